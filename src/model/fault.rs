@@ -1,0 +1,42 @@
+//! A mistake in a file that a person wrote, with the place and the next step.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One fault; `line` and `column` count from 1, 0 means the file as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fault {
+    pub file: String,
+    pub line: u32,
+    pub column: u32,
+    pub message: String,
+    pub hint: Option<String>,
+    /// A warning does not stop `apply`.
+    pub warning: bool,
+}
+
+impl Fault {
+    pub fn error(file: &str, line: u32, column: u32, message: impl Into<String>) -> Self {
+        Self { file: file.to_owned(), line, column, message: message.into(), hint: None, warning: false }
+    }
+    pub fn warn(file: &str, line: u32, column: u32, message: impl Into<String>) -> Self {
+        Self { warning: true, ..Self::error(file, line, column, message) }
+    }
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        write!(f, ": {}{}", if self.warning { "warning: " } else { "" }, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}

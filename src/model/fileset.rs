@@ -1,0 +1,37 @@
+//! The files of a fleet directory as one value: what a generation is made of.
+
+use super::Sha256;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Path relative to the fleet directory (`/` between parts, no `.` or `..`) to content.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FileSet(pub BTreeMap<String, Vec<u8>>);
+
+impl FileSet {
+    pub fn get(&self, path: &str) -> Option<&[u8]> {
+        self.0.get(path).map(Vec::as_slice)
+    }
+    /// The file as text; None if it is missing or not UTF-8.
+    pub fn text(&self, path: &str) -> Option<&str> {
+        self.get(path).and_then(|bytes| std::str::from_utf8(bytes).ok())
+    }
+    /// Paths below `dir` (`dir` without a slash at its end; empty: all), in order.
+    pub fn under<'a>(&'a self, dir: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0
+            .keys()
+            .map(String::as_str)
+            .filter(move |path| dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')))
+    }
+    /// Depends on paths and contents only.
+    pub fn sha256(&self) -> Sha256 {
+        let mut text = Vec::new();
+        for (path, content) in &self.0 {
+            text.extend_from_slice(&(path.len() as u64).to_be_bytes());
+            text.extend_from_slice(path.as_bytes());
+            text.extend_from_slice(&Sha256::of(content).0);
+        }
+        Sha256::of(&text)
+    }
+}

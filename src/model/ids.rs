@@ -1,0 +1,131 @@
+//! Names and numbers with a type each, so that one is never taken for another.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+macro_rules! number {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { self.0.fmt(f) }
+        }
+    )*};
+}
+
+number! {
+    /// A machine: the log index of its own Accept entry, never reused.
+    NodeId
+    /// A Raft vote: 1 for the founder, else the log index of its own Grant entry.
+    RaftId
+    /// One re-setup of one node: the log index of the entry that opened it.
+    JobId
+    /// One try of a job: the log index of the entry that opened it, so later tries are always greater.
+    AttemptId
+    /// Raised by recover and restore; scopes every id above.
+    Epoch
+    /// Sequence number of an applied version of the fleet; 0 is none.
+    GenerationSeq
+    /// Number of an absence, counted per node from 1.
+    AbsenceNo
+}
+
+macro_rules! text {
+    ($($(#[$doc:meta])* $name:ident)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub String);
+        impl $name {
+            pub fn as_str(&self) -> &str { &self.0 }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { self.0.fmt(f) }
+        }
+        impl From<&str> for $name {
+            fn from(s: &str) -> Self { Self(s.to_owned()) }
+        }
+        impl From<String> for $name {
+            fn from(s: String) -> Self { Self(s) }
+        }
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str { &self.0 }
+        }
+    )*};
+}
+
+text! {
+    /// A node's name in the inventory; an attribute, not its identity.
+    NodeName
+    /// A host group, as in Ansible.
+    GroupName
+    /// A named set of declared files, checks and playbook tags.
+    ServiceName
+    /// Random at `init`, hex.
+    ClusterId
+    /// The kernel's random boot id (`/proc/sys/kernel/random/boot_id`).
+    BootId
+    /// Random at each start of the agent, 16 hex digits.
+    Instance
+}
+
+/// A SHA-256, written as 64 hex digits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256(pub [u8; 32]);
+
+impl Sha256 {
+    /// Hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::Digest;
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// Parses 64 hex digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut out = [0; 32];
+        hex::decode_to_slice(text, &mut out).ok()?;
+        Some(Self(out))
+    }
+
+    /// The first 12 hex digits, for people.
+    pub fn short(&self) -> String {
+        hex::encode(&self.0[..6])
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex::encode(self.0))
+    }
+}
+
+impl Serialize for Sha256 {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&self.to_string())
+    }
+}
+
+impl<'de> Deserialize<'de> for Sha256 {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("not 64 hex digits"))
+    }
+}
+
+/// What the executor compares before it obeys: (cluster, epoch, attempt), in that order of weight.
+///
+/// A node never goes back to a smaller token of its own cluster. The Raft term is no part of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Fence {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub attempt: AttemptId,
+}

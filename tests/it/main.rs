@@ -1,0 +1,1 @@
+//! The one test binary: what crosses module borders. Tests of one module stand beside its code.
