@@ -1,1 +1,22 @@
-//! To be written.
+//! Every decision, without any IO: `step(now, event) -> actions`.
+//!
+//! The law of this folder: no clock, no randomness, no tokio, no tracing, no maps without order. The engine asks for an
+//! effect on a node only where the applied inventory holds the open attempt that allows it. A timer re-derives all work
+//! from the inventory; events only make it sooner.
+
+mod absence;
+mod budget;
+mod drift;
+mod event;
+mod manager;
+mod policy;
+mod resetup;
+mod view;
+
+pub use absence::cause;
+pub use budget::breaker;
+pub use drift::{Evidence, compare};
+pub use event::{About, Action, Event, ExamOutcome, PhaseResult, Purpose, Ticket, Verified};
+pub use manager::Manager;
+pub use policy::{flapping, remedy, with_dependents};
+pub use view::{Condition, Presence};

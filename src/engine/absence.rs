@@ -1,0 +1,92 @@
+//! Why was the node away: the strongest cause that the evidence shows, reboot before agent before network.
+
+use crate::model::{Absence, Cause, Exam, Gone, Marks, Node};
+
+/// Cause, planned or not, evidence in words.
+///
+/// Rules (DESIGN section 2): another machine id is a reinstallation; another boot id a reboot; another agent instance
+/// an agent fault, or `left` if the instance before said goodbye; an isolation episode more, or managers that missed it
+/// with all else equal, the network. Without a record of before there is no cause to name.
+pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<String>) {
+    let mut evidence = Vec::new();
+    let before = &absence.before;
+    let after = marks(exam);
+    let known = *before != Marks::default();
+    let reinstalled =
+        !node.spec.machine_id.is_empty() && !exam.machine_id.is_empty() && node.spec.machine_id != exam.machine_id;
+    let rebooted = known && before.boot != after.boot;
+    let restarted = known && exam.agent.is_some() && before.instance != after.instance;
+    let said_goodbye = absence.gone == Gone::Left || exam.agent.as_ref().is_some_and(|a| a.left);
+
+    if reinstalled {
+        evidence.push(format!("machine id was {}, is {}", node.spec.machine_id, exam.machine_id));
+    }
+    match (known, rebooted) {
+        (false, _) => evidence.push("no record of the node from before".to_owned()),
+        (true, true) => evidence.push(format!("boot id was {}, is {}", short(&before.boot.0), short(&after.boot.0))),
+        (true, false) => evidence.push(format!("boot id is the same, {}", short(&after.boot.0))),
+    }
+    if let Some(agent) = &exam.agent {
+        if restarted {
+            let end = agent.previous_end.as_deref().unwrap_or("unknown end");
+            evidence.push(format!(
+                "agent instance was {}, is {} (before: {end})",
+                short(&before.instance.0),
+                short(&after.instance.0)
+            ));
+        } else if known {
+            evidence.push(format!("agent instance is the same, {}", short(&after.instance.0)));
+        }
+        if agent.isolation > before.isolation
+            && known
+            && let Some(episode) = &agent.last_isolation
+        {
+            evidence.push(match episode.to {
+                Some(to) => {
+                    let seconds = to.since(episode.from) / 1000;
+                    format!("the agent lost {} peers for {seconds} s", episode.peers_lost)
+                }
+                None => format!("the agent lost {} peers and has none yet", episode.peers_lost),
+            });
+        }
+    } else {
+        evidence.push("the agent left no record on the node".to_owned());
+    }
+    if absence.seen_by.is_empty() {
+        evidence.push("nobody saw it go: told from its traces".to_owned());
+    } else {
+        let names: Vec<&str> = absence.seen_by.iter().map(|n| n.as_str()).collect();
+        evidence.push(format!("missed by {}", names.join(", ")));
+    }
+    match absence.gone {
+        Gone::Left => evidence.push("it said goodbye".to_owned()),
+        Gone::AgentDown => evidence.push("its host answered on SSH meanwhile".to_owned()),
+        Gone::Away => {}
+    }
+
+    let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
+    let cause = if reinstalled {
+        Cause::Reinstalled
+    } else if rebooted {
+        Cause::Reboot
+    } else if restarted && said_goodbye {
+        Cause::Left
+    } else if restarted {
+        Cause::Agent
+    } else if known && (isolated || !absence.seen_by.is_empty()) {
+        Cause::Network
+    } else {
+        Cause::Unknown
+    };
+    (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
+}
+
+/// The marks that an examination saw.
+pub fn marks(exam: &Exam) -> Marks {
+    let agent = exam.agent.clone().unwrap_or_default();
+    Marks { boot: exam.boot.clone(), instance: agent.instance, isolation: agent.isolation }
+}
+
+fn short(text: &str) -> &str {
+    text.get(..8).unwrap_or(text)
+}

@@ -1,0 +1,97 @@
+//! Is the node as it should be: what is desired now, what was last applied, what is there, and what the checks say.
+
+use crate::model::{
+    CheckState, Difference, Exam, Inventory, Node, NodeDigest, OnFail, Reason, Verdict, Witness, differences,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// An examination together with what the manager knows to compare it with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    pub exam: Exam,
+    /// The node digest of the baseline; None: nothing was ever recorded.
+    pub expected: Option<NodeDigest>,
+    /// Paths whose content the manager renders itself; a difference on any other is reported, not repaired by itself.
+    pub rendered: BTreeSet<String>,
+}
+
+/// Verdict and reasons.
+///
+/// Three-way (CHECKS.md, The digest, 4): observed as recorded and desired as applied is `same`; desired moved:
+/// `outdated`; observed moved: `drifted`; both: `conflict`. What could not be read or asked is `unknown`, never `same`,
+/// and never hides a drift that was seen.
+pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
+    let Some(expected) = &evidence.expected else {
+        return (Verdict::Unknown("nothing is recorded for this node: commission or adopt it".to_owned()), Vec::new());
+    };
+    let exam = &evidence.exam;
+    let mut reasons = Vec::new();
+    let mut unclear: Vec<String> = Vec::new();
+
+    let failing: BTreeSet<_> = exam
+        .checks
+        .iter()
+        .filter(|c| c.state == CheckState::Fail && c.on_fail == OnFail::Resetup)
+        .map(|c| c.service.clone())
+        .collect();
+    for (name, service) in &exam.digest.services {
+        unclear.extend(service.unreadable.iter().map(|(path, why)| format!("{name}: {path}: {why}")));
+    }
+    for difference in differences(expected, &exam.digest) {
+        let service = difference.service.clone();
+        if exam.digest.services.get(&service).is_some_and(|s| s.unreadable.contains_key(&difference.path)) {
+            continue;
+        }
+        let opted = inventory
+            .generation()
+            .and_then(|g| g.summary.services.get(&service))
+            .is_some_and(|s| s.resetup_on_recorded);
+        let grave =
+            evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
+        reasons.push(Reason { service, text: difference.to_string(), grave, by: Witness::Digest });
+    }
+    for check in &exam.checks {
+        match check.state {
+            CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
+                service: check.service.clone(),
+                text: format!("{}: {} {}", check.service, check.check, check.message),
+                grave: check.on_fail == OnFail::Resetup,
+                by: Witness::Check,
+            }),
+            CheckState::Unknown => unclear.push(format!("{} {}: {}", check.check, check.property, check.message)),
+            _ => {}
+        }
+    }
+
+    let applied = node.baseline.as_ref().map(|b| b.desired);
+    let outdated = inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
+    if outdated {
+        reasons.push(Reason {
+            service: "".into(),
+            text: "what is desired changed since the last provisioning".to_owned(),
+            grave: false,
+            by: Witness::Desired,
+        });
+    }
+    let drifted = reasons.iter().any(|r| r.by != Witness::Desired);
+    let grave = reasons.iter().any(|r| r.grave);
+    let verdict = match (drifted, outdated, unclear.is_empty()) {
+        (true, true, clear) if clear || grave => Verdict::Conflict,
+        (true, false, clear) if clear || grave => Verdict::Drifted,
+        (_, _, false) => Verdict::Unknown(unclear.join("; ")),
+        (false, true, true) => Verdict::Outdated,
+        (_, _, true) => Verdict::Same,
+    };
+    (verdict, reasons)
+}
+
+/// Passed, failed, could not tell.
+pub fn tally(exam: &Exam) -> (u32, u32, u32) {
+    let count = |state| exam.checks.iter().filter(|c| c.state == state).count() as u32;
+    (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown))
+}
+
+fn extra(difference: &Difference) -> bool {
+    matches!(difference.what, crate::model::Change::Extra)
+}

@@ -1,0 +1,130 @@
+//! What the engine is told, and what it asks for. Both are plain values, so that a test compares them and a log replays them.
+
+use super::drift::Evidence;
+use crate::model::{
+    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, JobId, Marks, NodeId, Occasion, Phase, Report,
+};
+use serde::{Deserialize, Serialize};
+
+/// Numbers the examinations of one engine, so that a late answer is known as late.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket(pub u64);
+
+/// What a proposal is about; one is in flight for each at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum About {
+    Fleet,
+    Node(NodeId),
+}
+
+/// Why a node is examined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    Absence(AbsenceNo),
+    Live(Occasion),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    /// Gossip has the node as a member, new or with another report.
+    Alive {
+        node: NodeId,
+        report: Report,
+    },
+    /// Gossip has lost it.
+    Gone {
+        node: NodeId,
+    },
+    /// The SSH port was asked; no login.
+    Probed {
+        node: NodeId,
+        answers: bool,
+    },
+    Examined {
+        node: NodeId,
+        ticket: Ticket,
+        outcome: Box<ExamOutcome>,
+    },
+    Ran {
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+        result: Box<PhaseResult>,
+    },
+    /// An own proposal was applied, or is lost (None: outcome unknown or refused by Raft).
+    Proposed {
+        about: About,
+        applied: Option<Applied>,
+    },
+    /// The inventory changed by somebody else's entry.
+    Changed,
+    /// Once a second: re-derive everything.
+    Tick,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ExamOutcome {
+    Found(Evidence),
+    /// No login: refused, timed out, no route.
+    Unreachable(String),
+    /// Another host key than the recorded one was offered; nothing was sent.
+    HostKey(String),
+    /// Logged in, and no usable answer came.
+    Failed(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum PhaseResult {
+    Ok,
+    /// Of the verify phase.
+    Verified(Verified),
+    Failed(Failure),
+}
+
+/// What the last phase saw.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verified {
+    pub evidence: Evidence,
+    /// Already stored as a blob by a majority.
+    pub baseline: Baseline,
+    pub marks: Marks,
+    /// Paths whose content is not what the manager rendered.
+    pub wrong: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Action {
+    Propose {
+        about: About,
+        command: Command,
+    },
+    Probe {
+        node: NodeId,
+    },
+    Examine {
+        node: NodeId,
+        ticket: Ticket,
+        purpose: Purpose,
+    },
+    /// Begin this phase of this committed, open attempt.
+    Run {
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+        node: NodeId,
+    },
+    /// Stop what runs for this attempt; it is no longer open.
+    Stop {
+        attempt: AttemptId,
+    },
+    /// The leader itself is to be set up again: somebody else must lead first.
+    HandOver {
+        why: String,
+    },
+    /// Tell people. `key` is the same for the same trouble, so that it is told once.
+    Notify {
+        key: String,
+        node: Option<NodeId>,
+        text: String,
+    },
+}

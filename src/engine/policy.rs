@@ -1,0 +1,87 @@
+//! What is to be done about a verdict: the group's policy for the occasion, and what stands against it.
+
+use crate::model::{
+    Availability, Cause, FleetSummary, Inventory, Lifecycle, Node, Occasion, Policy, Reason, Remedy, ServiceName,
+    Verdict, Wall,
+};
+use std::collections::BTreeSet;
+
+/// The occasion a cause of absence is for the policies. A reinstalled node is handled as one that rebooted.
+pub fn occasion(cause: Cause) -> Occasion {
+    match cause {
+        Cause::Network | Cause::Unknown => Occasion::Network,
+        Cause::Reboot | Cause::Reinstalled => Occasion::Reboot,
+        Cause::Agent => Occasion::Agent,
+        Cause::Left => Occasion::Left,
+    }
+}
+
+/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8).
+pub fn remedy(
+    inventory: &Inventory,
+    node: &Node,
+    occasion: Occasion,
+    verdict: &Verdict,
+    reasons: &[Reason],
+    at: Wall,
+) -> Remedy {
+    let Some((_, group)) = inventory.group(node) else { return Remedy::Report };
+    if matches!(verdict, Verdict::Unknown(_)) || node.lifecycle != Lifecycle::Commissioned {
+        return Remedy::Report;
+    }
+    let policy = match verdict {
+        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy(occasion)) {
+            (Policy::Report, Policy::Resetup) => Policy::Resetup,
+            (apply, _) => apply,
+        },
+        _ => group.policy(occasion),
+    };
+    let grave = reasons.iter().any(|r| r.grave);
+    let wanted = match (policy, verdict) {
+        (Policy::Resetup, _) => Some(Vec::new()),
+        (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
+        (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
+        (Policy::Check, v) if v.drifted() && grave => {
+            let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
+            inventory.generation().map(|g| with_dependents(&g.summary, &named))
+        }
+        _ => None,
+    };
+    let Some(services) = wanted else {
+        return if *verdict == Verdict::Same { Remedy::None } else { Remedy::Report };
+    };
+    if let Some(job) = node.job {
+        return Remedy::Blocked(format!("job {job} is open"));
+    }
+    if node.availability == Availability::Pause {
+        return Remedy::Blocked("the node is paused".to_owned());
+    }
+    if flapping(inventory, node, at) && occasion != Occasion::Live {
+        return Remedy::Held("flapping".to_owned());
+    }
+    Remedy::Resetup(services)
+}
+
+/// So many absences within the window that the node is held down instead of set up again.
+pub fn flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
+    let limits = inventory.limits();
+    let recent = node.recent.iter().filter(|opened| at.since(**opened) < limits.flap_window_ms).count() as u32;
+    limits.flap_count > 0 && recent >= limits.flap_count
+}
+
+/// The services named, and those that depend on them, each once, by name.
+pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) -> Vec<ServiceName> {
+    let mut all = named.clone();
+    loop {
+        let more: Vec<ServiceName> = summary
+            .services
+            .iter()
+            .filter(|(name, service)| !all.contains(*name) && service.depends_on.iter().any(|d| all.contains(d)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if more.is_empty() {
+            return all.into_iter().collect();
+        }
+        all.extend(more);
+    }
+}

@@ -1,0 +1,156 @@
+//! A job and its attempts: fence, cleanup, cleaned, provision, verify, each begun only after its entry was applied.
+//!
+//! ```text
+//!  OpenJob ──> Fence ──> Cleanup ──> Cleaned ──> Provision ──> Verify ──> Done
+//!                 └─────────┴─────── fails ─────────┴────────────┘
+//!                                      │ retries left: next attempt, from Fence on, under a higher number
+//!                                      └ none left, or wrong for good: held
+//! ```
+//! A new leader never continues a foreign attempt: it opens the next one, whose fence ends what still runs.
+
+use super::event::{Action, PhaseResult, Verified};
+use super::manager::{Manager, Moment};
+use crate::model::{
+    AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase,
+    may_retry,
+};
+
+/// A verification that fails is repeated this often before it counts: services need a moment to come up.
+const VERIFY_TRIES: u32 = 5;
+const VERIFY_PAUSE_MS: u64 = 1_500;
+/// Between two attempts that could not reach the node.
+const UNREACHABLE_PAUSE_MS: u64 = 5_000;
+/// Attempts of one job, of whatever end, until it is held.
+const ATTEMPTS_MAX: u32 = 50;
+
+impl Manager {
+    pub(super) fn drive(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+        if job.state != JobState::Open {
+            return;
+        }
+        let Some(attempt) = job.open_attempt() else {
+            self.retry(at, node, job, out);
+            return;
+        };
+        let own = node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1;
+        if own {
+            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
+        } else if !self.mine.contains(&attempt.id) {
+            let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
+            let command = Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why };
+            self.propose(at, node.id, command, out);
+        } else if let Some((_, command)) = self.answers.get(&attempt.id).filter(|(phase, _)| *phase == attempt.phase) {
+            let command = command.clone();
+            self.propose(at, node.id, command, out);
+        } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
+            let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
+            if !pause {
+                self.running.insert(attempt.id, attempt.phase);
+                out.push(Action::Run { job: job.id, attempt: attempt.id, phase: attempt.phase, node: node.id });
+            }
+        }
+    }
+
+    fn retry(&mut self, at: Moment, node: &Node, job: &Job, out: &mut Vec<Action>) {
+        let Some(last) = job.attempts.last() else { return };
+        let Some((closed, Outcome::Failed(failure))) = &last.closed else { return };
+        let hold = match failure.class {
+            FailureClass::ProvisionedWrong | FailureClass::Plan | FailureClass::HostKey => true,
+            FailureClass::Step => job.retry_at.is_none(),
+            FailureClass::Unreachable => false,
+        };
+        if hold || last.no >= ATTEMPTS_MAX {
+            let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
+            let text = format!("{}: job {} is held: {why}", node.name(), job.id);
+            out.push(Action::Notify { key: format!("held {}", job.id), node: Some(node.id), text });
+            self.propose(at, node.id, Command::HoldJob { job: job.id, why }, out);
+            return;
+        }
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        let pause = failure.class == FailureClass::Unreachable && at.wall.since(*closed) < UNREACHABLE_PAUSE_MS;
+        let due = job.retry_at.is_some_and(|due| at.wall >= due);
+        if due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok() {
+            let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
+            let command = Command::NextAttempt { job: job.id, after: last.id, runner: self.me.clone(), why };
+            self.propose(at, node.id, command, out);
+        }
+    }
+
+    pub(super) fn ran(
+        &mut self,
+        at: Moment,
+        job_id: JobId,
+        attempt_id: AttemptId,
+        phase: Phase,
+        result: PhaseResult,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(job) = at.inventory.job(job_id) else { return };
+        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id && a.phase == phase) else {
+            out.push(Action::Stop { attempt: attempt_id });
+            return;
+        };
+        let command = match result {
+            PhaseResult::Ok => match phase.next(job.decommission) {
+                Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
+                None => close(job_id, attempt.id, Outcome::Done),
+            },
+            PhaseResult::Failed(failure) => close(job_id, attempt.id, Outcome::Failed(failure)),
+            PhaseResult::Verified(verified) => match judge(&verified) {
+                Ok(()) => Command::CloseAttempt {
+                    job: job_id,
+                    attempt: attempt.id,
+                    outcome: Outcome::Done,
+                    baseline: Some(verified.baseline),
+                    marks: Some(verified.marks),
+                },
+                Err(failure) => {
+                    let tries = self.verify_tries.entry(attempt.id).or_default();
+                    tries.0 += 1;
+                    tries.1 = at.now.after(VERIFY_PAUSE_MS);
+                    if tries.0 < VERIFY_TRIES && failure.class == FailureClass::Step {
+                        self.running.remove(&attempt.id);
+                        return;
+                    }
+                    close(job_id, attempt.id, Outcome::Failed(failure))
+                }
+            },
+        };
+        self.answers.insert(attempt.id, (phase, command));
+    }
+}
+
+fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
+    Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
+}
+
+/// A re-setup is done only if the node is as it was rendered, and every check that asks for a re-setup passes.
+fn judge(verified: &Verified) -> Result<(), Failure> {
+    let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
+    if !verified.wrong.is_empty() {
+        let message = format!("provisioned, and not as rendered: {}", verified.wrong.join(", "));
+        return Err(failure(FailureClass::ProvisionedWrong, message, Vec::new()));
+    }
+    let exam = &verified.evidence.exam;
+    let unreadable: Vec<String> = exam
+        .digest
+        .services
+        .iter()
+        .flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")))
+        .collect();
+    if let Some(first) = unreadable.first() {
+        return Err(failure(FailureClass::Step, format!("could not read {first}"), unreadable));
+    }
+    let bad: Vec<String> = exam
+        .checks
+        .iter()
+        .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
+        .map(|c| format!("{} {}: {}", c.check, c.property, c.message))
+        .collect();
+    match bad.first() {
+        Some(first) => {
+            Err(failure(FailureClass::Step, format!("check fails: {first}"), bad.into_iter().take(20).collect()))
+        }
+        None => Ok(()),
+    }
+}

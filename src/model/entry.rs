@@ -1,0 +1,199 @@
+//! Everything that may enter the Raft log. A refused command changes nothing (I12).
+
+use super::{
+    AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, Gone, JobId,
+    Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, Sha256, Wall, Want,
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub at: Wall,
+    /// The manager or operator that proposes it, for the journal.
+    pub by: String,
+    pub command: Command,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// First of all: who we are, and the hashes of the joining secrets.
+    Init {
+        cluster: ClusterId,
+        epoch: Epoch,
+        ca_pem: String,
+        worker_secret: Sha256,
+        manager_secret: Sha256,
+    },
+    /// A machine joins; its id is the index of this entry. The same key joins as the same node.
+    Accept {
+        spec: NodeSpec,
+        role: ClusterRole,
+    },
+    /// Gives a manager its Raft id: the index of this entry, 1 for the founder.
+    Grant {
+        node: NodeId,
+        founder: bool,
+    },
+    /// Addresses are hints and may change.
+    Readdress {
+        node: NodeId,
+        api: String,
+        gossip: String,
+    },
+    TrustKey {
+        node: NodeId,
+        keys: Vec<String>,
+    },
+    KeyChanged {
+        node: NodeId,
+        fingerprint: String,
+    },
+    Generation {
+        blob: Sha256,
+        summary: Box<FleetSummary>,
+    },
+    Availability {
+        node: NodeId,
+        availability: Availability,
+    },
+    Maintenance {
+        node: NodeId,
+        until: Option<Wall>,
+    },
+    /// First sight of a node, and every later moment at which nothing was missed.
+    Marks {
+        node: NodeId,
+        marks: Marks,
+    },
+    AbsenceOpened {
+        node: NodeId,
+        no: AbsenceNo,
+        last_seen: Wall,
+        seen_by: Vec<NodeName>,
+        gone: Gone,
+        planned: bool,
+        /// Set for an absence that is told from its traces only.
+        returned: Option<Marks>,
+    },
+    Gone {
+        node: NodeId,
+        no: AbsenceNo,
+        gone: Gone,
+    },
+    Returned {
+        node: NodeId,
+        no: AbsenceNo,
+        after: Marks,
+    },
+    /// Away again before it was examined: the same absence goes on.
+    AwayAgain {
+        node: NodeId,
+        no: AbsenceNo,
+    },
+    /// The conclusion of an absence, or of a live examination.
+    Conclude {
+        node: NodeId,
+        finding: Box<Finding>,
+    },
+    /// A live examination that could not tell: counted, nothing else.
+    Unclear {
+        node: NodeId,
+        why: String,
+    },
+    Adopt {
+        node: NodeId,
+        baseline: Baseline,
+    },
+    /// An operator's order, or a decommissioning; queued while the node is away.
+    Want {
+        node: NodeId,
+        want: Box<Want>,
+    },
+    DropWant {
+        node: NodeId,
+        why: String,
+    },
+    OpenJob {
+        node: NodeId,
+        runner: NodeName,
+    },
+    NextAttempt {
+        job: JobId,
+        after: AttemptId,
+        runner: NodeName,
+        why: String,
+    },
+    Phase {
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+    },
+    CloseAttempt {
+        job: JobId,
+        attempt: AttemptId,
+        outcome: Outcome,
+        baseline: Option<Baseline>,
+        marks: Option<Marks>,
+    },
+    HoldJob {
+        job: JobId,
+        why: String,
+    },
+    CancelJob {
+        job: JobId,
+        why: String,
+    },
+    BreakerOpened {
+        group: Option<super::GroupName>,
+        why: String,
+    },
+    Resume,
+    ResumeNode {
+        node: NodeId,
+    },
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Applied {
+    Done,
+    Node(NodeId),
+    Raft(super::RaftId),
+    Generation(super::GenerationSeq),
+    Job(JobId, AttemptId),
+    Refused(Refusal),
+}
+
+impl Applied {
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Applied::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// Why nothing was changed; `next` is a command or an action that helps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Machine-readable, kebab-case, stable.
+    pub code: String,
+    pub message: String,
+    pub next: Option<String>,
+}
+
+impl Refusal {
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into(), next: None }
+    }
+    pub fn next(self, next: impl Into<String>) -> Self {
+        Self { next: Some(next.into()), ..self }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}

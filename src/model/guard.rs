@@ -1,0 +1,145 @@
+//! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
+//! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
+
+use super::{Availability, ClusterRole, Inventory, Job, Lifecycle, Node, Wall, Want};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What a wanted re-setup waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "code", content = "text")]
+pub enum Wait {
+    Away,
+    Unexamined,
+    Lifecycle(String),
+    KeyChanged(String),
+    Paused,
+    Maintenance,
+    Held(String),
+    Breaker(String),
+    Budget(String),
+    Manager(String),
+    Quorum(String),
+    NoGeneration,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wait::Away => f.write_str("waiting for the node to come back"),
+            Wait::Unexamined => f.write_str("waiting for the verdict on its absence"),
+            Wait::Lifecycle(word) => write!(f, "the node is {word}"),
+            Wait::KeyChanged(fingerprint) => write!(f, "its SSH host key changed to {fingerprint}"),
+            Wait::Paused => f.write_str("paused"),
+            Wait::Maintenance => f.write_str("in maintenance"),
+            Wait::Held(why) => write!(f, "held: {why}"),
+            Wait::Breaker(why) => write!(f, "breaker open: {why}"),
+            Wait::Budget(text) => write!(f, "budget: {text}"),
+            Wait::Manager(name) => write!(f, "manager {name} is being set up"),
+            Wait::Quorum(text) => write!(f, "quorum: {text}"),
+            Wait::NoGeneration => f.write_str("no fleet was applied for this node"),
+        }
+    }
+}
+
+/// The same question for a further attempt of an open job.
+pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
+    let want = Want {
+        occasion: job.occasion,
+        reasons: Vec::new(),
+        services: Vec::new(),
+        since: job.opened,
+        examined: None,
+        by: job.by.clone(),
+        now: job.now,
+        decommission: job.decommission,
+    };
+    may_open(inventory, node, &want, at)
+}
+
+/// Ok, or the first thing in the way. `at` is the moment of asking.
+///
+/// An operator's order passes pause and breaker; with `now` also hold and maintenance. Nothing passes the lifecycle,
+/// the host key, the budgets of running work and the quorum.
+pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
+    let automatic = want.by.is_none();
+    if node.away() {
+        return Err(Wait::Away);
+    }
+    if node.absence.is_some() && !want.now {
+        return Err(Wait::Unexamined);
+    }
+    match node.lifecycle {
+        Lifecycle::Decommissioned => return Err(Wait::Lifecycle(node.lifecycle.word().to_owned())),
+        Lifecycle::Decommissioning if !want.decommission => {
+            return Err(Wait::Lifecycle(node.lifecycle.word().to_owned()));
+        }
+        _ => {}
+    }
+    if let Some(fingerprint) = &node.key_changed {
+        return Err(Wait::KeyChanged(fingerprint.clone()));
+    }
+    let Some((group_name, group)) = inventory.group(node) else { return Err(Wait::NoGeneration) };
+    if automatic && node.availability == Availability::Pause {
+        return Err(Wait::Paused);
+    }
+    if !want.now {
+        if automatic && node.in_maintenance(at) {
+            return Err(Wait::Maintenance);
+        }
+        if let Some(hold) = node.held(at) {
+            return Err(Wait::Held(hold.why.clone()));
+        }
+    }
+    if automatic
+        && let Some(breaker) = &inventory.breaker
+        && breaker.group.as_ref().is_none_or(|g| g == group_name)
+    {
+        return Err(Wait::Breaker(breaker.why.clone()));
+    }
+    running_work(inventory, node, group_name, group)
+}
+
+fn running_work(
+    inventory: &Inventory,
+    node: &Node,
+    group_name: &super::GroupName,
+    group: &super::GroupSummary,
+) -> Result<(), Wait> {
+    let limits = inventory.limits();
+    let working =
+        |n: &Node| n.id != node.id && n.job.and_then(|j| inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());
+    let busy: Vec<&Node> = inventory.nodes.values().map(|n| n.as_ref()).filter(|n| working(n)).collect();
+    let fleet = inventory.nodes.len() as u32;
+    let fleet_max = (fleet * limits.fleet_percent / 100).max(1);
+    if busy.len() as u32 >= fleet_max {
+        return Err(Wait::Budget(format!("{} of {fleet_max} re-setups of the fleet are running", busy.len())));
+    }
+    let peers = busy.iter().filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name)).count() as u32;
+    let group_max = group.parallel.max(1);
+    if peers >= group_max {
+        return Err(Wait::Budget(format!("{peers} of {group_max} re-setups of group {group_name} are running")));
+    }
+    if node.role == ClusterRole::Manager
+        && let Some(other) = busy.iter().find(|n| n.role == ClusterRole::Manager)
+    {
+        return Err(Wait::Manager(other.name().to_string()));
+    }
+    if group.quorum {
+        let members: Vec<&Node> = inventory
+            .nodes
+            .values()
+            .map(|n| n.as_ref())
+            .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
+            .filter(|n| n.lifecycle != Lifecycle::Decommissioned)
+            .collect();
+        let others = members.iter().filter(|n| n.id != node.id && !n.away() && !working(n)).count();
+        let majority = members.len() / 2 + 1;
+        if members.len() > 1 && others < majority {
+            return Err(Wait::Quorum(format!(
+                "{others} other members of group {group_name} are up, {majority} must stay"
+            )));
+        }
+    }
+    Ok(())
+}

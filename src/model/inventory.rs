@@ -1,0 +1,239 @@
+//! The replicated state and the only function that changes it.
+//!
+//! `apply` is total and deterministic: same log, same state, on every manager. It reads no clock; times come with the
+//! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
+//! engine should never have asked (I3, I7, I8, I11).
+
+mod jobs;
+mod nodes;
+
+use super::*;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breaker {
+    /// None: the whole fleet.
+    pub group: Option<GroupName>,
+    pub why: String,
+    pub at: Wall,
+}
+
+/// Cheap to clone: the large parts are shared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub ca_pem: Arc<String>,
+    pub worker_secret: Sha256,
+    pub manager_secret: Sha256,
+    pub nodes: BTreeMap<NodeId, Arc<Node>>,
+    pub names: BTreeMap<NodeName, NodeId>,
+    /// The current one, and those that a node or job refers to.
+    pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
+    pub current: GenerationSeq,
+    /// Open ones, and the last [`JOBS_KEPT`] closed ones.
+    pub jobs: BTreeMap<JobId, Arc<Job>>,
+    pub history: Vec<Arc<HistoryItem>>,
+    pub breaker: Option<Breaker>,
+    /// When an operator last closed a breaker: what happened before counts no more.
+    pub resumed: Wall,
+    /// Index of the last applied entry.
+    pub applied: u64,
+}
+
+/// So many closed jobs are kept.
+pub const JOBS_KEPT: usize = 500;
+
+/// A place in the log, while one entry is applied.
+struct At<'a> {
+    index: u64,
+    entry: &'a Entry,
+}
+
+type Decision = Result<Applied, Refusal>;
+
+impl Inventory {
+    /// Applies one committed entry. `index` is its place in the log.
+    pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
+        let at = At { index, entry };
+        let applied = self.decide(&at).unwrap_or_else(Applied::Refused);
+        self.applied = index;
+        applied
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id).map(Arc::as_ref)
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<&Node> {
+        self.names.get(name).and_then(|id| self.node(*id))
+    }
+
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    pub fn generation(&self) -> Option<&Generation> {
+        self.generations.get(&self.current).map(Arc::as_ref)
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.generation().map(|g| g.summary.limits.clone()).unwrap_or_default()
+    }
+
+    /// The host group of a node in the current generation.
+    pub fn group(&self, node: &Node) -> Option<(&GroupName, &GroupSummary)> {
+        let generation = self.generation()?;
+        let name = generation.group_of(node.name())?;
+        Some((name, generation.summary.groups.get(name)?))
+    }
+
+    /// Hash of what the node is to be now; None: no generation speaks of it.
+    pub fn desired(&self, node: &Node) -> Option<Sha256> {
+        self.generation()?.summary.hosts.get(node.name()).map(|h| h.desired)
+    }
+
+    fn decide(&mut self, at: &At) -> Decision {
+        match &at.entry.command {
+            Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {
+                if !self.cluster.0.is_empty() {
+                    return Err(Refusal::new("already-initialised", "this cluster is already initialised"));
+                }
+                self.cluster = cluster.clone();
+                self.epoch = *epoch;
+                self.ca_pem = Arc::new(ca_pem.clone());
+                self.worker_secret = *worker_secret;
+                self.manager_secret = *manager_secret;
+                Ok(Applied::Done)
+            }
+            Command::Accept { spec, role } => self.accept(at, spec, *role),
+            Command::Grant { node, founder } => self.grant(at, *node, *founder),
+            Command::Readdress { node, api, gossip } => {
+                let node = self.change(*node)?;
+                node.spec.api = api.clone();
+                node.spec.gossip = gossip.clone();
+                Ok(Applied::Done)
+            }
+            Command::TrustKey { node, keys } => {
+                let changed = self.change(*node)?;
+                changed.spec.ssh_host_keys = keys.clone();
+                changed.key_changed = None;
+                self.note(at, Some(*node), Happening::KeyTrusted { keys: keys.clone() });
+                Ok(Applied::Done)
+            }
+            Command::KeyChanged { node, fingerprint } => {
+                let changed = self.change(*node)?;
+                changed.key_changed = Some(fingerprint.clone());
+                self.note(at, Some(*node), Happening::KeyChanged { fingerprint: fingerprint.clone() });
+                Ok(Applied::Done)
+            }
+            Command::Generation { blob, summary } => self.new_generation(at, *blob, summary),
+            Command::Availability { node, availability } => {
+                self.change(*node)?.availability = *availability;
+                self.note(
+                    at,
+                    Some(*node),
+                    Happening::Operator { text: format!("availability {availability:?}").to_lowercase() },
+                );
+                Ok(Applied::Done)
+            }
+            Command::Maintenance { node, until } => {
+                let by = at.entry.by.clone();
+                self.change(*node)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });
+                let text = if until.is_some() { "maintenance announced" } else { "maintenance ended" };
+                self.note(at, Some(*node), Happening::Operator { text: text.to_owned() });
+                Ok(Applied::Done)
+            }
+            Command::Marks { node, marks } => {
+                let changed = self.change(*node)?;
+                if changed.absence.is_some() {
+                    return Err(Refusal::new("absent", "an absence is open"));
+                }
+                changed.marks = Some(marks.clone());
+                changed.seen = at.entry.at;
+                Ok(Applied::Done)
+            }
+            Command::AbsenceOpened { .. }
+            | Command::Gone { .. }
+            | Command::Returned { .. }
+            | Command::AwayAgain { .. }
+            | Command::Conclude { .. }
+            | Command::Unclear { .. } => self.absence_entry(at),
+            Command::Adopt { node, baseline } => {
+                let changed = self.change(*node)?;
+                changed.baseline = Some(baseline.clone());
+                changed.lifecycle = Lifecycle::Commissioned;
+                changed.failed = None;
+                self.note(at, Some(*node), Happening::Adopted { files: true });
+                Ok(Applied::Done)
+            }
+            Command::Want { .. }
+            | Command::DropWant { .. }
+            | Command::OpenJob { .. }
+            | Command::NextAttempt { .. }
+            | Command::Phase { .. }
+            | Command::CloseAttempt { .. }
+            | Command::HoldJob { .. }
+            | Command::CancelJob { .. } => self.job_entry(at),
+            Command::BreakerOpened { group, why } => {
+                if self.breaker.is_some() {
+                    return Err(Refusal::new("breaker-open", "a breaker is open already"));
+                }
+                self.breaker = Some(Breaker { group: group.clone(), why: why.clone(), at: at.entry.at });
+                self.note(at, None, Happening::Breaker { why: why.clone() });
+                Ok(Applied::Done)
+            }
+            Command::Resume => {
+                if self.breaker.take().is_none() {
+                    return Err(Refusal::new("nothing-to-resume", "no breaker is open"));
+                }
+                self.resumed = at.entry.at;
+                self.note(at, None, Happening::Resumed);
+                Ok(Applied::Done)
+            }
+            Command::ResumeNode { node } => {
+                let changed = self.change(*node)?;
+                changed.availability = Availability::Active;
+                changed.hold = None;
+                self.note(at, Some(*node), Happening::Resumed);
+                Ok(Applied::Done)
+            }
+        }
+    }
+
+    fn new_generation(&mut self, at: &At, blob: Sha256, summary: &FleetSummary) -> Decision {
+        let seq = GenerationSeq(self.current.0 + 1);
+        if let Some(current) = self.generation()
+            && current.blob == blob
+            && current.summary == *summary
+        {
+            return Ok(Applied::Generation(self.current));
+        }
+        let generation = Generation { seq, blob, at: at.entry.at, by: at.entry.by.clone(), summary: summary.clone() };
+        self.generations.insert(seq, Arc::new(generation));
+        self.current = seq;
+        let mut used: Vec<GenerationSeq> = vec![seq];
+        used.extend(self.nodes.values().filter_map(|n| n.baseline.as_ref()).map(|b| b.generation));
+        used.extend(self.jobs.values().filter(|j| j.closed.is_none()).map(|j| j.generation));
+        self.generations.retain(|seq, _| used.contains(seq));
+        self.note(at, None, Happening::Generation { seq });
+        Ok(Applied::Generation(seq))
+    }
+
+    fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
+        self.nodes
+            .get_mut(&id)
+            .map(Arc::make_mut)
+            .ok_or_else(|| Refusal::new("unknown-node", format!("no node has the id {id}")).next("remoor nodes"))
+    }
+
+    fn note(&mut self, at: &At, node: Option<NodeId>, what: Happening) {
+        if self.history.len() >= HISTORY_MAX {
+            self.history.drain(..HISTORY_MAX / 10);
+        }
+        let item = HistoryItem { index: at.index, at: at.entry.at, by: at.entry.by.clone(), node, what };
+        self.history.push(Arc::new(item));
+    }
+}

@@ -1,0 +1,297 @@
+//! Entries about re-setups: what is wanted, jobs, attempts, phases.
+
+use super::*;
+
+impl Inventory {
+    pub(super) fn job_entry(&mut self, at: &At) -> Decision {
+        match &at.entry.command {
+            Command::Want { node, want } => {
+                let id = *node;
+                let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
+                let closed = known.lifecycle == Lifecycle::Decommissioned;
+                if closed && !want.decommission && want.occasion != Occasion::Apply {
+                    let text = format!("{} is decommissioned and is not set up again", known.name());
+                    return Err(
+                        Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
+                    );
+                }
+                if self.group(known).is_none() {
+                    let text = format!("no applied fleet speaks of {}", known.name());
+                    return Err(Refusal::new("no-generation", text).next("remoor apply DIR"));
+                }
+                if let Some(job) = known.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
+                    let text = format!("job {} is open on {}", job.id, known.name());
+                    return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
+                }
+                let node = self.change(id)?;
+                node.job = None; // a held job gives way to the new order
+                node.want = Some((**want).clone());
+                node.lifecycle = match (want.decommission, node.lifecycle) {
+                    (true, _) => Lifecycle::Decommissioning,
+                    (false, Lifecycle::Accepted | Lifecycle::Decommissioned) => Lifecycle::Commissioning,
+                    (false, other) => other,
+                };
+                self.note(
+                    at,
+                    Some(id),
+                    Happening::Wanted { services: want.services.clone(), operator: want.by.clone() },
+                );
+                Ok(Applied::Done)
+            }
+            Command::DropWant { node, why } => {
+                let id = *node;
+                if self.change(id)?.want.take().is_none() {
+                    return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
+                }
+                self.note(at, Some(id), Happening::WantDropped { why: why.clone() });
+                Ok(Applied::Done)
+            }
+            Command::OpenJob { node, runner } => self.open_job(at, *node, runner),
+            Command::NextAttempt { job, after, runner, why } => self.next_attempt(at, *job, *after, runner, why),
+            Command::Phase { job, attempt, phase } => {
+                let (id, attempt_id, phase) = (*job, *attempt, *phase);
+                let job = self.change_job(id)?;
+                let decommission = job.decommission;
+                let node = job.node;
+                let attempt = open_attempt(job, attempt_id)?;
+                if attempt.phase.next(decommission) != Some(phase) {
+                    let text = format!("{phase} does not follow {}", attempt.phase);
+                    return Err(Refusal::new("wrong-phase", text));
+                }
+                attempt.phase = phase;
+                self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
+                Ok(Applied::Done)
+            }
+            Command::CloseAttempt { job, attempt, outcome, baseline, marks } => {
+                self.close_attempt(at, *job, *attempt, outcome, baseline.as_ref(), marks.as_ref())
+            }
+            Command::HoldJob { job, why } => {
+                let id = *job;
+                let job = self.change_job(id)?;
+                if job.state != JobState::Open || job.open_attempt().is_some() {
+                    return Err(Refusal::new("wrong-state", format!("job {id} is not waiting")));
+                }
+                job.state = JobState::Held;
+                let node = job.node;
+                self.change(node)?.hold = Some(Hold { why: why.clone(), since: at.entry.at, until: None });
+                self.note(at, Some(node), Happening::JobHeld { job: id, why: why.clone() });
+                Ok(Applied::Done)
+            }
+            Command::CancelJob { job, why } => {
+                let id = *job;
+                let moment = at.entry.at;
+                let job = self.change_job(id)?;
+                if job.closed.is_some() {
+                    return Err(Refusal::new("job-closed", format!("job {id} has ended")));
+                }
+                if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
+                    attempt.closed = Some((moment, Outcome::Cancelled(why.clone())));
+                }
+                job.state = JobState::Cancelled;
+                job.closed = Some(moment);
+                let node = job.node;
+                let changed = self.change(node)?;
+                changed.job = None;
+                changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
+                self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.clone() });
+                Ok(Applied::Done)
+            }
+            other => unreachable!("{other:?} is no entry about a job"),
+        }
+    }
+
+    fn open_job(&mut self, at: &At, id: NodeId, runner: &NodeName) -> Decision {
+        let node = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
+        let Some(want) = node.want.clone() else {
+            return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
+        };
+        if let Some(job) = node.job.and_then(|j| self.job(j))
+            && job.state == JobState::Open
+        {
+            return Err(Refusal::new("job-open", format!("job {} is open", job.id)));
+        }
+        guard::may_open(self, node, &want, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+        let (job_id, attempt_id) = (JobId(at.index), AttemptId(at.index));
+        let attempt = Attempt {
+            id: attempt_id,
+            no: 1,
+            opened: at.entry.at,
+            why: "first attempt".to_owned(),
+            runner: runner.clone(),
+            phase: Phase::Fence,
+            closed: None,
+        };
+        let job = Job {
+            id: job_id,
+            node: id,
+            opened: at.entry.at,
+            occasion: want.occasion,
+            reasons: want.reasons.clone(),
+            services: want.services.clone(),
+            generation: self.current,
+            by: want.by.clone(),
+            now: want.now,
+            decommission: want.decommission,
+            state: JobState::Open,
+            attempts: vec![attempt],
+            failures: 0,
+            retry_at: None,
+            closed: None,
+            result: None,
+            attempts_dropped: 0,
+        };
+        self.jobs.insert(job_id, Arc::new(job));
+        self.trim_jobs();
+        let node = self.change(id)?;
+        node.want = None;
+        node.job = Some(job_id);
+        if want.now {
+            node.hold = None;
+        }
+        let generation = self.current;
+        self.note(
+            at,
+            Some(id),
+            Happening::JobOpened { job: job_id, services: want.services, reasons: want.reasons, generation },
+        );
+        let opened = Happening::AttemptOpened {
+            job: job_id,
+            attempt: attempt_id,
+            no: 1,
+            runner: runner.clone(),
+            why: "first attempt".into(),
+        };
+        self.note(at, Some(id), opened);
+        Ok(Applied::Job(job_id, attempt_id))
+    }
+
+    fn next_attempt(&mut self, at: &At, id: JobId, after: AttemptId, runner: &NodeName, why: &str) -> Decision {
+        let current = self.current;
+        let moment = at.entry.at;
+        let job = self.job(id).ok_or_else(|| Refusal::new("unknown-job", format!("no job {id}")))?;
+        if job.closed.is_some() || job.attempts.last().is_none_or(|a| a.id != after) {
+            return Err(Refusal::new("attempt-superseded", "a later attempt was opened, or the job has ended"));
+        }
+        if job.open_attempt().is_none()
+            && let Some(node) = self.node(job.node)
+        {
+            guard::may_retry(self, node, job, moment).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+        }
+        let job = self.change_job(id)?;
+        job.state = JobState::Open;
+        job.retry_at = None;
+        job.generation = current;
+        let no = job.attempts.last().map_or(1, |a| a.no + 1);
+        if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
+            last.closed = Some((moment, Outcome::Superseded(why.to_owned())));
+        }
+        if job.attempts.len() >= 16 {
+            job.attempts.remove(0);
+            job.attempts_dropped += 1;
+        }
+        let attempt = AttemptId(at.index);
+        job.attempts.push(Attempt {
+            id: attempt,
+            no,
+            opened: moment,
+            why: why.to_owned(),
+            runner: runner.clone(),
+            phase: Phase::Fence,
+            closed: None,
+        });
+        let node = job.node;
+        let what = Happening::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
+        self.note(at, Some(node), what);
+        Ok(Applied::Job(id, attempt))
+    }
+
+    fn close_attempt(
+        &mut self,
+        at: &At,
+        id: JobId,
+        attempt_id: AttemptId,
+        outcome: &Outcome,
+        baseline: Option<&Baseline>,
+        marks: Option<&Marks>,
+    ) -> Decision {
+        let limits = self.limits();
+        let moment = at.entry.at;
+        let job = self.change_job(id)?;
+        let (node_id, decommission) = (job.node, job.decommission);
+        let attempt = open_attempt(job, attempt_id)?;
+        if *outcome == Outcome::Done && attempt.phase.next(decommission).is_some() {
+            return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
+        }
+        attempt.closed = Some((moment, outcome.clone()));
+        let mut failed = None;
+        match outcome {
+            Outcome::Done => {
+                job.state = JobState::Done;
+                job.closed = Some(moment);
+                job.result = baseline.cloned();
+            }
+            Outcome::Failed(failure) => {
+                failed = Some(failure.phase.word().to_owned());
+                let eats = failure.class == FailureClass::Step;
+                job.failures += u32::from(eats);
+                let wait = job.failures.checked_sub(1).and_then(|n| limits.retry_ms.get(n as usize));
+                job.retry_at = if eats { wait.map(|ms| moment.after(*ms)) } else { Some(moment) };
+            }
+            Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
+        }
+        let node = self.change(node_id)?;
+        if *outcome == Outcome::Done {
+            node.job = None;
+            node.failed = None;
+            node.hold = None;
+            node.unknowns = 0;
+            if decommission {
+                node.lifecycle = Lifecycle::Decommissioned;
+                node.baseline = None;
+            } else {
+                node.lifecycle = Lifecycle::Commissioned;
+                node.baseline = baseline.cloned();
+            }
+            if let (Some(marks), None) = (marks, &node.absence) {
+                node.marks = Some(marks.clone());
+                node.seen = moment;
+            }
+            if let Some(finding) = &mut node.finding {
+                finding.verdict = Verdict::Same;
+                finding.reasons = Vec::new();
+            }
+        } else if failed.is_some() {
+            node.failed = failed;
+        }
+        self.note(
+            at,
+            Some(node_id),
+            Happening::AttemptClosed { job: id, attempt: attempt_id, outcome: outcome.clone() },
+        );
+        if *outcome == Outcome::Done {
+            self.note(at, Some(node_id), Happening::JobDone { job: id });
+        }
+        Ok(Applied::Done)
+    }
+
+    fn change_job(&mut self, id: JobId) -> Result<&mut Job, Refusal> {
+        self.jobs
+            .get_mut(&id)
+            .map(Arc::make_mut)
+            .ok_or_else(|| Refusal::new("unknown-job", format!("no job has the number {id}")).next("remoor job list"))
+    }
+
+    fn trim_jobs(&mut self) {
+        let closed: Vec<JobId> = self.jobs.values().filter(|j| j.closed.is_some()).map(|j| j.id).collect();
+        for id in closed.iter().take(closed.len().saturating_sub(JOBS_KEPT)) {
+            self.jobs.remove(id);
+        }
+    }
+}
+
+fn open_attempt(job: &mut Job, id: AttemptId) -> Result<&mut Attempt, Refusal> {
+    match job.attempts.last_mut() {
+        Some(attempt) if attempt.id == id && attempt.closed.is_none() => Ok(attempt),
+        _ => Err(Refusal::new("attempt-closed", format!("attempt {id} is not the open one"))),
+    }
+}

@@ -1,0 +1,199 @@
+//! Entries about a node's being there: joining, absences, conclusions.
+
+use super::*;
+
+impl Inventory {
+    pub(super) fn accept(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        if let Some(id) = self.names.get(&spec.name).copied() {
+            let known = self.change(id)?;
+            if known.spec.public_key != spec.public_key {
+                let text = format!("the name {} belongs to node {id} with another key", spec.name);
+                return Err(Refusal::new("identity-conflict", text).next("join under another name"));
+            }
+            known.spec = spec.clone();
+            return Ok(Applied::Node(id));
+        }
+        if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
+            let text = format!("this key is node {}'s", other.name());
+            return Err(Refusal::new("identity-conflict", text).next("give the copy an identity of its own"));
+        }
+        let id = NodeId(at.index);
+        let node = Node {
+            id,
+            spec: spec.clone(),
+            accepted: at.entry.at,
+            role,
+            raft: None,
+            availability: Availability::Active,
+            lifecycle: Lifecycle::Accepted,
+            failed: None,
+            maintenance: None,
+            hold: None,
+            key_changed: None,
+            marks: None,
+            seen: at.entry.at,
+            absence: None,
+            absences: AbsenceNo(0),
+            recent: Vec::new(),
+            finding: None,
+            baseline: None,
+            want: None,
+            job: None,
+            agent_faults: 0,
+            unknowns: 0,
+        };
+        self.names.insert(spec.name.clone(), id);
+        self.nodes.insert(id, Arc::new(node));
+        self.note(at, Some(id), Happening::Accepted { name: spec.name.clone() });
+        Ok(Applied::Node(id))
+    }
+
+    pub(super) fn grant(&mut self, at: &At, node: NodeId, founder: bool) -> Decision {
+        if founder && self.nodes.values().any(|n| n.raft.is_some()) {
+            return Err(Refusal::new("founder-exists", "Raft id 1 was granted already and is never granted again"));
+        }
+        let changed = self.change(node)?;
+        let id = if founder { RaftId(1) } else { RaftId(at.index) };
+        changed.raft = Some(id);
+        changed.role = ClusterRole::Manager;
+        Ok(Applied::Raft(id))
+    }
+
+    pub(super) fn absence_entry(&mut self, at: &At) -> Decision {
+        match &at.entry.command {
+            Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned, returned } => {
+                let id = *node;
+                let node = self.change(id)?;
+                if node.absence.is_some() || *no != AbsenceNo(node.absences.0 + 1) {
+                    return Err(Refusal::new("absence-known", format!("absence {no} was opened already")));
+                }
+                let planned = *planned || node.in_maintenance(at.entry.at);
+                node.absences = *no;
+                node.recent.push(at.entry.at);
+                if node.recent.len() > 16 {
+                    node.recent.remove(0);
+                }
+                node.absence = Some(Absence {
+                    no: *no,
+                    opened: at.entry.at,
+                    last_seen: *last_seen,
+                    seen_by: seen_by.clone(),
+                    gone: *gone,
+                    before: node.marks.clone().unwrap_or_default(),
+                    returned: returned.as_ref().map(|_| at.entry.at),
+                    after: returned.clone(),
+                    planned,
+                });
+                let retrospect = returned.is_some();
+                let what = Happening::Away {
+                    absence: *no,
+                    last_seen: *last_seen,
+                    gone: *gone,
+                    seen_by: seen_by.clone(),
+                    retrospect,
+                };
+                self.note(at, Some(id), what);
+                Ok(Applied::Done)
+            }
+            Command::Gone { node, no, gone } => {
+                let id = *node;
+                let absence = self.absence(id, *no)?;
+                if absence.gone == *gone || absence.returned.is_some() {
+                    return Err(Refusal::new("nothing-new", "known already"));
+                }
+                absence.gone = *gone;
+                self.note(at, Some(id), Happening::Gone { absence: *no, gone: *gone });
+                Ok(Applied::Done)
+            }
+            Command::Returned { node, no, after } => {
+                let id = *node;
+                let absence = self.absence(id, *no)?;
+                if absence.returned.is_some() {
+                    return Err(Refusal::new("nothing-new", "it has returned already"));
+                }
+                absence.returned = Some(at.entry.at);
+                absence.after = Some(after.clone());
+                self.note(at, Some(id), Happening::Returned { absence: *no });
+                Ok(Applied::Done)
+            }
+            Command::AwayAgain { node, no } => {
+                let absence = self.absence(*node, *no)?;
+                if absence.returned.take().is_none() {
+                    return Err(Refusal::new("nothing-new", "it has not returned"));
+                }
+                Ok(Applied::Done)
+            }
+            Command::Unclear { node, .. } => {
+                let node = self.change(*node)?;
+                node.unknowns += 1;
+                Ok(Applied::Done)
+            }
+            Command::Conclude { node, finding } => self.conclude(at, *node, finding),
+            other => unreachable!("{other:?} is no entry about an absence"),
+        }
+    }
+
+    fn absence(&mut self, node: NodeId, no: AbsenceNo) -> Result<&mut Absence, Refusal> {
+        match &mut self.change(node)?.absence {
+            Some(absence) if absence.no == no => Ok(absence),
+            _ => Err(Refusal::new("absence-closed", format!("absence {no} of node {node} is not open"))),
+        }
+    }
+
+    /// I11: an absence ends in exactly one verdict, since the verdict ends it.
+    fn conclude(&mut self, at: &At, id: NodeId, finding: &Finding) -> Decision {
+        let node = self.change(id)?;
+        match (&node.absence, finding.absence) {
+            (Some(absence), Some(no)) if absence.no == no => {}
+            (None, None) => {}
+            _ => return Err(Refusal::new("absence-closed", "this absence has its verdict, or another one is open")),
+        }
+        let fault = (finding.cause == Some(Cause::Agent)).then(|| {
+            node.agent_faults += 1;
+            node.agent_faults
+        });
+        node.absence = None;
+        node.marks = Some(finding.marks.clone());
+        node.seen = at.entry.at;
+        node.unknowns = if matches!(finding.verdict, Verdict::Unknown(_)) { node.unknowns + 1 } else { 0 };
+        node.finding = Some(finding.clone());
+        let services = match &finding.remedy {
+            Remedy::Resetup(services) => Some(services.clone()),
+            Remedy::Held(_) if finding.verdict.drifted() => Some(scope(&finding.reasons)),
+            _ => None,
+        };
+        if let Some(services) = services
+            && node.job.is_none()
+            && node.want.as_ref().is_none_or(|w| w.by.is_none())
+        {
+            node.want = Some(Want {
+                occasion: finding.occasion,
+                reasons: finding.reasons.clone(),
+                services,
+                since: at.entry.at,
+                examined: Some(finding.at),
+                by: None,
+                now: false,
+                decommission: false,
+            });
+        } else if finding.verdict == Verdict::Same && node.want.as_ref().is_some_and(|w| w.by.is_none()) {
+            node.want = None;
+        }
+        if let Remedy::Held(why) = &finding.remedy {
+            let until = at.entry.at.after(self.limits().flap_hold_ms);
+            let node = self.change(id)?;
+            node.hold = Some(Hold { why: why.clone(), since: at.entry.at, until: Some(until) });
+        }
+        self.note(at, Some(id), Happening::Concluded { finding: Box::new(finding.clone()) });
+        if let Some(count) = fault {
+            self.note(at, Some(id), Happening::AgentFault { cause: Cause::Agent, count });
+        }
+        Ok(Applied::Done)
+    }
+}
+
+/// The services that grave reasons name.
+fn scope(reasons: &[Reason]) -> Vec<ServiceName> {
+    let names: std::collections::BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
+    names.into_iter().collect()
+}

@@ -1,0 +1,137 @@
+//! A re-setup of one node, as a series of attempts with their phases.
+
+use super::{AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Wall};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// In this order and no other; each is entered by a committed entry only (I1, I3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    Fence,
+    Cleanup,
+    Cleaned,
+    Provision,
+    Verify,
+}
+
+impl Phase {
+    /// The next phase; None after the last. A decommissioning ends after `Cleaned`.
+    pub fn next(self, decommission: bool) -> Option<Phase> {
+        match self {
+            Phase::Fence => Some(Phase::Cleanup),
+            Phase::Cleanup => Some(Phase::Cleaned),
+            Phase::Cleaned if decommission => None,
+            Phase::Cleaned => Some(Phase::Provision),
+            Phase::Provision => Some(Phase::Verify),
+            Phase::Verify => None,
+        }
+    }
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Fence => "fence",
+            Phase::Cleanup => "cleanup",
+            Phase::Cleaned => "cleaned",
+            Phase::Provision => "provision",
+            Phase::Verify => "verify",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Whose fault a failure is; decides whether it eats a retry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureClass {
+    /// A task failed, the node was not clean, or the verification did not agree.
+    Step,
+    /// The node went away or refused the connection: waits for its return, eats no retry.
+    Unreachable,
+    /// The node offers another SSH host key: stops until `trust-key`.
+    HostKey,
+    /// Provisioned without error, and still not as desired: held at once.
+    ProvisionedWrong,
+    /// The playbooks or the fleet can't be compiled for this node: held at once.
+    Plan,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub class: FailureClass,
+    pub phase: Phase,
+    pub rc: Option<i32>,
+    pub message: String,
+    /// The last lines of output, at most 20.
+    pub tail: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    Done,
+    Failed(Failure),
+    /// A later attempt took its place: why.
+    Superseded(String),
+    Cancelled(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    pub id: AttemptId,
+    /// Within the job, from 1.
+    pub no: u32,
+    pub opened: Wall,
+    pub why: String,
+    /// The manager that runs it.
+    pub runner: NodeName,
+    pub phase: Phase,
+    pub closed: Option<(Wall, Outcome)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    Open,
+    /// Gave up: waits for an operator.
+    Held,
+    Done,
+    Cancelled,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub node: NodeId,
+    pub opened: Wall,
+    pub occasion: Occasion,
+    pub reasons: Vec<Reason>,
+    /// Empty: the whole group.
+    pub services: Vec<ServiceName>,
+    /// Provisioned from this generation; cleaned up from the baseline's.
+    pub generation: GenerationSeq,
+    pub by: Option<String>,
+    pub now: bool,
+    pub decommission: bool,
+    pub state: JobState,
+    pub attempts: Vec<Attempt>,
+    /// Failures that ate a retry.
+    pub failures: u32,
+    /// The next attempt is due then.
+    pub retry_at: Option<Wall>,
+    pub closed: Option<Wall>,
+    pub result: Option<Baseline>,
+    /// Older attempts than the last 16 are dropped from the record, their number kept here.
+    pub attempts_dropped: u32,
+}
+
+impl Job {
+    /// The attempt that is running, if any.
+    pub fn open_attempt(&self) -> Option<&Attempt> {
+        self.attempts.last().filter(|a| a.closed.is_none())
+    }
+}

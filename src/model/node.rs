@@ -1,0 +1,212 @@
+//! One machine as the replicated state knows it.
+
+use super::{
+    AbsenceNo, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, RaftId, Reason,
+    ServiceName, Sha256, Wall,
+};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterRole {
+    #[default]
+    Worker,
+    Manager,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Availability {
+    /// Automatic re-setup.
+    #[default]
+    Active,
+    /// Examined and reported only.
+    Pause,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lifecycle {
+    #[default]
+    Accepted,
+    Commissioning,
+    Commissioned,
+    Decommissioning,
+    Decommissioned,
+}
+
+impl Lifecycle {
+    pub fn word(self) -> &'static str {
+        match self {
+            Lifecycle::Accepted => "accepted",
+            Lifecycle::Commissioning => "commissioning",
+            Lifecycle::Commissioned => "commissioned",
+            Lifecycle::Decommissioning => "decommissioning",
+            Lifecycle::Decommissioned => "decommissioned",
+        }
+    }
+}
+
+/// Why a silent node is silent, as far as one can tell from outside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Gone {
+    /// Not probed yet, or the host does not answer on SSH either.
+    #[default]
+    Away,
+    /// The host answers on SSH, the agent does not.
+    AgentDown,
+    /// The agent said goodbye.
+    Left,
+}
+
+/// One away-and-back episode; ends in exactly one verdict (I11).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absence {
+    pub no: AbsenceNo,
+    pub opened: Wall,
+    /// When the node was last known to be there.
+    pub last_seen: Wall,
+    /// The managers that missed it; empty for an absence that nobody saw.
+    pub seen_by: Vec<NodeName>,
+    pub gone: Gone,
+    /// What the node was like when last examined.
+    pub before: Marks,
+    /// None while it lasts.
+    pub returned: Option<Wall>,
+    /// What the agent said of itself on return; a hint, not evidence.
+    pub after: Option<Marks>,
+    pub planned: bool,
+}
+
+/// What the node was found to have after the last good provisioning, or when adopted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Baseline {
+    pub generation: GenerationSeq,
+    /// `HostSummary::desired` of that generation.
+    pub desired: Sha256,
+    /// Root of the node digest.
+    pub root: Sha256,
+    /// Blob with the node digest itself, MessagePack of `NodeDigest`.
+    pub blob: Sha256,
+    pub adopted: bool,
+    pub at: Wall,
+}
+
+/// A re-setup that is asked for and not begun: level-triggered, so nothing that dies forgets it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Want {
+    pub occasion: Occasion,
+    pub reasons: Vec<Reason>,
+    /// Empty: the whole group.
+    pub services: Vec<ServiceName>,
+    pub since: Wall,
+    /// When the examination behind it was made; None: an operator's order needs none.
+    pub examined: Option<Wall>,
+    /// None: remoor itself.
+    pub by: Option<String>,
+    /// Overrides hold, window and settle; never fence or quorum.
+    pub now: bool,
+    /// Only cleanup, no provisioning after it.
+    pub decommission: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Maintenance {
+    pub from: Wall,
+    pub until: Wall,
+    pub by: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    pub why: String,
+    pub since: Wall,
+    /// None: until an operator ends it.
+    pub until: Option<Wall>,
+}
+
+/// What a joining node says of itself; addresses are hints, the key is its identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    pub name: NodeName,
+    /// `host:port` of the TLS API.
+    pub api: String,
+    /// `ip:port` of gossip.
+    pub gossip: String,
+    /// ed25519, hex.
+    pub public_key: String,
+    /// `ssh-ed25519 AAAA...` lines; strict from the first login on.
+    pub ssh_host_keys: Vec<String>,
+    pub machine_id: String,
+    pub version: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    pub spec: NodeSpec,
+    pub accepted: Wall,
+    /// Desired, stored; the observed role is derived from the applied Raft membership.
+    pub role: ClusterRole,
+    pub raft: Option<RaftId>,
+    pub availability: Availability,
+    pub lifecycle: Lifecycle,
+    /// Stands beside the lifecycle: a failed repair never takes a node out of its group.
+    pub failed: Option<String>,
+    pub maintenance: Option<Maintenance>,
+    pub hold: Option<Hold>,
+    /// A changed SSH host key was offered: its fingerprint. Nothing is sent to the node until `trust-key`.
+    pub key_changed: Option<String>,
+    /// As last examined; None: never seen.
+    pub marks: Option<Marks>,
+    /// When that was.
+    pub seen: Wall,
+    pub absence: Option<Absence>,
+    pub absences: AbsenceNo,
+    /// Beginnings of the last absences, at most 16, for flapping.
+    pub recent: Vec<Wall>,
+    /// The last conclusion, of an absence or live.
+    pub finding: Option<Finding>,
+    pub baseline: Option<Baseline>,
+    pub want: Option<Want>,
+    /// The open job.
+    pub job: Option<JobId>,
+    /// Crashes of the agent that verdicts named.
+    pub agent_faults: u32,
+    /// Examinations in a row that ended unknown.
+    pub unknowns: u32,
+}
+
+impl Node {
+    pub fn name(&self) -> &NodeName {
+        &self.spec.name
+    }
+    /// An absence is open and the node has not come back.
+    pub fn away(&self) -> bool {
+        self.absence.as_ref().is_some_and(|a| a.returned.is_none())
+    }
+    pub fn in_maintenance(&self, at: Wall) -> bool {
+        self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
+    }
+    pub fn held(&self, at: Wall) -> Option<&Hold> {
+        self.hold.as_ref().filter(|h| h.until.is_none_or(|until| at < until))
+    }
+}
+
+/// One applied version of the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    pub seq: GenerationSeq,
+    /// Blob: MessagePack of `FileSet`.
+    pub blob: Sha256,
+    pub at: Wall,
+    pub by: String,
+    pub summary: super::FleetSummary,
+}
+
+impl Generation {
+    pub fn group_of(&self, node: &NodeName) -> Option<&GroupName> {
+        self.summary.hosts.get(node).map(|h| &h.group)
+    }
+}

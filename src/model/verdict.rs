@@ -1,0 +1,125 @@
+//! What was concluded about a node, and what is to be done about it.
+
+use super::{AbsenceNo, BootId, Cause, Instance, NodeName, Occasion, ServiceName, Sha256, Wall};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Three-way comparison of what is desired now, what was last applied and what is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "is", content = "why")]
+pub enum Verdict {
+    Same,
+    /// What is desired changed.
+    Outdated,
+    /// What is there changed.
+    Drifted,
+    /// Both changed.
+    Conflict,
+    /// Right after a provisioning that reported success; never retried.
+    ProvisionedWrong,
+    /// Not drift: it is retried, then an alert, never a re-setup (I9).
+    Unknown(String),
+}
+
+impl Verdict {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Verdict::Same => "same",
+            Verdict::Outdated => "outdated",
+            Verdict::Drifted => "drifted",
+            Verdict::Conflict => "conflict",
+            Verdict::ProvisionedWrong => "provisioned-wrong",
+            Verdict::Unknown(_) => "unknown",
+        }
+    }
+    pub fn drifted(&self) -> bool {
+        matches!(self, Verdict::Drifted | Verdict::Conflict)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Unknown(why) => write!(f, "unknown: {why}"),
+            other => f.write_str(other.word()),
+        }
+    }
+}
+
+/// One thing that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    pub service: ServiceName,
+    pub text: String,
+    /// Asks for a re-setup by itself; otherwise it is reported.
+    pub grave: bool,
+    pub by: Witness,
+}
+
+/// What kind of evidence a reason rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Witness {
+    Digest,
+    Check,
+    Desired,
+}
+
+/// What policy makes of a verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do", content = "what")]
+pub enum Remedy {
+    None,
+    Report,
+    /// The services to set up again, dependents included; empty: the whole group.
+    Resetup(Vec<ServiceName>),
+    Held(String),
+    Blocked(String),
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remedy::None => f.write_str("none"),
+            Remedy::Report => f.write_str("report"),
+            Remedy::Resetup(services) if services.is_empty() => f.write_str("resetup(group)"),
+            Remedy::Resetup(services) => {
+                write!(f, "resetup({})", services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", "))
+            }
+            Remedy::Held(why) => write!(f, "held: {why}"),
+            Remedy::Blocked(why) => write!(f, "blocked: {why}"),
+        }
+    }
+}
+
+/// A verdict with everything it rests on, as it stands in the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// None: the node was never away.
+    pub absence: Option<AbsenceNo>,
+    pub cause: Option<Cause>,
+    /// Announced, or left gracefully before.
+    pub planned: bool,
+    pub evidence: Vec<String>,
+    pub verdict: Verdict,
+    pub reasons: Vec<Reason>,
+    pub remedy: Remedy,
+    pub occasion: Occasion,
+    /// The manager that concluded it.
+    pub by: NodeName,
+    pub at: Wall,
+    /// From the alive event, or from the order, to the conclusion.
+    pub took_ms: u64,
+    pub digest: Option<Sha256>,
+    /// Checks that passed, failed, could not tell.
+    pub checks: (u32, u32, u32),
+    pub marks: Marks,
+}
+
+/// What tells one stay of a node from the next: any difference is an absence, seen or not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Marks {
+    pub boot: BootId,
+    pub instance: Instance,
+    pub isolation: u32,
+}
