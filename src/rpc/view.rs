@@ -1,0 +1,221 @@
+//! What the API answers: the JSON contract of `/v1` (docs/api.md), shared by server and command line.
+//!
+//! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
+
+use crate::model::{
+    Availability, Baseline, Breaker, CheckResult, Difference, Finding, HistoryItem, Job, Maintenance, NodeDigest, Refusal,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Who says so, and when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsOf {
+    /// The manager whose state this is.
+    pub by: String,
+    pub leader: Option<String>,
+    pub at: String,
+    /// No quorum: this is what `by` last knew.
+    pub stale: bool,
+    /// How old that is.
+    pub age_ms: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionView {
+    pub is: String,
+    pub why: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    pub id: u64,
+    pub name: String,
+    pub group: Option<String>,
+    /// `manager` or `worker`: what it is to be.
+    pub role: String,
+    /// `leader`, `voter`, `learner`: what it is, derived from the Raft membership; None: not a member.
+    pub manager: Option<String>,
+    /// `alive`, `suspect`, `away`, `agent-down`, `left`, `never-seen`; `unknown` where no leader says.
+    pub presence: String,
+    pub presence_since: Option<String>,
+    pub lifecycle: String,
+    /// The phase whose failure stands beside the lifecycle.
+    pub failed: Option<String>,
+    pub availability: Availability,
+    pub maintenance: Option<Maintenance>,
+    pub api: String,
+    pub gossip: String,
+    pub ssh: Option<String>,
+    pub ssh_fingerprints: Vec<String>,
+    /// Of the last conclusion.
+    pub finding: Option<Finding>,
+    pub baseline: Option<Baseline>,
+    /// What is desired changed since the last provisioning.
+    pub outdated: bool,
+    pub conditions: Vec<ConditionView>,
+    pub job: Option<u64>,
+    pub absences: u64,
+    pub agent_faults: u32,
+    /// What the agent gossips of itself: a hint.
+    pub report: Option<ReportView>,
+    /// Managers whose gossip does not have it, while the leader's has.
+    pub unreachable_from: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportView {
+    pub boot: String,
+    pub instance: String,
+    pub isolation: u32,
+    pub digest: String,
+    pub generation: u64,
+    pub checks: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub cluster: String,
+    pub epoch: u64,
+    pub generation: u64,
+    pub generation_at: Option<String>,
+    pub managers_up: u32,
+    pub managers: u32,
+    pub breaker: Option<Breaker>,
+    pub warnings: Vec<String>,
+    pub nodes: Vec<NodeView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryView {
+    pub version: u32,
+    pub as_of: AsOf,
+    /// Names of the nodes that the items speak of, by id.
+    pub names: BTreeMap<u64, String>,
+    /// Oldest first.
+    pub items: Vec<HistoryItem>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobsView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub names: BTreeMap<u64, String>,
+    pub jobs: Vec<Job>,
+}
+
+/// The whole story of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: NodeView,
+    pub absence: Option<crate::model::Absence>,
+    pub want: Option<crate::model::Want>,
+    pub job: Option<Job>,
+    pub history: Vec<HistoryItem>,
+    /// What was not done, and why.
+    pub not_done: Vec<String>,
+    pub next: Vec<String>,
+}
+
+/// Answer of `check NODE`: run now, over SSH.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub verdict: String,
+    pub reasons: Vec<String>,
+    pub checks: Vec<CheckResult>,
+    pub differences: Vec<Difference>,
+    pub took_ms: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiffView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub files: Vec<FileDiff>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileDiff {
+    pub service: String,
+    pub path: String,
+    /// `missing`, `extra`, `changed`.
+    pub what: String,
+    pub attributes: Vec<String>,
+    /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
+    pub unified: Option<String>,
+    pub note: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptView {
+    pub version: u32,
+    pub node: String,
+    pub digest: NodeDigest,
+    /// What differs from the baseline before; empty for the first.
+    pub changes: Vec<Difference>,
+}
+
+/// What an order came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderView {
+    pub version: u32,
+    /// One line for people: what happens now.
+    pub text: String,
+    /// Nothing had to be done.
+    pub nothing_to_do: bool,
+    /// The order waits for the node's return.
+    pub queued: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedView {
+    pub version: u32,
+    pub generation: u64,
+    pub unchanged: bool,
+    pub outdated: Vec<String>,
+    pub warnings: Vec<crate::model::Fault>,
+}
+
+/// Body of `POST /v1/nodes/{name}/resetup` and its relatives.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrderRequest {
+    pub services: Vec<String>,
+    pub force: bool,
+    pub now: bool,
+    pub no_queue: bool,
+    /// For `maintenance`: how long, 0 ends it.
+    pub for_ms: u64,
+    /// For `trust-key`: the fingerprint that the operator saw.
+    pub fingerprint: String,
+    /// Take only these paths (adopt).
+    pub paths: Vec<String>,
+}
+
+/// One line of the stream of `/v1/watch` and `/v1/jobs/{id}/logs`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "type")]
+pub enum StreamItem {
+    History { item: Box<HistoryItem>, node: Option<String> },
+    Task { job: u64, attempt: u64, phase: String, event: serde_json::Value },
+    /// The stream was too fast for this reader: so many items are missing.
+    Missed { count: u64 },
+    End { text: String },
+}
+
+/// Faults of `apply` and `lint`, inside an error's details.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultsView {
+    pub faults: Vec<crate::model::Fault>,
+}
+
+/// A refusal of the state machine, inside an error's details.
+pub type RefusalView = Refusal;
