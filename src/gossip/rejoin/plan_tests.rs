@@ -101,7 +101,7 @@ fn a_nudge_makes_it_sooner_but_not_denser_than_the_spacing() {
     assert_eq!(times(&run(&mut state, 20_000, 20_900)), [20_000]);
     for now in [21_000, 22_000, 23_000] {
         state.nudge(now);
-        assert_eq!(times(&run(&mut state, now, now + 900)), []);
+        assert!(run(&mut state, now, now + 900).is_empty());
     }
     assert_eq!(times(&run(&mut state, 24_000, 90_000)), [25_000, 85_000], "kept, not lost");
 }
@@ -121,7 +121,7 @@ fn a_node_that_comes_back_is_dialled_no_more_and_afresh_when_it_goes() {
     members(&mut state, 0, &["me", "a"]);
     run(&mut state, 0, 1_000);
     members(&mut state, 2_000, &["me", "a", "b"]);
-    assert_eq!(run(&mut state, 2_000, 200_000), []);
+    assert!(run(&mut state, 2_000, 200_000).is_empty());
     members(&mut state, 200_000, &["me", "a"]);
     assert_eq!(names(plan(200_000, &state)), ["b"]);
 }
