@@ -47,10 +47,7 @@ struct Inner {
 /// Binds, and is a cluster of one until [`Gossip::join`] succeeds or somebody joins by this address.
 ///
 /// The first event is the node's own `Alive`. The receiver must be read: what is not read stays in memory.
-pub async fn start(
-    cfg: Config,
-    report: Report,
-) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
+pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
     if !good_name(cfg.name.as_str()) {
         return Err(GossipError::Name(cfg.name.0.len()));
     }
