@@ -32,7 +32,8 @@ pub struct Config {
     pub key: [u8; 32],
     /// The node's own identity.
     pub signer: SigningKey,
-    /// Called while a record is being taken in, so it must return at once and never wait for a lock held long.
+    /// Called while a record is being taken in and the view is locked, so it must return at once, wait for no lock that
+    /// is held long, and never call the [`Gossip`](super::Gossip) back.
     pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
     pub timing: Timing,
 }

@@ -92,7 +92,9 @@ impl Shared {
     pub fn take_into(&self, view: &mut View, name: NodeName, addr: SocketAddr, meta: Bytes) {
         let entry = match self.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, signed, key } => Entry { addr, meta, report, signed, key },
-            Judgement::Own { report } => Entry { addr, meta, report, signed: true, key: Some(self.judge.own_key) },
+            Judgement::Own { report } => {
+                Entry { addr, meta, report, signed: true, key: Some(self.judge.own_key.to_bytes()) }
+            }
             other => {
                 tracing::debug!(node = %name, %addr, judgement = ?other, "member is not shown");
                 return;
@@ -138,7 +140,7 @@ impl Shared {
             super::KeyLookup::Known(key) => key,
             super::KeyLookup::Unknown | super::KeyLookup::Removed => return false,
         };
-        self.view().get(name).is_some_and(|e| e.key == Some(key) && e.addr == addr && e.meta == *meta)
+        self.view().get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
     }
 }
 

@@ -18,7 +18,7 @@ pub fn good_name(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// Let in. `key` is set if the signature was checked against it and holds.
-    Member { report: Report, signed: bool, key: Option<VerifyingKey> },
+    Member { report: Report, signed: bool, key: Option<[u8; 32]> },
     /// This node's own record, signed by it, at its own address: of now, or of an earlier start.
     Own { report: Report },
     /// This node's name at this node's address, not signed by it: an earlier identity, or a forgery.
@@ -65,7 +65,11 @@ impl Judge {
                 }
                 let report = meta::decode(bytes);
                 // A newer version is the node's own word, but not one that is understood here.
-                Judgement::Member { signed: report.is_some(), report: report.unwrap_or_default(), key: Some(key) }
+                Judgement::Member {
+                    signed: report.is_some(),
+                    report: report.unwrap_or_default(),
+                    key: Some(key.to_bytes()),
+                }
             }
         }
     }
@@ -130,7 +134,7 @@ mod tests {
     #[test]
     fn a_known_node_needs_its_own_signature() {
         let good = record("known", addr(2), &key(2));
-        let member = Judgement::Member { report: report(), signed: true, key: Some(key(2).verifying_key()) };
+        let member = Judgement::Member { report: report(), signed: true, key: Some(key(2).verifying_key().to_bytes()) };
         assert_eq!(of("known", addr(2), &good), member);
         assert_eq!(of("known", addr(3), &good), Judgement::Forged, "carried over to another address");
         assert_eq!(of("known", addr(2), &record("known", addr(2), &key(3))), Judgement::Forged, "another key");

@@ -43,7 +43,7 @@ pub struct Scope<'a> {
 pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
     let mut out = Vec::with_capacity(PAYLOAD + SIGNATURE);
     out.push(VERSION);
-    out.push(u8::from(report.leaving) * LEAVING | checks_to_bits(report.checks) << CHECKS_SHIFT);
+    out.push((u8::from(report.leaving) * LEAVING) | (checks_to_bits(report.checks) << CHECKS_SHIFT));
     out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
     let mut instance = [0; 8];
     if !report.instance.0.is_empty() {
@@ -85,7 +85,7 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         isolation: u32::from_be_bytes(*isolation),
         digest: Sha256(*digest),
         generation: GenerationSeq(u64::from_be_bytes(*generation)),
-        checks: checks_from_bits(flags >> CHECKS_SHIFT & 3),
+        checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
     })
 }
 

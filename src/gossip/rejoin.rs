@@ -87,8 +87,8 @@ impl Task {
             Ok(found) => self.stored = found,
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the address cache starts empty"),
         }
-        self.state.known = self.stored.clone();
         let mut members = self.gossip.changes();
+        // Ticks at once, which takes the loaded addresses into use.
         let mut refresh = tokio::time::interval(self.state.timing.cache_interval);
         refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut dials: JoinSet<NodeName> = JoinSet::new();

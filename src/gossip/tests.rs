@@ -184,6 +184,49 @@ async fn a_crash_is_seen_and_is_no_goodbye() {
     stop([a]).await;
 }
 
+/// Telemetry counts suspicions by this line, as memberlist tells of them in no other way.
+#[tokio::test]
+async fn a_suspicion_is_told_by_a_known_log_line() {
+    use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+    use tracing_subscriber::util::SubscriberInitExt;
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+    impl<S: tracing::Subscriber> Layer<S> for Lines {
+        fn on_event(&self, event: &tracing::Event<'_>, _cx: Context<'_, S>) {
+            let meta = event.metadata();
+            let line = format!("{} {} {event:?}", meta.level(), meta.target());
+            self.0.lock().expect("lines").push(line);
+        }
+    }
+    let lines = Lines::default();
+    // In a process of its own, as tracing may take a line for unwanted once another test's thread came by it first.
+    const ASK: &str = "REMOOR_TEST_SUSPICION";
+    if std::env::var_os(ASK).is_none() {
+        let this = std::env::current_exe().expect("this test binary");
+        let mut command = tokio::process::Command::new(this);
+        command
+            .args(["--exact", "gossip::tests::a_suspicion_is_told_by_a_known_log_line", "--nocapture"])
+            .env(ASK, "1");
+        let output = command.kill_on_drop(true).output().await.expect("run the test binary");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
+        return;
+    }
+    // The runtime of this test has one thread, so memberlist's tasks are heard too.
+    let _guard = tracing_subscriber::registry().with(lines.clone()).set_default();
+
+    let keys = Keys::abc();
+    let (mut a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
+    b.gossip.join(a.gossip.addr()).await.expect("join");
+    a.saw_alive("b").await;
+    b.gossip.shutdown().await;
+    a.saw_gone("b").await;
+    let lines = lines.0.lock().expect("lines").clone();
+    let told = |line: &&String| line.starts_with("INFO memberlist_core::state ") && line.contains("no acks received");
+    assert!(lines.iter().any(|line| told(&line)), "{lines:#?}");
+    stop([a]).await;
+}
+
 #[tokio::test]
 async fn a_goodbye_is_told_before_the_leave() {
     let keys = Keys::abc();
@@ -344,7 +387,7 @@ async fn a_reinstalled_node_gets_in_with_a_new_key_at_the_same_address() {
     a.lists("b", |m| m.report.isolation == 4).await;
     let at = b.gossip.addr();
     b.gossip.shutdown().await;
-    a.saw_gone("b").await;
+    // Quicker than the failure is noticed: the others still hold the record of the earlier key to be alive.
     keys.know("b", 5);
     let b = peer_as(Config { bind: at, advertise: at, ..config("b", 5, &keys) }, SECOND).await;
     b.gossip.join(a.gossip.addr()).await.expect("join");

@@ -5,7 +5,6 @@ use super::event::{Member, MemberEvent};
 use super::limiter::Limiter;
 use crate::model::{Instance, NodeName, Report};
 use bytes::Bytes;
-use ed25519_dalek::VerifyingKey;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ pub struct Entry {
     pub report: Report,
     pub signed: bool,
     /// That the signature was checked with.
-    pub key: Option<VerifyingKey>,
+    pub key: Option<[u8; 32]>,
 }
 
 /// A record of this node at another address.
