@@ -1,4 +1,4 @@
-//! The running member: start it, publish, ask, leave. Holds memberlist and works around what FACTS are known of it:
+//! The running member: start it, publish, ask, leave. Holds memberlist and works around its known faults: it
 //! never reaps, never drops a running one without shutting it down, updates one at a time.
 
 use super::config::{Config, Timing};

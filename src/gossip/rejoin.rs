@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The running loop. Stops when it is dropped; dials under way end by their own timeout.
+/// The running loop. Stops when it is dropped, which should come before the member leaves; dials under way end by their
+/// own timeout.
 pub struct RejoinLoop {
     known: watch::Sender<Option<Addresses>>,
     bell: Arc<Notify>,
