@@ -378,7 +378,7 @@ async fn a_quick_restart_and_a_move_show_the_new_instance() {
 #[tokio::test]
 async fn a_reinstalled_node_gets_in_with_a_new_key_at_the_same_address() {
     let keys = Keys::abc();
-    let (mut a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
+    let (a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
     b.gossip.join(a.gossip.addr()).await.expect("join");
     // Its record has been outbid often, so a fresh start alone would be older.
     for isolation in 1..5 {
