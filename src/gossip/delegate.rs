@@ -1,0 +1,250 @@
+//! memberlist's questions and notices, answered. Nothing here awaits: memberlist aborts its task in the middle of
+//! `notify_leave`, and calls with its member table locked, so calling it back from here would never return.
+
+use super::config::Timing;
+use super::event::MemberEvent;
+use super::judge::{Judge, Judgement};
+use super::view::{Entry, View};
+use crate::model::{Instance, NodeName};
+use bytes::Bytes;
+use memberlist::delegate::{
+    AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
+};
+use memberlist::proto::{Meta, NodeState};
+use smol_str::SmolStr;
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+type Node = Arc<NodeState<SmolStr, SocketAddr>>;
+
+/// Why a record was not taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the signature is not this node's")]
+    Forged,
+    #[error("the node was removed from the cluster")]
+    Removed,
+    #[error("the name is not a node name")]
+    BadName,
+    #[error("too many nodes that nobody knows")]
+    Crowded,
+    #[error("it bears the own name at another address")]
+    OwnElsewhere,
+}
+
+/// Shared by the delegate and the handle.
+pub struct Shared {
+    pub judge: Judge,
+    /// The own instance, to know an earlier address of this very process.
+    own_instance: Mutex<Instance>,
+    view: Mutex<View>,
+    /// The signed report in force.
+    meta: Mutex<Bytes>,
+    /// Unbounded, as a full channel would have to await; its length is bounded by the members and the alarm interval.
+    events: mpsc::UnboundedSender<MemberEvent>,
+    /// Counts members that came or went.
+    changed: watch::Sender<u64>,
+}
+
+impl Shared {
+    pub fn new(judge: Judge, meta: Bytes, timing: &Timing, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
+        Self {
+            judge,
+            own_instance: Mutex::default(),
+            view: Mutex::new(View::new(timing)),
+            meta: Mutex::new(meta),
+            events,
+            changed: watch::Sender::new(0),
+        }
+    }
+
+    pub fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_meta(&self, meta: Bytes, instance: Instance) {
+        *self.own_instance.lock().unwrap_or_else(PoisonError::into_inner) = instance;
+        *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
+    }
+
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Sends what the view made of something, with the view still locked so that the order is the view's.
+    pub fn emit(&self, view: &View, event: Option<MemberEvent>) {
+        if let Some(event) = event {
+            // Nobody listening is the consumer's choice.
+            let _ = self.events.send(event);
+        }
+        self.changed.send_if_modified(|seen| std::mem::replace(seen, view.population) != view.population);
+    }
+
+    /// Takes a record into the view as far as it is believed.
+    pub fn take_in(&self, name: NodeName, addr: SocketAddr, meta: Bytes) {
+        self.take_into(&mut self.view(), name, addr, meta);
+    }
+
+    /// The same for who holds the view already.
+    pub fn take_into(&self, view: &mut View, name: NodeName, addr: SocketAddr, meta: Bytes) {
+        let entry = match self.judge.judge(&name, addr, &meta) {
+            Judgement::Member { report, signed, key } => Entry { addr, meta, report, signed, key },
+            Judgement::Own { report } => {
+                Entry { addr, meta, report, signed: true, key: Some(self.judge.own_key.to_bytes()) }
+            }
+            other => {
+                tracing::debug!(node = %name, %addr, judgement = ?other, "member is not shown");
+                return;
+            }
+        };
+        let event = view.put(name, entry);
+        self.emit(view, event);
+    }
+
+    fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), Refusal> {
+        if self.is_unchanged(name, addr, meta) {
+            return Ok(());
+        }
+        let judgement = self.judge.judge(name, addr, meta);
+        let now = Instant::now();
+        let mut view = self.view();
+        let (event, answer) = match judgement {
+            Judgement::Own { .. } => (None, Ok(())),
+            Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
+            Judgement::Member { .. } => (None, Ok(())),
+            // Let through on purpose: memberlist never believes such a record but outbids it with the true one, and
+            // without that a reinstalled node could not get past the record of its earlier key.
+            Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
+            Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
+            Judgement::OwnElsewhere { instance } => {
+                let own = self.own_instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let event = if instance == own { None } else { view.elsewhere(addr, instance, now) };
+                (event, Err(Refusal::OwnElsewhere))
+            }
+            Judgement::Removed => (None, Err(Refusal::Removed)),
+            Judgement::BadName => (None, Err(Refusal::BadName)),
+        };
+        self.emit(&view, event);
+        answer
+    }
+
+    /// The same bytes from the same address under the same key were checked before.
+    fn is_unchanged(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> bool {
+        if *name == self.judge.me {
+            return false;
+        }
+        let key = match (self.judge.verify)(name) {
+            super::KeyLookup::Known(key) => key,
+            super::KeyLookup::Unknown | super::KeyLookup::Removed => return false,
+        };
+        self.view().get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
+    }
+}
+
+/// What memberlist is given.
+pub struct Ears(pub Arc<Shared>);
+
+fn parts(node: &Node) -> (NodeName, SocketAddr, Bytes) {
+    (NodeName::from(node.id().as_str()), *node.address(), Bytes::copy_from_slice(node.meta().as_bytes()))
+}
+
+impl AliveDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+    type Error = Refusal;
+
+    async fn notify_alive(&self, peer: Node) -> Result<(), Refusal> {
+        let (name, addr, meta) = parts(&peer);
+        self.0.admit(&name, addr, &meta)
+    }
+}
+
+impl EventDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn notify_join(&self, node: Node) {
+        let (name, addr, meta) = parts(&node);
+        self.0.take_in(name, addr, meta);
+    }
+
+    async fn notify_update(&self, node: Node) {
+        let (name, addr, meta) = parts(&node);
+        self.0.take_in(name, addr, meta);
+    }
+
+    async fn notify_leave(&self, node: Node) {
+        let mut view = self.0.view();
+        let event = view.remove(&NodeName::from(node.id().as_str()));
+        self.0.emit(&view, event);
+    }
+}
+
+impl ConflictDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn notify_conflict(&self, existing: Node, other: Node) {
+        let name = NodeName::from(existing.id().as_str());
+        let mut view = self.0.view();
+        let event = view.conflict(&name, *existing.address(), *other.address(), Instant::now());
+        self.0.emit(&view, event);
+    }
+}
+
+impl NodeDelegate for Ears {
+    async fn node_meta(&self, _limit: usize) -> Meta {
+        let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // `meta` is 134 bytes by construction; an empty record would be vetoed by every peer, never a panic here.
+        Meta::try_from(meta).unwrap_or_default()
+    }
+
+    async fn notify_message(&self, _msg: Cow<'_, [u8]>) {}
+
+    async fn broadcast_messages<F>(&self, _limit: usize, _encoded_len: F) -> impl Iterator<Item = Bytes> + Send
+    where
+        F: Fn(Bytes) -> (usize, Bytes) + Send,
+    {
+        std::iter::empty()
+    }
+
+    async fn local_state(&self, _join: bool) -> Bytes {
+        Bytes::new()
+    }
+
+    async fn merge_remote_state(&self, _buf: &[u8], _join: bool) {}
+}
+
+impl PingDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+
+    async fn ack_payload(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    async fn notify_ping_complete(&self, _node: Node, _rtt: Duration, _payload: Bytes) {}
+
+    fn disable_reliable_pings(&self, _target: &SmolStr) -> bool {
+        false
+    }
+}
+
+impl MergeDelegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+    type Error = Refusal;
+
+    async fn notify_merge(&self, _peers: Arc<[NodeState<SmolStr, SocketAddr>]>) -> Result<(), Refusal> {
+        // Each record of the exchange goes through `notify_alive` on its own.
+        Ok(())
+    }
+}
+
+impl Delegate for Ears {
+    type Id = SmolStr;
+    type Address = SocketAddr;
+}

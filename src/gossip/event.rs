@@ -1,0 +1,35 @@
+//! What gossip tells the rest of the program. Plain values.
+
+use crate::model::{NodeName, Report};
+use std::net::SocketAddr;
+
+/// A live member as last seen, this node included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    pub name: NodeName,
+    pub addr: SocketAddr,
+    /// The default if the node speaks a newer version of the report.
+    pub report: Report,
+    /// The report carries a good signature of the key that the inventory has for this name.
+    pub signed: bool,
+}
+
+/// In the order in which they were seen. The node's own record is among them, so consumers filter by name if they care.
+///
+/// A goodbye is an `Update` whose report says `leaving`, followed by `Gone`; a failure is a `Gone` alone. A restart
+/// quicker than failure detection is an `Update` with another instance and no `Gone` at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberEvent {
+    /// A node is there that was not, or not any more.
+    Alive { name: NodeName, addr: SocketAddr, report: Report, signed: bool },
+    /// A present node says something new, or its signature counts now and did not before, or the reverse.
+    Update { name: NodeName, addr: SocketAddr, report: Report, signed: bool },
+    /// Failed, left or was removed.
+    Gone { name: NodeName, addr: SocketAddr },
+    /// Two addresses claim one name; the existing one stays. Rate-limited.
+    Conflict { name: NodeName, existing: SocketAddr, other: SocketAddr },
+    /// A record with a bad signature: of a known node, or of this one. It was not believed. Rate-limited.
+    Forged { name: NodeName, addr: SocketAddr },
+    /// This node's identity is in use at another address: a copied data directory or disk. Fatal for the daemon.
+    SignedElsewhere { addr: SocketAddr },
+}

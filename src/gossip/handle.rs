@@ -1,0 +1,285 @@
+//! The running member: start it, publish, ask, leave. Holds memberlist and works around its known faults: it
+//! never reaps, never drops a running one without shutting it down, updates one at a time.
+
+use super::config::{Config, Timing};
+use super::delegate::{Ears, Shared};
+use super::error::{Cause, GossipError};
+use super::event::{Member, MemberEvent};
+use super::judge::{Judge, Judgement, good_name};
+use super::meta::{self, Scope};
+use crate::model::{NodeName, Report};
+use bytes::Bytes;
+use ed25519_dalek::SigningKey;
+use memberlist::net::NetTransportOptions;
+use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, SecretKey};
+use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
+use memberlist::{Memberlist, Options};
+use smol_str::SmolStr;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+
+type List = TokioTcpMemberlist<SmolStr, TokioSocketAddrResolver, Ears>;
+
+/// Reaping the dead corrupts memberlist's index and makes it panic later, so it is put off for ever.
+const NEVER_REAP: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Shutting down joins the crate's tasks; one that hangs must not hang the daemon.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
+/// A port can be taken between looking for a free one and binding it.
+const PORT_TRIES: usize = 10;
+
+/// A handle to the running member; clones are the same member. Dropping it does not stop the member.
+#[derive(Clone)]
+pub struct Gossip {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    list: List,
+    shared: Arc<Shared>,
+    signer: SigningKey,
+    timing: Timing,
+    /// The report in force. Locked for a whole update, since two at a time could leave the older one in force.
+    report: Mutex<Report>,
+}
+
+/// Binds, and is a cluster of one until [`Gossip::join`] succeeds or somebody joins by this address.
+///
+/// The first event is the node's own `Alive`. The receiver must be read: what is not read stays in memory.
+pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
+    if !good_name(cfg.name.as_str()) {
+        return Err(GossipError::Name(cfg.name.0.len()));
+    }
+    if cfg.advertise.ip().is_unspecified() {
+        return Err(GossipError::Advertise(cfg.advertise));
+    }
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match start_once(&cfg, &report).await {
+            Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
+            other => return other,
+        }
+    }
+}
+
+async fn start_once(
+    cfg: &Config,
+    report: &Report,
+) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
+    let failed = |source: Cause| GossipError::Start { bind: cfg.bind, source };
+    // The port has to be known before binding, because the address is signed.
+    let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
+    if bind.port() == 0 {
+        bind.set_port(free_port(bind).map_err(|e| failed(e.into()))?);
+    }
+    if advertise.port() == 0 {
+        advertise.set_port(bind.port());
+    }
+    let scope = Scope { cluster: &cfg.cluster, name: &cfg.name, addr: advertise };
+    let meta = meta::encode(report, scope, &cfg.signer).map_err(GossipError::Report)?;
+    let judge = Judge {
+        cluster: cfg.cluster.clone(),
+        me: cfg.name.clone(),
+        addr: advertise,
+        own_key: cfg.signer.verifying_key(),
+        verify: cfg.verify.clone(),
+    };
+    let (tx, rx) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared::new(judge, Bytes::new(), &cfg.timing, tx));
+    shared.set_meta(meta.into(), report.instance.clone());
+
+    let mut net =
+        NetTransportOptions::<SmolStr, TokioSocketAddrResolver, TokioTcp>::new(SmolStr::new(cfg.name.as_str()))
+            .with_advertise_address(advertise);
+    net.add_bind_address(bind);
+    let list = Memberlist::with_delegate(Ears(shared.clone()), net, options(cfg)?)
+        .await
+        .map_err(|e| failed(e.to_string().into()))?;
+    tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
+    let inner = Inner {
+        list,
+        shared,
+        signer: cfg.signer.clone(),
+        timing: cfg.timing.clone(),
+        report: Mutex::new(report.clone()),
+    };
+    Ok((Gossip { inner: Arc::new(inner) }, rx))
+}
+
+fn options(cfg: &Config) -> Result<Options, GossipError> {
+    let t = &cfg.timing;
+    let label = Label::try_from(format!("remoor-{}", cfg.cluster)).map_err(|_| GossipError::Label)?;
+    Ok(Options::lan()
+        .with_label(label)
+        .with_probe_interval(t.probe_interval)
+        .with_probe_timeout(t.probe_timeout)
+        .with_timeout(t.stream_timeout)
+        .with_suspicion_mult(t.suspicion_mult)
+        .with_suspicion_max_timeout_mult(t.suspicion_max_mult)
+        .with_gossip_interval(t.gossip_interval)
+        .with_push_pull_interval(t.exchange_interval)
+        .with_gossip_to_the_dead_time(NEVER_REAP)
+        .with_dead_node_reclaim_time(t.reclaim)
+        .with_primary_key(SecretKey::Aes256(cfg.key))
+        .with_encryption_algo(EncryptionAlgorithm::NoPadding)
+        .with_gossip_verify_incoming(true)
+        .with_gossip_verify_outgoing(true))
+}
+
+/// A port that is free for TCP and UDP at this moment.
+fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
+    let mut last = None;
+    for _ in 0..PORT_TRIES {
+        let tcp = TcpListener::bind(bind)?;
+        let addr = tcp.local_addr()?;
+        match UdpSocket::bind(addr) {
+            Ok(_) => return Ok(addr.port()),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::ErrorKind::AddrInUse.into()))
+}
+
+impl Gossip {
+    pub fn name(&self) -> &NodeName {
+        &self.inner.shared.judge.me
+    }
+
+    /// As advertised, with the port that was bound if none was configured.
+    pub fn addr(&self) -> SocketAddr {
+        self.inner.shared.judge.addr
+    }
+
+    /// Signs and announces a report in the place of the one before.
+    ///
+    /// Returns once it was sent to a first peer, or at once without peers. After [`GossipError::Announce`] the new
+    /// report is in force all the same and travels with the next exchange; after any other error the old one is.
+    pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
+        let mut current = self.inner.report.lock().await;
+        self.announce(&mut current, report).await
+    }
+
+    async fn announce(&self, current: &mut Report, report: Report) -> Result<(), GossipError> {
+        let inner = &self.inner;
+        let judge = &inner.shared.judge;
+        let scope = Scope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
+        let meta = meta::encode(&report, scope, &inner.signer).map_err(GossipError::Report)?;
+        inner.shared.set_meta(meta.into(), report.instance.clone());
+        *current = report;
+        match inner.list.update_node(inner.timing.update_timeout).await {
+            Ok(()) => Ok(()),
+            Err(memberlist::error::Error::NotRunning) => Err(GossipError::Stopped),
+            Err(e) => Err(GossipError::Announce(e.to_string().into())),
+        }
+    }
+
+    /// The live members by name, this node included.
+    pub fn members(&self) -> Vec<Member> {
+        self.inner.shared.view().members()
+    }
+
+    /// How many live members there are besides this node; 0 is isolation.
+    pub fn peers_alive(&self) -> usize {
+        self.inner.shared.view().len_without(self.name())
+    }
+
+    /// Exchanges state with whoever listens at `addr`. Members found come as events, sometimes after this returns.
+    ///
+    /// Lasts at most three stream timeouts. Dropping the future does not cancel the exchange.
+    pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
+        let list = self.inner.list.clone();
+        let exchange = tokio::spawn(async move { list.join(MaybeResolvedAddress::Resolved(addr)).await.map(drop) });
+        match tokio::time::timeout(self.inner.timing.stream_timeout * 3, exchange).await {
+            Ok(Ok(Ok(()))) => Ok(()),
+            Ok(Ok(Err(memberlist::error::Error::NotRunning))) => Err(GossipError::Stopped),
+            Ok(Ok(Err(e))) => Err(GossipError::Join { addr, source: e.to_string().into() }),
+            Ok(Err(e)) => Err(GossipError::Join { addr, source: e.into() }),
+            Err(_) => Err(GossipError::JoinTimeout { addr }),
+        }
+    }
+
+    /// Judges all members anew; to be called when the keys behind `Config::verify` changed.
+    ///
+    /// Makes the events that follow: `Update` where a signature counts now that did not or the reverse, `Gone` for
+    /// removed and `Forged` and `Gone` for impostors, `Alive` for those who were kept out and are live.
+    pub async fn recheck(&self) {
+        let shared = &self.inner.shared;
+        // Members may come and go between asking memberlist and judging; then the picture is taken again.
+        for _ in 0..5 {
+            let version = shared.view().version;
+            let online = self.inner.list.online_members().await;
+            let mut view = shared.view();
+            if view.version != version {
+                continue;
+            }
+            for name in view.names() {
+                let Some(entry) = view.get(&name).cloned() else { continue };
+                let judgement = shared.judge.judge(&name, entry.addr, &entry.meta);
+                if matches!(judgement, Judgement::Own { .. } | Judgement::Member { .. }) {
+                    continue;
+                }
+                if judgement == Judgement::Forged {
+                    let event = view.forged(&name, entry.addr, std::time::Instant::now());
+                    shared.emit(&view, event);
+                }
+                let event = view.remove(&name);
+                shared.emit(&view, event);
+            }
+            for node in online {
+                let meta = Bytes::copy_from_slice(node.meta().as_bytes());
+                shared.take_into(&mut view, NodeName::from(node.id().as_str()), *node.address(), meta);
+            }
+            return;
+        }
+    }
+
+    /// Puts a key into the keyring, for reading only.
+    pub fn insert_key(&self, key: [u8; 32]) {
+        if let Some(ring) = self.inner.list.keyring() {
+            ring.insert(SecretKey::Aes256(key));
+        }
+    }
+
+    /// Encrypts with this key from now on. It must have been inserted, here and by then at all members.
+    pub fn use_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
+        let Some(ring) = self.inner.list.keyring() else { return Ok(()) };
+        ring.use_key(&key).map_err(|e| GossipError::Key(e.to_string().into()))
+    }
+
+    /// Forgets a key. The one in use can't be removed.
+    pub fn remove_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
+        let Some(ring) = self.inner.list.keyring() else { return Ok(()) };
+        ring.remove(&key).map_err(|e| GossipError::Key(e.to_string().into()))
+    }
+
+    /// Says goodbye, then stops. Lasts at most the update and leave timeouts and 5 s; failures on the way are logged.
+    pub async fn leave(self) {
+        {
+            // Peers can't tell a goodbye from a failure by memberlist alone, so the report says it first.
+            let mut current = self.inner.report.lock().await;
+            let report = Report { leaving: true, ..current.clone() };
+            if let Err(error) = self.announce(&mut current, report).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "peers may take the goodbye for a failure");
+            }
+        }
+        if let Err(error) = self.inner.list.leave(self.inner.timing.leave_timeout).await {
+            tracing::warn!(%error, "peers may take the goodbye for a failure");
+        }
+        self.shutdown().await;
+    }
+
+    /// Stops without a word, as a crash would; peers find out by probing.
+    pub async fn shutdown(self) {
+        match tokio::time::timeout(SHUTDOWN_MAX, self.inner.list.shutdown()).await {
+            Ok(Ok(())) => tracing::info!(node = %self.name(), "gossip stopped"),
+            Ok(Err(error)) => tracing::warn!(%error, "gossip stopped with an error"),
+            Err(_) => tracing::warn!(limit = ?SHUTDOWN_MAX, "gossip did not stop in time"),
+        }
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.inner.shared.changes()
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether a record that came by gossip is to be believed. Pure: a record in, a judgement out.
+
+use super::config::KeyLookup;
+use super::meta::{self, Scope};
+use crate::model::{ClusterId, Instance, NodeName, Report};
+use ed25519_dalek::VerifyingKey;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Longest node name on the wire, in bytes; the length of a DNS name.
+pub const NAME_MAX: usize = 253;
+
+/// A name that may be a node's and is safe to print.
+pub fn good_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_MAX && name.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// Let in. `key` is set if the signature was checked against it and holds.
+    Member { report: Report, signed: bool, key: Option<[u8; 32]> },
+    /// This node's own record, signed by it, at its own address: of now, or of an earlier start.
+    Own { report: Report },
+    /// This node's name at this node's address, not signed by it: an earlier identity, or a forgery.
+    OwnUnsigned,
+    /// This node's name at another address, not signed by it.
+    OwnForged,
+    /// This node's name and signature at another address: an echo from before a move, or a copy.
+    OwnElsewhere { instance: Instance },
+    /// A known node's name without its signature.
+    Forged,
+    /// The node is no member any more.
+    Removed,
+    /// Not a name at all.
+    BadName,
+}
+
+/// What records are judged by.
+pub struct Judge {
+    pub cluster: ClusterId,
+    pub me: NodeName,
+    /// As advertised.
+    pub addr: SocketAddr,
+    pub own_key: VerifyingKey,
+    pub verify: Arc<dyn Fn(&NodeName) -> KeyLookup + Send + Sync>,
+}
+
+impl Judge {
+    /// Judges one record. Costs at most one signature check and never waits.
+    pub fn judge(&self, name: &NodeName, addr: SocketAddr, bytes: &[u8]) -> Judgement {
+        if *name == self.me {
+            return self.judge_own(addr, bytes);
+        }
+        if !good_name(name.as_str()) {
+            return Judgement::BadName;
+        }
+        match (self.verify)(name) {
+            KeyLookup::Removed => Judgement::Removed,
+            KeyLookup::Unknown => {
+                Judgement::Member { report: meta::decode(bytes).unwrap_or_default(), signed: false, key: None }
+            }
+            KeyLookup::Known(key) => {
+                if !meta::verify(bytes, self.scope(name, addr), &key) {
+                    return Judgement::Forged;
+                }
+                let report = meta::decode(bytes);
+                // A newer version is the node's own word, but not one that is understood here.
+                Judgement::Member {
+                    signed: report.is_some(),
+                    report: report.unwrap_or_default(),
+                    key: Some(key.to_bytes()),
+                }
+            }
+        }
+    }
+
+    fn judge_own(&self, addr: SocketAddr, bytes: &[u8]) -> Judgement {
+        // The own key, not the inventory's: a node that was just removed must still know its own record.
+        let signed = meta::verify(bytes, self.scope(&self.me, addr), &self.own_key);
+        let report = meta::decode(bytes).unwrap_or_default();
+        match (addr == self.addr, signed) {
+            (true, true) => Judgement::Own { report },
+            (true, false) => Judgement::OwnUnsigned,
+            (false, true) => Judgement::OwnElsewhere { instance: report.instance },
+            (false, false) => Judgement::OwnForged,
+        }
+    }
+
+    fn scope<'a>(&'a self, name: &'a NodeName, addr: SocketAddr) -> Scope<'a> {
+        Scope { cluster: &self.cluster, name, addr }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ed25519_dalek::SigningKey;
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_bytes(&[seed; 32])
+    }
+
+    fn addr(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 7946))
+    }
+
+    fn judge() -> Judge {
+        Judge {
+            cluster: "c".into(),
+            me: "me".into(),
+            addr: addr(1),
+            own_key: key(1).verifying_key(),
+            verify: Arc::new(|name| match name.as_str() {
+                "known" => KeyLookup::Known(key(2).verifying_key()),
+                "removed" => KeyLookup::Removed,
+                _ => KeyLookup::Unknown,
+            }),
+        }
+    }
+
+    fn record(name: &str, at: SocketAddr, signer: &SigningKey) -> Vec<u8> {
+        let scope = Scope { cluster: &"c".into(), name: &name.into(), addr: at };
+        meta::encode(&report(), scope, signer).expect("encode")
+    }
+
+    fn report() -> Report {
+        Report { instance: "00000000000000aa".into(), isolation: 3, ..Report::default() }
+    }
+
+    fn of(name: &str, at: SocketAddr, bytes: &[u8]) -> Judgement {
+        judge().judge(&name.into(), at, bytes)
+    }
+
+    #[test]
+    fn a_known_node_needs_its_own_signature() {
+        let good = record("known", addr(2), &key(2));
+        let member = Judgement::Member { report: report(), signed: true, key: Some(key(2).verifying_key().to_bytes()) };
+        assert_eq!(of("known", addr(2), &good), member);
+        assert_eq!(of("known", addr(3), &good), Judgement::Forged, "carried over to another address");
+        assert_eq!(of("known", addr(2), &record("known", addr(2), &key(3))), Judgement::Forged, "another key");
+        assert_eq!(of("known", addr(2), b""), Judgement::Forged, "no report");
+    }
+
+    #[test]
+    fn unknown_nodes_are_let_in_without_being_believed_and_removed_ones_not() {
+        let record = record("new", addr(2), &key(9));
+        assert_eq!(of("new", addr(2), &record), Judgement::Member { report: report(), signed: false, key: None });
+        let junk = Judgement::Member { report: Report::default(), signed: false, key: None };
+        assert_eq!(of("new", addr(2), b"junk"), junk);
+        assert_eq!(of("removed", addr(2), &record), Judgement::Removed);
+        for name in ["", "a b", "a\nb", "ä", &"x".repeat(NAME_MAX + 1)] {
+            assert_eq!(of(name, addr(2), &record), Judgement::BadName, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_own_name_is_told_by_address_and_key() {
+        let cases = [
+            (addr(1), key(1), Judgement::Own { report: report() }),
+            (addr(1), key(2), Judgement::OwnUnsigned),
+            (addr(2), key(1), Judgement::OwnElsewhere { instance: report().instance }),
+            (addr(2), key(2), Judgement::OwnForged),
+        ];
+        for (at, signer, expect) in cases {
+            assert_eq!(of("me", at, &record("me", at, &signer)), expect);
+        }
+    }
+}

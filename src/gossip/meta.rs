@@ -1,0 +1,255 @@
+//! The report on the wire: a version byte, a fixed layout, a signature. Bytes in, values out; no network.
+//!
+//! ```text
+//!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | signature 64   = 134 bytes
+//! ```
+//! Numbers are big endian. In every version, also those to come, the first byte is the version and the last 64 are an
+//! ed25519 signature over (cluster, name, advertised address, everything before the signature), so that a record can't
+//! be carried over to another cluster, node or address, and an older node can still check a newer one's signature.
+
+use crate::model::{BootId, CheckSummary, ClusterId, GenerationSeq, Instance, NodeName, Report, Sha256};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use std::net::{IpAddr, SocketAddr};
+
+/// More is never sent, though memberlist would take 512.
+pub const META_MAX: usize = 256;
+
+const VERSION: u8 = 1;
+const PAYLOAD: usize = 1 + 1 + 16 + 8 + 4 + 32 + 8;
+const SIGNATURE: usize = 64;
+const LEAVING: u8 = 1;
+const CHECKS_SHIFT: u8 = 1;
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum MetaError {
+    /// A bug or a strange kernel.
+    #[error("boot id {0:?} is not a UUID")]
+    Boot(String),
+    /// A bug of the caller.
+    #[error("instance {0:?} is not 16 hex digits")]
+    Instance(String),
+}
+
+/// What a signature is bound to besides the payload.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    pub cluster: &'a ClusterId,
+    pub name: &'a NodeName,
+    /// As advertised.
+    pub addr: SocketAddr,
+}
+
+/// Encodes and signs. An empty boot id or instance is sent as zeros and comes back empty.
+pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
+    let mut out = Vec::with_capacity(PAYLOAD + SIGNATURE);
+    out.push(VERSION);
+    out.push((u8::from(report.leaving) * LEAVING) | (checks_to_bits(report.checks) << CHECKS_SHIFT));
+    out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
+    let mut instance = [0; 8];
+    if !report.instance.0.is_empty() {
+        hex::decode_to_slice(&report.instance.0, &mut instance)
+            .map_err(|_| MetaError::Instance(report.instance.0.clone()))?;
+    }
+    out.extend(instance);
+    out.extend(report.isolation.to_be_bytes());
+    out.extend(report.digest.0);
+    out.extend(report.generation.0.to_be_bytes());
+    let signature = signer.sign(&signed_text(scope, &out));
+    out.extend(signature.to_bytes());
+    Ok(out)
+}
+
+/// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Works for versions to come too.
+pub fn verify(meta: &[u8], scope: Scope<'_>, key: &VerifyingKey) -> bool {
+    let Some((payload, signature)) = split(meta) else { return false };
+    key.verify_strict(&signed_text(scope, payload), &Signature::from_bytes(signature)).is_ok()
+}
+
+/// Reads the report without looking at the signature. None: another version, or not a report at all.
+pub fn decode(meta: &[u8]) -> Option<Report> {
+    let (payload, _) = split(meta)?;
+    let payload: &[u8; PAYLOAD] = payload.try_into().ok()?;
+    let [version, flags, rest @ ..] = payload;
+    if *version != VERSION {
+        return None;
+    }
+    let (boot, rest) = rest.split_first_chunk::<16>()?;
+    let (instance, rest) = rest.split_first_chunk::<8>()?;
+    let (isolation, rest) = rest.split_first_chunk::<4>()?;
+    let (digest, rest) = rest.split_first_chunk::<32>()?;
+    let (generation, _) = rest.split_first_chunk::<8>()?;
+    Some(Report {
+        leaving: flags & LEAVING != 0,
+        boot: BootId(uuid_to_text(boot)),
+        instance: Instance(if *instance == [0; 8] { String::new() } else { hex::encode(instance) }),
+        isolation: u32::from_be_bytes(*isolation),
+        digest: Sha256(*digest),
+        generation: GenerationSeq(u64::from_be_bytes(*generation)),
+        checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
+    })
+}
+
+fn split(meta: &[u8]) -> Option<(&[u8], &[u8; SIGNATURE])> {
+    if meta.len() > META_MAX {
+        return None;
+    }
+    meta.split_last_chunk::<SIGNATURE>().filter(|(payload, _)| !payload.is_empty())
+}
+
+/// Unambiguous by length prefixes; the first field keeps it apart from anything else signed with the node's key.
+fn signed_text(scope: Scope<'_>, payload: &[u8]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(256);
+    let addr: Vec<u8> = match scope.addr.ip() {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let port = scope.addr.port().to_be_bytes();
+    for field in [b"remoor gossip report", scope.cluster.0.as_bytes(), scope.name.0.as_bytes(), &addr, &port, payload] {
+        text.extend((field.len() as u64).to_be_bytes());
+        text.extend_from_slice(field);
+    }
+    text
+}
+
+fn checks_to_bits(checks: CheckSummary) -> u8 {
+    match checks {
+        CheckSummary::None => 0,
+        CheckSummary::Pass => 1,
+        CheckSummary::Fail => 2,
+        CheckSummary::Unknown => 3,
+    }
+}
+
+fn checks_from_bits(bits: u8) -> CheckSummary {
+    match bits {
+        1 => CheckSummary::Pass,
+        2 => CheckSummary::Fail,
+        3 => CheckSummary::Unknown,
+        _ => CheckSummary::None,
+    }
+}
+
+/// Only the usual form with four hyphens, in small letters, so that decoding gives back what was encoded.
+fn uuid_to_bytes(text: &str) -> Option<[u8; 16]> {
+    let mut out = [0; 16];
+    if text.is_empty() {
+        return Some(out);
+    }
+    hex::decode_to_slice(text.replace('-', ""), &mut out).ok()?;
+    (uuid_to_text(&out) == text).then_some(out)
+}
+
+fn uuid_to_text(bytes: &[u8; 16]) -> String {
+    if *bytes == [0; 16] {
+        return String::new();
+    }
+    let hex = hex::encode(bytes);
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_bytes(&[seed; 32])
+    }
+
+    fn report() -> Report {
+        Report {
+            leaving: true,
+            boot: "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "00000000deadbeef".into(),
+            isolation: u32::MAX,
+            digest: Sha256::of(b"x"),
+            generation: GenerationSeq(u64::MAX),
+            checks: CheckSummary::Unknown,
+        }
+    }
+
+    struct Fixture {
+        cluster: ClusterId,
+        name: NodeName,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { cluster: "c0ffee".into(), name: "w1".into() }
+        }
+        fn scope(&self) -> Scope<'_> {
+            Scope { cluster: &self.cluster, name: &self.name, addr: "10.0.0.1:7946".parse().expect("address") }
+        }
+    }
+
+    #[test]
+    fn a_full_report_comes_back_and_fits() {
+        let f = Fixture::new();
+        for report in [report(), Report::default()] {
+            let meta = encode(&report, f.scope(), &key(1)).expect("encode");
+            assert_eq!(meta.len(), PAYLOAD + SIGNATURE);
+            assert!(meta.len() <= META_MAX);
+            assert_eq!(decode(&meta), Some(report));
+            assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
+        }
+    }
+
+    #[test]
+    fn a_signature_holds_for_its_own_scope_only() {
+        let f = Fixture::new();
+        let meta = encode(&report(), f.scope(), &key(1)).expect("encode");
+        let public = key(1).verifying_key();
+        let other = ClusterId::from("c0ffe");
+        assert!(!verify(&meta, Scope { cluster: &other, ..f.scope() }, &public));
+        let other = NodeName::from("w2");
+        assert!(!verify(&meta, Scope { name: &other, ..f.scope() }, &public));
+        let addr = "10.0.0.1:7947".parse().expect("address");
+        assert!(!verify(&meta, Scope { addr, ..f.scope() }, &public));
+        assert!(!verify(&meta, f.scope(), &key(2).verifying_key()));
+        for byte in 0..meta.len() {
+            let mut tampered = meta.clone();
+            tampered[byte] ^= 1;
+            assert!(!verify(&tampered, f.scope(), &public), "byte {byte}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_not_read_but_its_signature_is_checked() {
+        let f = Fixture::new();
+        let mut meta = vec![2, 7, 7, 7];
+        let signature = key(1).sign(&signed_text(f.scope(), &meta));
+        meta.extend(signature.to_bytes());
+        assert_eq!(decode(&meta), None);
+        assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
+    }
+
+    #[test]
+    fn what_would_not_come_back_is_refused() {
+        let f = Fixture::new();
+        for boot in ["x", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", "0F1E2D3C-4B5A-6978-8796-A5B4C3D2E1F0"] {
+            let report = Report { boot: boot.into(), ..report() };
+            assert_eq!(encode(&report, f.scope(), &key(1)), Err(MetaError::Boot(boot.to_owned())));
+        }
+        let report = Report { instance: "deadbeef".into(), ..report() };
+        assert_eq!(encode(&report, f.scope(), &key(1)), Err(MetaError::Instance("deadbeef".to_owned())));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let f = Fixture::new();
+            let _ = decode(&bytes);
+            prop_assert!(!verify(&bytes, f.scope(), &key(1).verifying_key()));
+        }
+
+        #[test]
+        fn what_decodes_encodes_to_the_same_payload(mut bytes in proptest::collection::vec(any::<u8>(), PAYLOAD + SIGNATURE)) {
+            bytes[0] = VERSION;
+            bytes[1] &= 7;
+            let f = Fixture::new();
+            let report = decode(&bytes).expect("the right length and version");
+            let again = encode(&report, f.scope(), &key(1)).expect("encode");
+            prop_assert_eq!(&again[..PAYLOAD], &bytes[..PAYLOAD]);
+        }
+    }
+}

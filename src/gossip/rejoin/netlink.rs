@@ -1,0 +1,31 @@
+//! Hears from the kernel that a link, address or route changed. Says only that; what changed is nobody's business here.
+
+use futures_util::StreamExt;
+use rtnetlink::{MulticastGroup, new_multicast_connection};
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+const GROUPS: [MulticastGroup; 5] = [
+    MulticastGroup::Link,
+    MulticastGroup::Ipv4Ifaddr,
+    MulticastGroup::Ipv6Ifaddr,
+    MulticastGroup::Ipv4Route,
+    MulticastGroup::Ipv6Route,
+];
+
+/// Rings `bell` at each change, until the task is aborted or netlink fails; the reason is returned.
+pub async fn listen(bell: Arc<Notify>) -> std::io::Error {
+    let (connection, _handle, mut messages) = match new_multicast_connection(&GROUPS) {
+        Ok(parts) => parts,
+        Err(error) => return error,
+    };
+    tokio::select! {
+        () = connection => {}
+        () = async {
+            while messages.next().await.is_some() {
+                bell.notify_one();
+            }
+        } => {}
+    }
+    std::io::Error::other("the netlink socket was closed")
+}

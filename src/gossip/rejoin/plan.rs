@@ -1,0 +1,149 @@
+//! Whom to dial now: known nodes that are not members, and nobody else. Pure; time and chance are handed in.
+
+use super::super::config::Timing;
+use crate::model::NodeName;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Dials under way at once.
+pub const PARALLEL_MAX: usize = 4;
+
+/// What the loop remembers of its dials of one missing node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tries {
+    /// Start of the last dial, or of the isolation that began after it.
+    pub last_ms: u64,
+    /// Since the node went missing, the isolation began, or the last nudge.
+    pub count: u32,
+}
+
+/// Everything the decision depends on. Times are monotonic milliseconds of this process.
+#[derive(Debug, Clone)]
+pub struct State {
+    pub me: NodeName,
+    pub my_addr: SocketAddr,
+    /// Who belongs to the cluster, and where they were seen, best address first.
+    pub known: BTreeMap<NodeName, Vec<SocketAddr>>,
+    /// Live members, with or without this node.
+    pub members: BTreeMap<NodeName, SocketAddr>,
+    /// Dials under way.
+    pub dialling: BTreeSet<NodeName>,
+    pub tries: BTreeMap<NodeName, Tries>,
+    /// Something happened that makes a dial worthwhile.
+    pub nudged_ms: Option<u64>,
+    /// 0 to 1000; spreads isolated nodes that lost each other at the same moment.
+    pub jitter_permille: u16,
+    pub timing: Timing,
+}
+
+impl State {
+    pub fn new(me: NodeName, my_addr: SocketAddr, timing: Timing) -> Self {
+        Self {
+            me,
+            my_addr,
+            known: BTreeMap::new(),
+            members: BTreeMap::new(),
+            dialling: BTreeSet::new(),
+            tries: BTreeMap::new(),
+            nudged_ms: None,
+            jitter_permille: 500,
+            timing,
+        }
+    }
+
+    /// No live peer at all.
+    pub fn isolated(&self) -> bool {
+        !self.members.keys().any(|name| *name != self.me)
+    }
+
+    /// Takes in who is a member now.
+    pub fn set_members(&mut self, now_ms: u64, members: BTreeMap<NodeName, SocketAddr>) {
+        let before = self.isolated();
+        self.members = members;
+        let (known, members) = (&self.known, &self.members);
+        self.tries.retain(|name, _| known.contains_key(name) && !members.contains_key(name));
+        if self.isolated() && !before {
+            // The wait starts over at its shortest, for those too that were dialled a minute ago or never.
+            for name in self.known.keys() {
+                self.tries.insert(name.clone(), Tries { last_ms: now_ms, count: 0 });
+            }
+        }
+    }
+
+    /// Takes in that something happened.
+    pub fn nudge(&mut self, now_ms: u64) {
+        self.nudged_ms = Some(now_ms);
+        for tries in self.tries.values_mut() {
+            tries.count = 0;
+        }
+    }
+
+    /// Takes in that a planned dial has begun.
+    pub fn begin(&mut self, now_ms: u64, name: &NodeName) {
+        self.dialling.insert(name.clone());
+        let tries = self.tries.entry(name.clone()).or_default();
+        *tries = Tries { last_ms: now_ms, count: tries.count.saturating_add(1) };
+    }
+
+    /// Takes in that a dial has ended, either way: whether it worked is seen by the members.
+    pub fn end(&mut self, name: &NodeName) {
+        self.dialling.remove(name);
+    }
+
+    /// The nodes that could be dialled, and when each is due.
+    fn missing(&self) -> impl Iterator<Item = (&NodeName, SocketAddr, u64)> {
+        self.known.iter().filter_map(|(name, addrs)| {
+            if *name == self.me || self.members.contains_key(name) || self.dialling.contains(name) {
+                return None;
+            }
+            let taken: BTreeSet<_> = self.members.values().copied().chain([self.my_addr]).collect();
+            let free: Vec<_> = addrs.iter().copied().filter(|addr| !taken.contains(addr)).collect();
+            let tries = self.tries.get(name);
+            let turn = tries.map_or(0, |t| t.count as usize);
+            let addr = *free.get(turn % free.len().max(1))?;
+            Some((name, addr, tries.map_or(0, |t| self.due_ms(t))))
+        })
+    }
+
+    fn due_ms(&self, tries: &Tries) -> u64 {
+        let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
+        let isolated = self.isolated();
+        let wait = if isolated {
+            let doubled = min.saturating_mul(1 << tries.count.min(20)).min(max);
+            // Between half and all of it, so that the bound holds whatever the jitter.
+            doubled / 2 + doubled / 2 * u64::from(self.jitter_permille.min(1000)) / 1000
+        } else {
+            ms(self.timing.rejoin_interval)
+        };
+        let due = tries.last_ms.saturating_add(wait);
+        match self.nudged_ms {
+            Some(nudged) if nudged > tries.last_ms => {
+                let spacing = if isolated { min } else { ms(self.timing.nudge_spacing) };
+                due.min(nudged.max(tries.last_ms.saturating_add(spacing)))
+            }
+            _ => due,
+        }
+    }
+}
+
+/// The dials to begin at `now_ms`, the longest waiting first, at most [`PARALLEL_MAX`] with those under way.
+pub fn plan(now_ms: u64, state: &State) -> Vec<(NodeName, SocketAddr)> {
+    let mut due: Vec<_> = state.missing().filter(|(_, _, due)| *due <= now_ms).collect();
+    due.sort_by_key(|(name, _, _)| state.tries.get(*name).map(|t| t.last_ms));
+    due.truncate(PARALLEL_MAX.saturating_sub(state.dialling.len()));
+    due.into_iter().map(|(name, addr, _)| (name.clone(), addr)).collect()
+}
+
+/// When [`plan`] may have something to say again if nothing happens before. None: nobody is missing, or all lines are
+/// busy, and the end of a dial comes first.
+pub fn next_ms(state: &State) -> Option<u64> {
+    if state.dialling.len() >= PARALLEL_MAX {
+        return None;
+    }
+    state.missing().map(|(_, _, due)| due).min()
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+//! Tables for the dial plan.
+
+use super::*;
+use proptest::prelude::*;
+
+fn addr(last: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, last], 7946))
+}
+
+/// `me` at .100, the named nodes known at .1, .2, ...
+fn state(known: &[&str]) -> State {
+    let mut state = State::new("me".into(), addr(100), Timing::default());
+    state.jitter_permille = 1000;
+    let known = known.iter().zip(1..).map(|(name, n)| (NodeName::from(*name), vec![addr(n)]));
+    state.known = known.chain([("me".into(), vec![addr(100)])]).collect();
+    state
+}
+
+fn members(state: &mut State, now_ms: u64, names: &[&str]) {
+    let members = names.iter().map(|name| {
+        let name = NodeName::from(*name);
+        let at = state.known.get(&name).and_then(|addrs| addrs.first()).copied().unwrap_or(addr(200));
+        (name, at)
+    });
+    let members = members.collect();
+    state.set_members(now_ms, members);
+}
+
+fn names(plan: Vec<(NodeName, SocketAddr)>) -> Vec<String> {
+    plan.into_iter().map(|(name, _)| name.0).collect()
+}
+
+/// Runs the clock in steps of 100 ms with dials that fail at once; when each node was dialled.
+fn run(state: &mut State, from_ms: u64, until_ms: u64) -> Vec<(u64, String)> {
+    let mut dialled = vec![];
+    for now in (from_ms..=until_ms).step_by(100) {
+        for (name, _) in plan(now, state) {
+            state.begin(now, &name);
+            state.end(&name);
+            dialled.push((now, name.0));
+        }
+    }
+    dialled
+}
+
+fn times(dialled: &[(u64, String)]) -> Vec<u64> {
+    dialled.iter().map(|(at, _)| *at).collect()
+}
+
+#[test]
+fn at_the_start_everybody_missing_is_dialled_at_once_in_bounded_number() {
+    let mut state = state(&["a", "b", "c", "d", "e", "f"]);
+    let first = plan(0, &state);
+    assert_eq!(names(first.clone()), ["a", "b", "c", "d"]);
+    for (name, _) in &first {
+        state.begin(0, name);
+    }
+    assert_eq!((plan(0, &state), next_ms(&state)), (vec![], None), "all lines are busy");
+    state.end(&"b".into());
+    assert_eq!(names(plan(10, &state)), ["e"], "not b again before its time");
+}
+
+#[test]
+fn with_peers_the_missing_are_dialled_every_minute() {
+    let mut state = state(&["a", "b"]);
+    members(&mut state, 0, &["me", "a"]);
+    let dialled = run(&mut state, 0, 130_000);
+    assert!(dialled.iter().all(|(_, name)| name == "b"));
+    assert_eq!(times(&dialled), [0, 60_000, 120_000]);
+    assert_eq!(next_ms(&state), Some(180_000));
+}
+
+#[test]
+fn without_peers_the_wait_doubles_up_to_its_bound() {
+    let mut state = state(&["a"]);
+    members(&mut state, 0, &["me", "a"]);
+    assert_eq!(next_ms(&state), None, "nobody is missing");
+    members(&mut state, 50_000, &["me"]);
+    let dialled = times(&run(&mut state, 50_000, 250_000));
+    let waits: Vec<_> = [50_000].iter().chain(&dialled).zip(&dialled).map(|(a, b)| (b - a) / 1000).collect();
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+}
+
+#[test]
+fn jitter_only_shortens_the_wait_and_by_half_at_most() {
+    for (jitter, due) in [(0, 500), (500, 750), (1000, 1000), (u16::MAX, 1000)] {
+        let mut state = state(&["a"]);
+        state.jitter_permille = jitter;
+        members(&mut state, 0, &["me", "a"]);
+        members(&mut state, 0, &["me"]);
+        assert_eq!(next_ms(&state), Some(due), "jitter {jitter}");
+    }
+}
+
+#[test]
+fn a_nudge_makes_it_sooner_but_not_denser_than_the_spacing() {
+    let mut state = state(&["a", "b"]);
+    members(&mut state, 0, &["me", "a"]);
+    assert_eq!(times(&run(&mut state, 0, 20_000)), [0]);
+    state.nudge(20_000);
+    assert_eq!(times(&run(&mut state, 20_000, 20_900)), [20_000]);
+    for now in [21_000, 22_000, 23_000] {
+        state.nudge(now);
+        assert!(run(&mut state, now, now + 900).is_empty());
+    }
+    assert_eq!(times(&run(&mut state, 24_000, 90_000)), [25_000, 85_000], "kept, not lost");
+}
+
+#[test]
+fn a_nudge_starts_the_isolated_wait_over() {
+    let mut state = state(&["a"]);
+    let before = times(&run(&mut state, 0, 50_000));
+    assert_eq!(before.last(), Some(&30_000));
+    state.nudge(55_000);
+    assert_eq!(times(&run(&mut state, 55_000, 63_000)), [55_000, 57_000, 61_000]);
+}
+
+#[test]
+fn a_node_that_comes_back_is_dialled_no_more_and_afresh_when_it_goes() {
+    let mut state = state(&["a", "b"]);
+    members(&mut state, 0, &["me", "a"]);
+    run(&mut state, 0, 1_000);
+    members(&mut state, 2_000, &["me", "a", "b"]);
+    assert!(run(&mut state, 2_000, 200_000).is_empty());
+    members(&mut state, 200_000, &["me", "a"]);
+    assert_eq!(names(plan(200_000, &state)), ["b"]);
+}
+
+#[test]
+fn addresses_take_turns_and_those_in_use_by_members_are_left_out() {
+    let mut state = state(&["a", "b"]);
+    state.known.insert("b".into(), vec![addr(2), addr(1), addr(100), addr(3)]);
+    members(&mut state, 0, &["me", "a"]);
+    let mut dialled = vec![];
+    for now in [0, 60_000, 120_000] {
+        for (name, at) in plan(now, &state) {
+            state.begin(now, &name);
+            state.end(&name);
+            dialled.push(at);
+        }
+    }
+    assert_eq!(dialled, [addr(2), addr(3), addr(2)], "never a's address, never the own one");
+    state.known.insert("b".into(), vec![addr(1)]);
+    assert_eq!(plan(300_000, &state), []);
+    assert_eq!(next_ms(&state), None);
+}
+
+proptest! {
+    /// Invariant I5, and its counterpart: whoever is missing is dialled sooner or later.
+    #[test]
+    fn never_dials_a_current_member(
+        steps in proptest::collection::vec((0u64..70_000, 0u16..256, any::<bool>(), 0u16..1001), 1..40),
+    ) {
+        let all = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let mut state = state(&all);
+        let mut now = 0;
+        for (wait, alive, nudge, jitter) in steps {
+            now += wait;
+            state.jitter_permille = jitter;
+            let up: Vec<_> = all.iter().enumerate().filter(|(n, _)| alive >> n & 1 == 1).map(|(_, name)| *name).collect();
+            members(&mut state, now, &up);
+            if nudge {
+                state.nudge(now);
+            }
+            let planned = plan(now, &state);
+            prop_assert!(planned.len() + state.dialling.len() <= PARALLEL_MAX);
+            for (name, at) in planned {
+                prop_assert!(!up.contains(&name.as_str()) && name.as_str() != "me");
+                prop_assert!(state.known.contains_key(&name));
+                prop_assert!(!state.members.values().any(|used| *used == at));
+                state.begin(now, &name);
+                if jitter % 2 == 0 {
+                    state.end(&name);
+                }
+            }
+        }
+        state.dialling.clear();
+        let missing: Vec<_> = all.iter().filter(|name| !state.members.contains_key(**name)).map(|n| n.to_string()).collect();
+        let mut dialled: Vec<_> = run(&mut state, now, now + 61_000).into_iter().map(|(_, name)| name).collect();
+        dialled.sort();
+        dialled.dedup();
+        prop_assert_eq!(dialled, missing);
+    }
+}

@@ -1,0 +1,208 @@
+//! What this member holds to be true: live members and recent alarms. Plain state behind a lock; no network.
+
+use super::config::Timing;
+use super::event::{Member, MemberEvent};
+use super::limiter::Limiter;
+use crate::model::{Instance, NodeName, Report};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Members that no inventory knows; beyond it they are kept out, since anybody with the gossip key can invent them.
+pub const DISCOVERED_MAX: usize = 1024;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub addr: SocketAddr,
+    /// As it came, to tell cheaply that nothing changed.
+    pub meta: Bytes,
+    pub report: Report,
+    pub signed: bool,
+    /// That the signature was checked with.
+    pub key: Option<[u8; 32]>,
+}
+
+/// A record of this node at another address.
+#[derive(Debug)]
+struct Sighting {
+    addr: SocketAddr,
+    instance: Instance,
+    first: Instant,
+    last: Instant,
+}
+
+pub struct View {
+    members: BTreeMap<NodeName, Entry>,
+    alarms: Limiter,
+    sighting: Option<Sighting>,
+    copy_grace: Duration,
+    /// Two sightings further apart than this are two stories.
+    copy_gap: Duration,
+    /// Raised by every change, so that a picture taken outside of the lock is known to be old.
+    pub version: u64,
+    /// Raised whenever a member came or went.
+    pub population: u64,
+}
+
+impl View {
+    pub fn new(timing: &Timing) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            alarms: Limiter::new(timing.alarm_interval),
+            sighting: None,
+            copy_grace: timing.copy_grace,
+            copy_gap: timing.copy_grace.saturating_add(timing.exchange_interval * 6),
+            version: 0,
+            population: 0,
+        }
+    }
+
+    /// Takes in a believed record; the event it makes, if it says anything new.
+    pub fn put(&mut self, name: NodeName, entry: Entry) -> Option<MemberEvent> {
+        let (addr, report, signed) = (entry.addr, entry.report.clone(), entry.signed);
+        self.version += 1;
+        match self.members.insert(name.clone(), entry) {
+            None => {
+                self.population += 1;
+                Some(MemberEvent::Alive { name, addr, report, signed })
+            }
+            Some(old) if (old.addr, &old.report, old.signed) == (addr, &report, signed) => None,
+            Some(_) => Some(MemberEvent::Update { name, addr, report, signed }),
+        }
+    }
+
+    /// Takes out a member; the event it makes if it was one.
+    pub fn remove(&mut self, name: &NodeName) -> Option<MemberEvent> {
+        self.version += 1;
+        let old = self.members.remove(name)?;
+        self.population += 1;
+        Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
+    }
+
+    pub fn get(&self, name: &NodeName) -> Option<&Entry> {
+        self.members.get(name)
+    }
+
+    pub fn members(&self) -> Vec<Member> {
+        let member = |(name, e): (&NodeName, &Entry)| Member {
+            name: name.clone(),
+            addr: e.addr,
+            report: e.report.clone(),
+            signed: e.signed,
+        };
+        self.members.iter().map(member).collect()
+    }
+
+    pub fn names(&self) -> Vec<NodeName> {
+        self.members.keys().cloned().collect()
+    }
+
+    pub fn len_without(&self, me: &NodeName) -> usize {
+        self.members.len() - usize::from(self.members.contains_key(me))
+    }
+
+    /// Whether one more node that nobody knows may come in.
+    pub fn room_for(&self, name: &NodeName) -> bool {
+        self.members.contains_key(name) || self.members.values().filter(|e| e.key.is_none()).count() < DISCOVERED_MAX
+    }
+
+    pub fn forged(&mut self, name: &NodeName, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("forged", name.as_str(), now);
+        allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
+    }
+
+    pub fn conflict(
+        &mut self,
+        name: &NodeName,
+        existing: SocketAddr,
+        other: SocketAddr,
+        now: Instant,
+    ) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("conflict", name.as_str(), now);
+        allowed.then(|| MemberEvent::Conflict { name: name.clone(), existing, other })
+    }
+
+    /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
+    ///
+    /// After a quick restart at a new address the others still tell of the old one until they find it dead. A copy
+    /// goes on answering, so its record keeps coming.
+    pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        match &mut self.sighting {
+            Some(seen)
+                if seen.addr == addr
+                    && seen.instance == instance
+                    && now.saturating_duration_since(seen.last) <= self.copy_gap =>
+            {
+                seen.last = now;
+                let lasted = now.saturating_duration_since(seen.first);
+                if lasted < self.copy_grace || !self.alarms.allow("elsewhere", &addr.to_string(), now) {
+                    return None;
+                }
+                Some(MemberEvent::SignedElsewhere { addr })
+            }
+            _ => {
+                self.sighting = Some(Sighting { addr, instance, first: now, last: now });
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 7946))
+    }
+
+    fn entry(isolation: u32) -> Entry {
+        let report = Report { isolation, ..Report::default() };
+        Entry { addr: addr(1), meta: Bytes::new(), report, signed: true, key: None }
+    }
+
+    #[test]
+    fn events_tell_new_from_changed_from_same() {
+        let mut view = View::new(&Timing::default());
+        let w1 = NodeName::from("w1");
+        assert!(matches!(view.put(w1.clone(), entry(0)), Some(MemberEvent::Alive { .. })));
+        assert_eq!(view.put(w1.clone(), entry(0)), None);
+        assert!(matches!(view.put(w1.clone(), entry(1)), Some(MemberEvent::Update { .. })));
+        assert_eq!(view.len_without(&w1), 0);
+        assert!(matches!(view.remove(&w1), Some(MemberEvent::Gone { .. })));
+        assert_eq!(view.remove(&w1), None);
+    }
+
+    #[test]
+    fn an_echo_of_the_old_address_is_no_copy() {
+        let mut view = View::new(&Timing::default());
+        let start = Instant::now();
+        for second in [0, 5, 29] {
+            assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(second)), None);
+        }
+        // A paused node wakes up an hour later and tells of it once more.
+        assert_eq!(view.elsewhere(addr(9), "a".into(), start + Duration::from_secs(3600)), None);
+    }
+
+    #[test]
+    fn a_record_that_keeps_coming_is_a_copy() {
+        let mut view = View::new(&Timing::default());
+        let start = Instant::now();
+        assert_eq!(view.elsewhere(addr(9), "a".into(), start), None);
+        let later = start + Duration::from_secs(31);
+        assert_eq!(view.elsewhere(addr(9), "a".into(), later), Some(MemberEvent::SignedElsewhere { addr: addr(9) }));
+        assert_eq!(view.elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+    }
+
+    #[test]
+    fn nodes_nobody_knows_are_bounded() {
+        let mut view = View::new(&Timing::default());
+        for n in 0..DISCOVERED_MAX {
+            assert!(view.room_for(&"one-more".into()));
+            view.put(NodeName(format!("n{n}")), entry(0));
+        }
+        assert!(!view.room_for(&"one-more".into()));
+        assert!(view.room_for(&"n0".into()));
+    }
+}

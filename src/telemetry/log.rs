@@ -1,0 +1,252 @@
+//! Sets up tracing: stderr, for people or as JSON, with memberlist's floods held back and its suspicions counted.
+
+use super::registry::{Kind, Registry};
+use super::throttle::{Throttle, WINDOW_MS};
+use std::io::IsTerminal;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// One bad datagram is one line, so this target is in the hand of whoever can send a packet.
+const NETWORK: &str = "memberlist_core::network";
+/// One refused record is one line, again at every exchange.
+const STATE: &str = "memberlist_core::state";
+const NETWORK_LINES: u32 = 5;
+const STATE_LINES: u32 = 30;
+
+const SUPPRESSED: &str = "remoor_log_suppressed_total";
+const SUSPICIONS: &str = "remoor_gossip_suspicions_total";
+
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// Nothing was set up. The environment has to change.
+    #[error("REMOOR_LOG_FORMAT is {0:?}, not `human` or `json`")]
+    Format(String),
+    /// Nothing was set up. The environment has to change.
+    #[error("REMOOR_LOG is not a log filter")]
+    Filter(#[source] tracing_subscriber::filter::ParseError),
+    /// The logs of this process are already set up, and stay as they are.
+    #[error("logging is already set up")]
+    Twice(#[source] tracing_subscriber::util::TryInitError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Human,
+    Json,
+}
+
+/// Sets up the logs of this process from `REMOOR_LOG` (a filter, `info` by default) and `REMOOR_LOG_FORMAT` (`human` or
+/// `json`). Counts suppressed lines and gossip suspicions in `registry`. Starts one small thread.
+pub fn init(registry: &Registry) -> Result<(), TelemetryError> {
+    let var = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
+    let format = parse_format(&var("REMOOR_LOG_FORMAT"))?;
+    let filter = parse_filter(&var("REMOOR_LOG"))?;
+    let floods = Floods::new();
+    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    subscriber(format, color, filter, floods.clone(), registry, std::io::stderr)
+        .try_init()
+        .map_err(TelemetryError::Twice)?;
+    let registry = registry.clone();
+    let summary = move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(WINDOW_MS));
+            floods.report(&registry);
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("log-summary".to_owned()).spawn(summary) {
+        tracing::warn!(%error, "suppressed log lines will not be counted");
+    }
+    Ok(())
+}
+
+fn parse_format(text: &str) -> Result<Format, TelemetryError> {
+    match text {
+        "" | "human" => Ok(Format::Human),
+        "json" => Ok(Format::Json),
+        other => Err(TelemetryError::Format(other.to_owned())),
+    }
+}
+
+fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
+    let text = if text.is_empty() { "info" } else { text };
+    EnvFilter::builder().parse(text).map_err(TelemetryError::Filter)
+}
+
+fn subscriber<W>(
+    format: Format,
+    color: bool,
+    filter: EnvFilter,
+    floods: Floods,
+    registry: &Registry,
+    writer: W,
+) -> impl Subscriber + Send + Sync + 'static
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    registry.describe(SUPPRESSED, Kind::Counter, "Log lines held back, by target.");
+    registry.describe(SUSPICIONS, Kind::Counter, "Times this node got no answer from a peer and suspected it.");
+    registry.add(SUSPICIONS, &[], 0);
+    let filter = filter.and(floods);
+    let lines: Box<dyn Layer<_> + Send + Sync> = match format {
+        Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
+        Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
+    };
+    let suspicions = Suspicions(registry.clone())
+        .with_filter(filter_fn(|meta| meta.target() == STATE && *meta.level() == tracing::Level::INFO))
+        .with_filter(LevelFilter::INFO);
+    tracing_subscriber::registry().with(lines).with(suspicions)
+}
+
+/// The throttles of the noisy targets.
+#[derive(Clone)]
+struct Floods {
+    started: Instant,
+    throttles: Arc<[(&'static str, Mutex<Throttle>)]>,
+}
+
+impl Floods {
+    fn new() -> Self {
+        let throttle = |target, lines| (target, Mutex::new(Throttle::new(lines)));
+        Self {
+            started: Instant::now(),
+            throttles: Arc::new([throttle(NETWORK, NETWORK_LINES), throttle(STATE, STATE_LINES)]),
+        }
+    }
+
+    /// Counts what was held back since the last call, and says so in the log.
+    fn report(&self, registry: &Registry) {
+        for (target, throttle) in self.throttles.iter() {
+            let lines = throttle.lock().unwrap_or_else(PoisonError::into_inner).take_suppressed();
+            if lines > 0 {
+                registry.add(SUPPRESSED, &[("target", target)], lines);
+                tracing::warn!(source = target, lines, "log lines were held back");
+            }
+        }
+    }
+}
+
+impl<S> Filter<S> for Floods {
+    fn enabled(&self, _meta: &Metadata<'_>, _cx: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _cx: &Context<'_, S>) -> bool {
+        let target = event.metadata().target();
+        // Submodules too: `memberlist_core::network::packet`.
+        let of = |noisy: &str| target.strip_prefix(noisy).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        let Some((_, throttle)) = self.throttles.iter().find(|(noisy, _)| of(noisy)) else { return true };
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        throttle.lock().unwrap_or_else(PoisonError::into_inner).allow(now)
+    }
+}
+
+/// memberlist keeps its suspicions to itself but for a log line; this counts that line.
+struct Suspicions(Registry);
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Suspicions {
+    fn on_event(&self, event: &Event<'_>, _cx: Context<'_, S>) {
+        struct Message(bool);
+        impl tracing::field::Visit for Message {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 |= field.name() == "message" && format!("{value:?}").contains("no acks received");
+            }
+        }
+        let mut message = Message(false);
+        event.record(&mut message);
+        if message.0 {
+            self.0.add(SUSPICIONS, &[], 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// A place to write to that can be read.
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("paper").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Paper {
+        fn lines(&self) -> Vec<String> {
+            let text = String::from_utf8(self.0.lock().expect("paper").clone()).expect("text");
+            text.lines().map(str::to_owned).collect()
+        }
+    }
+
+    struct Setup {
+        paper: Paper,
+        floods: Floods,
+        registry: Registry,
+        _guard: tracing::subscriber::DefaultGuard,
+    }
+
+    fn setup(format: Format, filter: &str) -> Setup {
+        let (paper, floods, registry) = (Paper::default(), Floods::new(), Registry::new());
+        let writer = paper.clone();
+        let filter = parse_filter(filter).expect("filter");
+        let made = subscriber(format, false, filter, floods.clone(), &registry, move || writer.clone());
+        Setup { paper, floods, registry, _guard: made.set_default() }
+    }
+
+    #[test]
+    fn the_environment_is_checked() {
+        assert_eq!(parse_format("").expect("default"), Format::Human);
+        assert_eq!(parse_format("json").expect("json"), Format::Json);
+        assert!(matches!(parse_format("JSON"), Err(TelemetryError::Format(_))));
+        assert_eq!(parse_filter("").expect("default").to_string(), "info");
+        assert!(matches!(parse_filter("remoor=loud"), Err(TelemetryError::Filter(_))));
+    }
+
+    #[test]
+    fn a_flood_of_bad_datagrams_is_a_few_lines_and_a_count() {
+        let s = setup(Format::Human, "");
+        for n in 0..4000 {
+            tracing::error!(target: "memberlist_core::network::packet", n, "bad datagram");
+            tracing::debug!(target: "memberlist_core::network", "not even counted");
+        }
+        tracing::info!("other lines pass");
+        assert_eq!(s.paper.lines().len(), NETWORK_LINES as usize + 1);
+        s.floods.report(&s.registry);
+        let held = 4000 - u64::from(NETWORK_LINES);
+        assert_eq!(s.registry.get(SUPPRESSED, &[("target", NETWORK)]), Some(held as f64));
+        assert!(s.paper.lines().last().is_some_and(|line| line.contains("held back") && line.contains("3995")));
+    }
+
+    #[test]
+    fn json_lines_are_json() {
+        let s = setup(Format::Json, "debug");
+        tracing::debug!(node = %"w1", attempt = 7, "phase \"cleanup\"");
+        let line: serde_json::Value = serde_json::from_str(&s.paper.lines()[0]).expect("json");
+        assert_eq!((&line["node"], &line["attempt"]), (&"w1".into(), &7.into()));
+        assert_eq!(line["message"], "phase \"cleanup\"");
+    }
+
+    #[test]
+    fn suspicions_are_counted_even_if_not_logged() {
+        let s = setup(Format::Human, "error");
+        assert_eq!(s.registry.get(SUSPICIONS, &[]), Some(0.0));
+        tracing::info!(target: "memberlist_core::state", "memberlist.state: suspecting has failed, no acks received");
+        tracing::info!(target: "memberlist_core::state", "memberlist.state: updating address");
+        assert_eq!(s.registry.get(SUSPICIONS, &[]), Some(1.0));
+        assert_eq!(s.paper.lines(), Vec::<String>::new());
+    }
+}

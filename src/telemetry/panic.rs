@@ -1,0 +1,72 @@
+//! A panic in any thread or task ends the process. A daemon whose gossip task has died would be deaf and look healthy;
+//! one that ends is started again by systemd, and its peers see an agent fault.
+
+use std::backtrace::Backtrace;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Exit code of a process that panicked; EX_SOFTWARE of sysexits.
+pub const PANIC_EXIT: i32 = 70;
+
+/// From now on a panic is logged and the process exits with [`PANIC_EXIT`], whichever thread it was and whether or not
+/// somebody would have caught it. For daemons; a command that catches panics must not call it.
+pub fn exit_on_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        static PANICKED: AtomicBool = AtomicBool::new(false);
+        // A second panic, in another thread or in the logging below, must not start over.
+        if PANICKED.swap(true, Ordering::SeqCst) {
+            std::process::exit(PANIC_EXIT);
+        }
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        let message = info.payload_as_str().unwrap_or("no message");
+        let backtrace = Backtrace::capture();
+        if tracing::dispatcher::has_been_set() {
+            tracing::error!(%thread, %place, %message, %backtrace, "panic, exiting");
+        } else {
+            // Not through eprintln, which panics itself when stderr is closed.
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n").as_bytes(),
+            );
+        }
+        std::process::exit(PANIC_EXIT);
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    const ASK: &str = "REMOOR_TEST_PANIC";
+
+    /// Not a test by itself: it does its part only in the process that the test below starts.
+    #[test]
+    fn child() {
+        if std::env::var_os(ASK).is_none() {
+            return;
+        }
+        exit_on_panic();
+        let caught =
+            std::thread::Builder::new().name("worker".to_owned()).spawn(|| panic!("the reason")).map(|t| t.join());
+        std::process::exit(if caught.is_ok() { 0 } else { 1 });
+    }
+
+    #[test]
+    fn a_panic_in_another_thread_ends_the_process_with_a_reason() {
+        let this = std::env::current_exe().expect("this test binary");
+        let run = |asked: bool| {
+            let mut command = Command::new(&this);
+            command.args(["--exact", "telemetry::panic::tests::child", "--nocapture"]).env_remove(ASK);
+            if asked {
+                command.env(ASK, "1");
+            }
+            command.output().expect("run the test binary")
+        };
+        let output = run(true);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(PANIC_EXIT), "{said}");
+        assert!(said.contains("the reason") && said.contains("worker") && said.contains("panic.rs"), "{said}");
+        assert_eq!(run(false).status.code(), Some(0), "without the hook's part nothing happens");
+    }
+}

@@ -1,0 +1,216 @@
+//! Counters and gauges with labels, printed as Prometheus text. No histograms, no network.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Series of one name; more are dropped and counted, so that a label with endless values can't eat the memory.
+pub const SERIES_MAX: usize = 4096;
+const NAMES_MAX: usize = 512;
+const DROPPED: &str = "remoor_metrics_dropped_total";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+}
+
+type Labels = Vec<(String, String)>;
+
+#[derive(Debug)]
+struct Family {
+    kind: Kind,
+    help: &'static str,
+    series: BTreeMap<Labels, f64>,
+}
+
+/// A handle; clones are the same registry.
+///
+/// Names and label names are the programmer's and must match `[a-zA-Z_][a-zA-Z0-9_]*`; others, and names that were
+/// never described, are dropped and counted in `remoor_metrics_dropped_total`. Label values may be anything.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {
+    families: Arc<Mutex<BTreeMap<&'static str, Family>>>,
+}
+
+impl Registry {
+    pub fn new() -> Self {
+        let registry = Self::default();
+        registry.describe(
+            DROPPED,
+            Kind::Counter,
+            "Values not recorded: too many series, or a name that is not described.",
+        );
+        registry.add(DROPPED, &[], 0);
+        registry
+    }
+
+    /// Names a metric before its first use. Describing it again changes nothing.
+    pub fn describe(&self, name: &'static str, kind: Kind, help: &'static str) {
+        let mut families = self.lock();
+        if !good_name(name) || families.len() >= NAMES_MAX && !families.contains_key(name) {
+            count_dropped(&mut families);
+            return;
+        }
+        families.entry(name).or_insert(Family { kind, help, series: BTreeMap::new() });
+    }
+
+    /// Raises a counter; dropped and counted on a gauge.
+    pub fn add(&self, name: &str, labels: &[(&str, &str)], by: u64) {
+        self.change(name, labels, Kind::Counter, |value| *value += by as f64);
+    }
+
+    /// Sets a gauge; dropped and counted on a counter.
+    pub fn set(&self, name: &str, labels: &[(&str, &str)], to: f64) {
+        self.change(name, labels, Kind::Gauge, |value| *value = to);
+    }
+
+    /// Forgets one series, say of a node that was removed.
+    pub fn remove(&self, name: &str, labels: &[(&str, &str)]) {
+        if let (Some(labels), Some(family)) = (own(labels), self.lock().get_mut(name)) {
+            family.series.remove(&labels);
+        }
+    }
+
+    /// The value of one series.
+    pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
+        self.lock().get(name)?.series.get(&own(labels)?).copied()
+    }
+
+    /// Everything in the text exposition format 0.0.4, sorted by name and labels.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        for (name, family) in self.lock().iter() {
+            if family.series.is_empty() {
+                continue;
+            }
+            let kind = match family.kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+            };
+            let help = family.help.replace('\\', "\\\\").replace('\n', "\\n");
+            // Writing to a String can't fail.
+            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, value) in &family.series {
+                let _ = writeln!(out, "{name}{} {}", braces(labels), number(*value));
+            }
+        }
+        out
+    }
+
+    fn change(&self, name: &str, labels: &[(&str, &str)], kind: Kind, change: impl FnOnce(&mut f64)) {
+        let mut families = self.lock();
+        let family = families.get_mut(name).filter(|family| family.kind == kind);
+        if let (Some(family), Some(labels)) = (family, own(labels))
+            && (family.series.len() < SERIES_MAX || family.series.contains_key(&labels))
+        {
+            change(family.series.entry(labels).or_insert(0.0));
+            return;
+        }
+        count_dropped(&mut families);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Family>> {
+        self.families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn count_dropped(families: &mut BTreeMap<&'static str, Family>) {
+    if let Some(family) = families.get_mut(DROPPED) {
+        *family.series.entry(vec![]).or_insert(0.0) += 1.0;
+    }
+}
+
+/// Sorted by label name, so that the order of writing makes no second series.
+fn own(labels: &[(&str, &str)]) -> Option<Labels> {
+    let mut labels: Labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    labels.sort();
+    let distinct = labels.windows(2).all(|pair| pair[0].0 != pair[1].0);
+    (distinct && labels.iter().all(|(name, _)| good_name(name))).then_some(labels)
+}
+
+fn good_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+fn braces(labels: &Labels) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pairs: Vec<_> = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+/// Rust writes infinities as `inf`, Prometheus as `+Inf`.
+fn number(value: f64) -> String {
+    match value {
+        v if v == f64::INFINITY => "+Inf".to_owned(),
+        v if v == f64::NEG_INFINITY => "-Inf".to_owned(),
+        v => v.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn renders_sorted_escaped_text() {
+        let registry = Registry::new();
+        registry.describe("remoor_verdicts_total", Kind::Counter, "Verdicts by cause.");
+        registry.describe("remoor_peers", Kind::Gauge, "Live peers.\nWithout this node.");
+        registry.describe("remoor_unused", Kind::Gauge, "Never set, so not shown.");
+        registry.set("remoor_peers", &[], 4.0);
+        registry.set("remoor_peers", &[], 3.5);
+        registry.add("remoor_verdicts_total", &[("node", "w2"), ("cause", "reboot")], 1);
+        registry.add("remoor_verdicts_total", &[("cause", "reboot"), ("node", "w2")], 1);
+        registry.add("remoor_verdicts_total", &[("node", "a\"b\\c\nd"), ("cause", "left")], 1);
+        expect![[r#"
+            # HELP remoor_metrics_dropped_total Values not recorded: too many series, or a name that is not described.
+            # TYPE remoor_metrics_dropped_total counter
+            remoor_metrics_dropped_total 0
+            # HELP remoor_peers Live peers.\nWithout this node.
+            # TYPE remoor_peers gauge
+            remoor_peers 3.5
+            # HELP remoor_verdicts_total Verdicts by cause.
+            # TYPE remoor_verdicts_total counter
+            remoor_verdicts_total{cause="left",node="a\"b\\c\nd"} 1
+            remoor_verdicts_total{cause="reboot",node="w2"} 2
+        "#]]
+        .assert_eq(&registry.render());
+    }
+
+    #[test]
+    fn what_can_not_be_recorded_is_counted() {
+        let registry = Registry::new();
+        registry.describe("ok_total", Kind::Counter, "");
+        registry.describe("not ok", Kind::Counter, "");
+        registry.add("unknown_total", &[], 1);
+        registry.set("ok_total", &[], 1.0);
+        registry.add("ok_total", &[("bad-label", "x")], 1);
+        registry.add("ok_total", &[("twice", "x"), ("twice", "y")], 1);
+        assert_eq!(registry.get(DROPPED, &[]), Some(5.0));
+        assert_eq!(registry.get("ok_total", &[]), None);
+    }
+
+    #[test]
+    fn series_are_bounded_and_can_be_forgotten() {
+        let registry = Registry::new();
+        registry.describe("x_total", Kind::Counter, "");
+        for n in 0..SERIES_MAX + 3 {
+            registry.add("x_total", &[("n", &n.to_string())], 1);
+        }
+        assert_eq!(registry.get(DROPPED, &[]), Some(3.0));
+        registry.add("x_total", &[("n", "0")], 1);
+        assert_eq!(registry.get("x_total", &[("n", "0")]), Some(2.0), "the old ones go on");
+        registry.remove("x_total", &[("n", "0")]);
+        registry.add("x_total", &[("n", "new")], 1);
+        assert_eq!(registry.get("x_total", &[("n", "new")]), Some(1.0));
+    }
+}
