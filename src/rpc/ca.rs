@@ -1,7 +1,8 @@
 //! The cluster's certificate authority. Its certificates say who somebody is, not what they may do.
 //!
 //! A node's certificate names `node-<id>.<cluster>.remoor`, an operator's `operator.<cluster>.remoor`; the common name is
-//! for people (a node) or is the operator's name. Names in a signing request are ignored.
+//! for people (a node) or is the operator's name; the organisation is the cluster, the unit of a node its epoch. Names in a
+//! signing request are ignored.
 
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
@@ -22,8 +23,8 @@ const CA_DAYS: u32 = 3652;
 const BACKDATED: Duration = DAY;
 const CERT_FILE: &str = "ca.pem";
 const KEY_FILE: &str = "ca.key";
-/// Organisation in every subject: the cluster. Organisational unit of a node: its epoch.
-const SUBJECT: &str = "remoor";
+/// The common name of the CA itself.
+const CA_NAME: &str = "remoor CA";
 
 /// From when until when a certificate holds; whole seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl ClusterCa {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
         caller::check_cluster(cluster)?;
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
-        let mut params = params(cluster, SUBJECT, Validity::days_from_now(CA_DAYS))?;
+        let mut params = params(cluster, CA_NAME, Validity::days_from_now(CA_DAYS))?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let cert_pem = params.self_signed(&key).map_err(failed)?.pem();
@@ -186,6 +187,8 @@ fn dns(name: String) -> Result<SanType, IdentityError> {
 mod tests {
     use super::*;
     use crate::rpc::identity::NodeKey;
+    use base64::Engine;
+    use rustls_pki_types::pem::PemObject;
 
     #[test]
     fn the_authority_survives_the_disk() {
@@ -219,6 +222,10 @@ mod tests {
         assert_eq!(identity::certificate_key(&cert).unwrap(), key.public());
         assert_ne!(issue(&csr).unwrap(), cert, "a renewal has its own serial number");
 
+        let until = identity::certificate_not_after(&cert).unwrap();
+        let in_90_days = Validity::days_from_now(90).until.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(in_90_days.as_secs().abs_diff(until.0 / 1000) < 60);
+
         assert!(issue("rubbish").is_err());
         let ecdsa = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let foreign = CertificateParams::default().serialize_request(&ecdsa).unwrap().pem().unwrap();
@@ -228,11 +235,8 @@ mod tests {
         let mut der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(csr.as_bytes()).unwrap().to_vec();
         let at = der.windows(32).position(|w| w == key.public()).unwrap();
         der[at] ^= 1;
-        use base64::Engine;
         let body = base64::engine::general_purpose::STANDARD.encode(&der);
         let forged = format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n");
         assert!(issue(&forged).is_err());
     }
-
-    use rustls_pki_types::pem::PemObject;
 }

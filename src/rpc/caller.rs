@@ -2,7 +2,7 @@
 //!
 //! Whether the caller was removed, is a manager, or may do what it asks is decided above, from the applied inventory.
 
-use super::identity::IdentityError;
+use super::identity::{self, IdentityError};
 use super::wire::{Code, Failure};
 use crate::model::{ClusterId, Epoch, NodeId, Wall};
 use axum::extract::FromRequestParts;
@@ -29,8 +29,7 @@ impl Caller {
     pub fn of_certificate(der: &[u8], cluster: &ClusterId) -> Result<Self, IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
-        let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
-        let cert_not_after = Wall(last_second.saturating_mul(1000).saturating_add(999));
+        let cert_not_after = identity::not_after(&cert);
         let names = cert.subject_alternative_name().map_err(|e| bad(e.to_string()))?;
         let names = names.map(|n| n.value.general_names.as_slice()).unwrap_or_default();
         let [GeneralName::DNSName(dns)] = names else { return Err(bad("not exactly one DNS name in it".into())) };

@@ -6,7 +6,7 @@ use super::connect::{self, Sender, Target};
 use super::tls::ClientTls;
 use super::wire::{ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use crate::model::NodeId;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode, header};
@@ -67,6 +67,12 @@ impl ApiError {
 pub struct Client {
     shared: Arc<Shared>,
     within: Duration,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.shared.target)
+    }
 }
 
 struct Shared {
@@ -130,7 +136,13 @@ impl Client {
             }
         };
         let (response, sender) = self.in_time(open).await?;
-        Ok(Lines { client: self.clone(), body: response.into_body(), _sender: sender, pending: Vec::new(), seen: 0 })
+        Ok(Lines {
+            client: self.clone(),
+            body: response.into_body(),
+            _sender: sender,
+            pending: BytesMut::new(),
+            seen: 0,
+        })
     }
 
     /// One request and its whole answer.
@@ -243,7 +255,7 @@ pub struct Lines {
     /// Keeps the connection up.
     _sender: Sender,
     /// What came in and was not yet returned.
-    pending: Vec<u8>,
+    pending: BytesMut,
     /// How much of `pending` is known to hold no line end.
     seen: usize,
 }
@@ -274,17 +286,9 @@ impl Lines {
         }
     }
 
-    fn line(&mut self) -> Option<Vec<u8>> {
-        match self.pending[self.seen..].iter().position(|b| *b == b'\n') {
-            Some(at) => {
-                let rest = self.pending.split_off(self.seen + at + 1);
-                self.seen = 0;
-                Some(std::mem::replace(&mut self.pending, rest))
-            }
-            None => {
-                self.seen = self.pending.len();
-                None
-            }
-        }
+    fn line(&mut self) -> Option<BytesMut> {
+        let end = self.pending[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at + 1);
+        self.seen = if end.is_some() { 0 } else { self.pending.len() };
+        end.map(|end| self.pending.split_to(end))
     }
 }

@@ -97,12 +97,6 @@ pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) 
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
         let tls = wrapped.and_then(|e| e.downcast_ref()).or_else(|| error.downcast_ref::<rustls::Error>());
         if let Some(words) = tls.and_then(identity_fault) {
-            let joining = matches!(target, Target::Tls { tls, .. } if tls.cluster().is_none());
-            let words = if joining && words.contains("another cluster") {
-                "its CA is not the one that the token names: another cluster, or somebody in between"
-            } else {
-                words
-            };
             return Some(identity(target, words.to_owned()));
         }
         next = error.source();

@@ -5,7 +5,7 @@
 
 use super::private_file;
 use super::token::{self, Secret};
-use crate::model::{ClusterId, Epoch, NodeId, NodeName};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, Wall};
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey};
@@ -259,11 +259,27 @@ pub(super) fn certificates(what: &'static str, pem: &str) -> Result<Vec<Certific
 
 /// The raw public key that the first certificate of `pem` is for.
 pub fn certificate_key(pem: &str) -> Result<Vec<u8>, IdentityError> {
+    first_certificate(pem, |cert| cert.public_key().subject_public_key.data.to_vec())
+}
+
+/// The last millisecond at which the first certificate of `pem` holds: a renewal is due before.
+pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
+    first_certificate(pem, not_after)
+}
+
+/// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last one still holds.
+pub(super) fn not_after(cert: &X509Certificate<'_>) -> Wall {
+    let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
+    Wall(last_second.saturating_mul(1000).saturating_add(999))
+}
+
+fn first_certificate<T>(pem: &str, read: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T, IdentityError> {
     let what = "certificate";
     let all = certificates(what, pem)?;
-    let (_, parsed) =
-        X509Certificate::from_der(&all[0]).map_err(|e| IdentityError::Malformed { what, reason: e.to_string() })?;
-    Ok(parsed.public_key().subject_public_key.data.to_vec())
+    match X509Certificate::from_der(&all[0]) {
+        Ok((_, cert)) => Ok(read(&cert)),
+        Err(e) => Err(IdentityError::Malformed { what, reason: e.to_string() }),
+    }
 }
 
 fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, IdentityError> {

@@ -1,5 +1,7 @@
-//! A token bucket per peer address, against guessing of join secrets. Knows no clock and blocks nobody by itself.
+//! A token bucket per peer address, against guessing of join secrets.
 
+use super::caller::PeerAddr;
+use super::wire::{Code, Failure};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +22,16 @@ pub struct RateLimit {
 impl RateLimit {
     pub fn new(burst: u32, refill: Duration) -> Self {
         Self { burst: burst.max(1), refill, full_at: Mutex::default() }
+    }
+
+    /// Takes one token of the peer now; without one, the answer for it. Callers through the socket are not limited.
+    pub fn admit(&self, peer: PeerAddr) -> Result<(), Failure> {
+        let Some(addr) = peer.0 else { return Ok(()) };
+        self.take(addr.ip(), Instant::now()).map_err(|wait| {
+            let message = format!("too many attempts from {}; the next in {} s", addr.ip(), wait.as_secs() + 1);
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            Failure::new(Code::RateLimited, message).details(serde_json::json!({ "wait_ms": wait_ms }))
+        })
     }
 
     /// Takes one token of `peer`, or says after what time there will be one. An IPv6 peer is its /64 network.
@@ -75,6 +87,17 @@ mod tests {
         assert!(limit.take(ip(1), start + SECOND).is_err());
         let later = start + 100 * SECOND;
         assert_eq!((0..9).filter(|_| limit.take(ip(1), later).is_ok()).count(), 3, "no more than a burst is saved up");
+    }
+
+    #[test]
+    fn the_answer_says_how_long_to_wait() {
+        let limit = RateLimit::new(1, 1000 * SECOND);
+        let peer = PeerAddr(Some((ip(1), 7).into()));
+        limit.admit(peer).unwrap();
+        let failure = limit.admit(peer).unwrap_err();
+        assert_eq!(failure.code, Code::RateLimited);
+        assert!(failure.details["wait_ms"].as_u64().is_some_and(|ms| ms > 0));
+        assert_eq!(limit.admit(PeerAddr(None)), Ok(()));
     }
 
     #[test]

@@ -69,7 +69,9 @@ pub enum TokenError {
     Prefix,
     #[error("token of version {0:?}, but this remoor knows version 1 only")]
     Version(String),
-    #[error("token with {found} parts behind its version instead of 2: was it cut while copying?")]
+    #[error(
+        "token with {found} part(s) behind its version instead of a CA digest and a secret: was it cut while copying?"
+    )]
     Parts { found: usize },
     #[error("the token's {part} has {found} characters instead of {wanted}: was it cut while copying?")]
     Length { part: &'static str, found: usize, wanted: String },
@@ -175,8 +177,8 @@ mod tests {
         assert!(parse_error("SWMTKN-1-aa-bb").contains("not a remoor token"));
         assert!(parse_error("remoor-1").contains("not a remoor token"));
         assert!(parse_error(&format!("remoor-2-{DIGEST}-{SECRET}")).contains("version \"2\""));
-        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 parts"));
-        assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 parts"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 part(s)"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 part(s)"));
         assert!(parse_error(&format!("remoor-1-{}-{SECRET}", &DIGEST[1..])).contains("CA digest has 31 characters"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{}", &SECRET[1..])).contains("31 characters instead of 32 to"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{}x", &SECRET[1..])).contains("'x'"));

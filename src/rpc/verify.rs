@@ -11,8 +11,9 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::sync::Arc;
 
 /// Certificates of a chain that are looked at in the search for the CA.
 const CHAIN_MAX: usize = 8;
@@ -28,6 +29,11 @@ pub(super) enum Trust {
     /// Its certificate has this digest, as a token carries it.
     Digest(String),
 }
+
+/// The chain of a server does not hold the CA that was asked for by its digest.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate with the token's digest in the chain")]
+struct NotTheTokensCa;
 
 /// The check itself.
 #[derive(Debug)]
@@ -87,7 +93,7 @@ impl ServerCertVerifier for NodeVerifier {
 
 fn pinned_root(digest: &str, chain: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
     let ca = chain.iter().take(CHAIN_MAX).find(|cert| token::digest_of(cert) == digest);
-    let ca = ca.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+    let ca = ca.ok_or_else(|| CertificateError::Other(OtherError(Arc::new(NotTheTokensCa))))?;
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone().into_owned())?;
     Ok(roots)
@@ -106,13 +112,16 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "it is another node than expected"
             }
+            CertificateError::Other(OtherError(cause)) if cause.is::<NotTheTokensCa>() => {
+                "its CA is not the one that the token names: another cluster, or somebody in between"
+            }
             _ => "its certificate is not valid",
         },
         Error::AlertReceived(alert) => match alert {
             Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError => {
                 "it refuses our certificate: it belongs to another cluster"
             }
-            Alert::CertificateExpired => "it refuses our certificate: expired",
+            Alert::CertificateExpired => "it refuses our certificate: by its clock expired, or not valid yet",
             Alert::CertificateRequired | Alert::CertificateUnknown | Alert::AccessDenied => {
                 "it refuses our certificate"
             }

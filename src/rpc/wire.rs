@@ -114,12 +114,12 @@ pub struct Failure {
     /// The command to try next.
     pub next: Option<String>,
     /// For programs; what it holds depends on the code.
-    pub details: Value,
+    pub details: Box<Value>,
 }
 
 impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), next: None, details: Value::Null }
+        Self { code, message: message.into(), next: None, details: Box::default() }
     }
 
     /// Adds the command to try next.
@@ -130,7 +130,7 @@ impl Failure {
 
     /// Adds facts for programs.
     pub fn details(mut self, details: Value) -> Self {
-        self.details = details;
+        self.details = Box::new(details);
         self
     }
 }
@@ -155,7 +155,7 @@ pub(super) struct ErrorFields {
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let Self { code, message, next, details } = self;
-        let error = ErrorFields { code: code.as_str().to_owned(), message, next, details };
+        let error = ErrorFields { code: code.as_str().to_owned(), message, next, details: *details };
         (code.status(), axum::Json(ErrorBody { error })).into_response()
     }
 }
