@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// Most bytes that are read, and thrown away, from a client whose handshake failed, so that it sees why.
-const LINGER_BYTES_MAX: u64 = 64 << 10;
+const LINGER_BYTES_MAX: u64 = 1 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 /// Most headers of a request, and most bytes of them.
 const HEADERS_MAX: usize = 64;
@@ -76,13 +76,10 @@ pub async fn serve_tls(
         let (tls, router, anonymous) = (tls.clone(), router.clone(), anonymous.clone());
         async move {
             let Some((stream, caller)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
-            let _permit = match (&caller, anonymous.try_acquire()) {
-                (Caller::Anonymous, Err(_)) => {
-                    return tracing::debug!(%addr, "too many connections without certificate");
-                }
-                (Caller::Anonymous, Ok(permit)) => Some(permit),
-                _ => None,
-            };
+            let place = (caller == Caller::Anonymous).then(|| anonymous.try_acquire());
+            if let Some(Err(_)) = place {
+                return tracing::debug!(%addr, "too many connections without certificate");
+            }
             serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop).await;
         }
     };
