@@ -1,0 +1,242 @@
+//! The cluster's certificate authority. Its certificates say who somebody is, not what they may do.
+//!
+//! A node's certificate names `node-<id>.<cluster>.remoor`, an operator's `operator.<cluster>.remoor`; the common name is
+//! for people (a node) or is the operator's name; the organisation is the cluster, the unit of a node its epoch. Names in a
+//! signing request are ignored.
+
+use super::identity::{self, IdentityError, TlsIdentity};
+use super::token::{self, Secret};
+use super::{caller, private_file};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose as Use, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
+};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long the CA's own certificate holds.
+const CA_DAYS: u32 = 3652;
+/// How far a fresh certificate reaches back, for machines whose clock is behind.
+const BACKDATED: Duration = DAY;
+const CERT_FILE: &str = "ca.pem";
+const KEY_FILE: &str = "ca.key";
+/// The common name of the CA itself.
+const CA_NAME: &str = "remoor CA";
+
+/// From when until when a certificate holds; whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    pub from: SystemTime,
+    pub until: SystemTime,
+}
+
+impl Validity {
+    /// From a day ago until `days` from now.
+    pub fn days_from_now(days: u32) -> Self {
+        let now = SystemTime::now();
+        Self { from: now - BACKDATED, until: now + DAY * days }
+    }
+}
+
+/// The authority itself: certificate and private key.
+pub struct ClusterCa {
+    cluster: ClusterId,
+    cert_pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl ClusterCa {
+    /// A new authority with an ed25519 key, valid for ten years.
+    pub fn create(cluster: &ClusterId) -> Result<Self, IdentityError> {
+        let failed = |source| IdentityError::Issue { what: "cluster CA", source };
+        caller::check_cluster(cluster)?;
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
+        let mut params = params(cluster, CA_NAME, Validity::days_from_now(CA_DAYS))?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let cert_pem = params.self_signed(&key).map_err(failed)?.pem();
+        Self::from_pem(&cert_pem, &key.serialize_pem().into())
+    }
+
+    /// The authority of this certificate and key, which must belong together.
+    pub fn from_pem(cert_pem: &str, key_pem: &Secret) -> Result<Self, IdentityError> {
+        let malformed = |what, reason: String| IdentityError::Malformed { what, reason };
+        let key = KeyPair::from_pem(key_pem.reveal()).map_err(|e| malformed("CA key", e.to_string()))?;
+        let der = identity::certificates("CA certificate", cert_pem)?.remove(0);
+        let cluster = {
+            let (_, parsed) =
+                X509Certificate::from_der(&der).map_err(|e| malformed("CA certificate", e.to_string()))?;
+            if parsed.public_key().subject_public_key.data.as_ref() != key.der_bytes() {
+                return Err(malformed("CA key", "it does not belong to the CA's certificate".into()));
+            }
+            let organisation = parsed.subject().iter_organization().next().and_then(|o| o.as_str().ok());
+            organisation.ok_or_else(|| malformed("CA certificate", "it names no cluster".into()))?.into()
+        };
+        caller::check_cluster(&cluster)?;
+        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|e| malformed("CA certificate", e.to_string()))?;
+        Ok(Self { cluster, cert_pem: cert_pem.to_owned(), issuer })
+    }
+
+    /// Writes `ca.pem` and `ca.key` into `dir`, mode 0600.
+    pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
+        private_file::write(&dir.join(KEY_FILE), self.key_pem().reveal().as_bytes())?;
+        private_file::write(&dir.join(CERT_FILE), self.cert_pem.as_bytes())
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    pub fn load(dir: &Path) -> Result<Self, IdentityError> {
+        let (cert_path, key_path) = (dir.join(CERT_FILE), dir.join(KEY_FILE));
+        let (cert, key) = (private_file::read(&cert_path)?, private_file::read(&key_path)?);
+        Self::from_pem(&cert, &key.into()).map_err(|e| IdentityError::Damaged {
+            path: if matches!(e, IdentityError::Malformed { what: "CA key", .. }) { key_path } else { cert_path },
+            what: e.to_string(),
+        })
+    }
+
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    pub fn cert_pem(&self) -> &str {
+        &self.cert_pem
+    }
+
+    /// The private key as PKCS#8 PEM: for another manager, over mutually authenticated TLS only.
+    pub fn key_pem(&self) -> Secret {
+        self.issuer.key().serialize_pem().into()
+    }
+
+    /// A node's certificate, good for both ends of a connection, for the key that signed `csr_pem`.
+    pub fn issue_node(
+        &self,
+        node: NodeId,
+        name: &NodeName,
+        epoch: Epoch,
+        csr_pem: &str,
+        validity: Validity,
+    ) -> Result<String, IdentityError> {
+        let mut params = params(&self.cluster, name.as_str(), validity)?;
+        params.distinguished_name.push(DnType::OrganizationalUnitName, caller::epoch_unit(epoch));
+        params.subject_alt_names = vec![dns(caller::node_dns(node, &self.cluster))?];
+        params.extended_key_usages = vec![Use::ServerAuth, Use::ClientAuth];
+        self.issue(params, csr_pem)
+    }
+
+    /// An operator's certificate, good for calling only, with a fresh key.
+    pub fn issue_operator(&self, name: &str, validity: Validity) -> Result<TlsIdentity, IdentityError> {
+        let key = identity::NodeKey::generate()?;
+        let mut params = params(&self.cluster, name, validity)?;
+        params.subject_alt_names = vec![dns(caller::operator_dns(&self.cluster))?];
+        params.extended_key_usages = vec![Use::ClientAuth];
+        Ok(TlsIdentity {
+            cluster: self.cluster.clone(),
+            ca_pem: self.cert_pem.clone(),
+            cert_pem: self.issue(params, &key.csr_pem()?)?,
+            key_pem: key.to_pem()?,
+        })
+    }
+
+    fn issue(&self, params: CertificateParams, csr_pem: &str) -> Result<String, IdentityError> {
+        let request = read_csr(csr_pem)?;
+        let signed = params.signed_by(&request.public_key, &self.issuer);
+        Ok(signed.map_err(|source| IdentityError::Issue { what: "certificate", source })?.pem())
+    }
+}
+
+/// The raw public key that a signing request proves possession of.
+pub fn csr_key(csr_pem: &str) -> Result<Vec<u8>, IdentityError> {
+    Ok(read_csr(csr_pem)?.public_key.der_bytes().to_vec())
+}
+
+/// Parses a request and checks its signature; only ed25519 keys are taken.
+fn read_csr(csr_pem: &str) -> Result<CertificateSigningRequestParams, IdentityError> {
+    let malformed = |reason: String| IdentityError::Malformed { what: "signing request", reason };
+    let request = CertificateSigningRequestParams::from_pem(csr_pem).map_err(|e| malformed(e.to_string()))?;
+    if request.public_key.algorithm() != &rcgen::PKCS_ED25519 {
+        return Err(malformed("its key is not ed25519".into()));
+    }
+    Ok(request)
+}
+
+fn params(cluster: &ClusterId, common_name: &str, validity: Validity) -> Result<CertificateParams, IdentityError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, cluster.as_str());
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    params.not_before = validity.from.into();
+    params.not_after = validity.until.into();
+    // Without this, every renewal for a key would have the same serial number.
+    let mut serial = token::random::<16>()?;
+    serial[0] &= 0x7f;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    params.use_authority_key_identifier_extension = true;
+    Ok(params)
+}
+
+fn dns(name: String) -> Result<SanType, IdentityError> {
+    name.as_str()
+        .try_into()
+        .map(SanType::DnsName)
+        .map_err(|source| IdentityError::Issue { what: "certificate", source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::identity::NodeKey;
+    use base64::Engine;
+    use rustls_pki_types::pem::PemObject;
+
+    #[test]
+    fn the_authority_survives_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = ClusterCa::create(&"0a1b2c3d".into()).unwrap();
+        ca.save(dir.path()).unwrap();
+        let again = ClusterCa::load(dir.path()).unwrap();
+        assert_eq!((again.cluster(), again.cert_pem()), (ca.cluster(), ca.cert_pem()));
+
+        ClusterCa::create(&"other".into()).unwrap().save(dir.path()).unwrap();
+        std::fs::write(dir.path().join(CERT_FILE), ca.cert_pem()).unwrap();
+        let error = ClusterCa::load(dir.path()).err().unwrap().to_string();
+        assert!(error.contains(KEY_FILE) && error.contains("does not belong"), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_id_that_fits_no_name_is_refused() {
+        for bad in ["", "UPPER", "a.b", "-a", "ü", &"a".repeat(64)] {
+            assert!(ClusterCa::create(&bad.into()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn requests_are_checked() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let issue = |csr: &str| ca.issue_node(NodeId(7), &"w1".into(), Epoch(1), csr, Validity::days_from_now(90));
+        let key = NodeKey::generate().unwrap();
+        let csr = key.csr_pem().unwrap();
+        assert_eq!(csr_key(&csr).unwrap(), key.public());
+        let cert = issue(&csr).unwrap();
+        assert_eq!(identity::certificate_key(&cert).unwrap(), key.public());
+        assert_ne!(issue(&csr).unwrap(), cert, "a renewal has its own serial number");
+
+        let until = identity::certificate_not_after(&cert).unwrap();
+        let in_90_days = Validity::days_from_now(90).until.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert!(in_90_days.as_secs().abs_diff(until.0 / 1000) < 60);
+
+        assert!(issue("rubbish").is_err());
+        let ecdsa = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        let foreign = CertificateParams::default().serialize_request(&ecdsa).unwrap().pem().unwrap();
+        assert!(issue(&foreign).unwrap_err().to_string().contains("not ed25519"));
+
+        // One flipped bit in the middle, where the key is, breaks the request's own signature.
+        let mut der = rustls_pki_types::CertificateSigningRequestDer::from_pem_slice(csr.as_bytes()).unwrap().to_vec();
+        let at = der.windows(32).position(|w| w == key.public()).unwrap();
+        der[at] ^= 1;
+        let body = base64::engine::general_purpose::STANDARD.encode(&der);
+        let forged = format!("-----BEGIN CERTIFICATE REQUEST-----\n{body}\n-----END CERTIFICATE REQUEST-----\n");
+        assert!(issue(&forged).is_err());
+    }
+}

@@ -1,0 +1,294 @@
+//! Requests to a daemon, over its socket or over TLS, on pooled connections, each with an end in time.
+//!
+//! A request is repeated by itself only while it is certain that the other side has not got it.
+
+use super::connect::{self, Sender, Target};
+use super::tls::ClientTls;
+use super::wire::{ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
+use crate::model::NodeId;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a request may take unless [`Client::within`] says otherwise.
+const REQUEST_WITHIN: Duration = Duration::from_secs(30);
+/// How long an unused connection is kept; well below what the server keeps, or requests would meet closing connections.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// Unused connections kept.
+const POOL_MAX: usize = 8;
+/// Longest line of an event stream, bytes.
+const LINE_MAX: usize = 1 << 20;
+/// Silence after which an event stream counts as broken.
+const SILENCE_MAX: Duration = HEARTBEAT.saturating_mul(3);
+/// Characters of a body that is no error of ours which are shown.
+const SHOWN_MAX: usize = 200;
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ApiError {
+    /// The daemon answered no. What that means for its state, the code says.
+    #[error("{message}")]
+    Status { code: String, message: String, next: Option<String>, details: Box<Value>, http: u16 },
+    /// No connection: nothing was sent, so asking elsewhere or again is safe.
+    #[error("can't reach {addr}: {reason}")]
+    Unreachable { addr: String, reason: String },
+    /// The other side is not who it should be, or does not take us for who we are. Nothing was done; a new try won't help.
+    #[error("{addr} can't be trusted or does not trust us: {reason}")]
+    Identity { addr: String, reason: String },
+    /// Sent, but not answered in time: it may have been done.
+    #[error("{addr} did not answer within {} ms", waited.as_millis())]
+    Timeout { addr: String, waited: Duration },
+    /// Sent, but the connection broke or the answer makes no sense: it may have been done.
+    #[error("talking to {addr} failed: {reason}")]
+    Protocol { addr: String, reason: String },
+}
+
+impl ApiError {
+    /// The machine-readable code of an answer that says no.
+    pub fn code(&self) -> Option<&str> {
+        if let Self::Status { code, .. } = self { Some(code) } else { None }
+    }
+
+    /// Whether the request may have had its effect although there is no answer.
+    pub fn maybe_done(&self) -> bool {
+        matches!(self, Self::Timeout { .. } | Self::Protocol { .. })
+    }
+}
+
+/// A daemon to ask. Clones share their connections.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    within: Duration,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.shared.target)
+    }
+}
+
+struct Shared {
+    target: Target,
+    idle: Mutex<Vec<(Sender, Instant)>>,
+}
+
+impl Client {
+    /// The daemon behind a socket of this machine.
+    pub fn unix(path: impl AsRef<Path>) -> Self {
+        Self::new(Target::Unix(path.as_ref().into()))
+    }
+
+    /// The daemon at `addr` (host and port), which must be node `expected` if one is given, else any node of the cluster.
+    pub fn tls(addr: impl Into<String>, tls: &ClientTls, expected: Option<NodeId>) -> Self {
+        Self::new(Target::Tls { addr: addr.into(), tls: tls.clone(), expected })
+    }
+
+    fn new(target: Target) -> Self {
+        Self { shared: Arc::new(Shared { target, idle: Mutex::default() }), within: REQUEST_WITHIN }
+    }
+
+    /// The same daemon and connections with another end for each request, from dialling to the last byte of the answer.
+    pub fn within(&self, within: Duration) -> Self {
+        Self { shared: self.shared.clone(), within }
+    }
+
+    /// Where requests go, for messages.
+    pub fn addr(&self) -> String {
+        self.shared.target.to_string()
+    }
+
+    /// Asks for `path`.
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.json(&self.exchange(Method::GET, path, None).await?)
+    }
+
+    /// Sends `body` as JSON to `path`.
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
+        let body = serde_json::to_vec(body).map_err(|e| self.protocol(format!("the request is no JSON: {e}")))?;
+        self.json(&self.exchange(Method::POST, path, Some(("application/json", body.into()))).await?)
+    }
+
+    /// Asks for bytes: a blob.
+    pub async fn get_bytes(&self, path: &str) -> Result<Bytes, ApiError> {
+        self.exchange(Method::GET, path, None).await
+    }
+
+    /// Sends bytes and takes bytes: Raft messages, blobs.
+    pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
+        self.exchange(Method::POST, path, Some(("application/octet-stream", body))).await
+    }
+
+    /// Opens an event stream. Only its opening has an end in time; later, silence is bounded.
+    pub async fn stream_lines(&self, path: &str) -> Result<Lines, ApiError> {
+        let open = async {
+            let (response, sender) = self.send(Method::GET, path, None).await?;
+            match response.status() {
+                status if status.is_success() => Ok((response, sender)),
+                status => Err(self.refusal(status, &self.collect(response).await?)),
+            }
+        };
+        let (response, sender) = self.in_time(open).await?;
+        Ok(Lines {
+            client: self.clone(),
+            body: response.into_body(),
+            _sender: sender,
+            pending: BytesMut::new(),
+            seen: 0,
+        })
+    }
+
+    /// One request and its whole answer.
+    async fn exchange(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Bytes, ApiError> {
+        self.in_time(async {
+            let (response, sender) = self.send(method, path, body).await?;
+            let status = response.status();
+            let body = self.collect(response).await?;
+            self.keep(sender);
+            if status.is_success() { Ok(body) } else { Err(self.refusal(status, &body)) }
+        })
+        .await
+    }
+
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+        let timeout = || ApiError::Timeout { addr: self.addr(), waited: self.within };
+        tokio::time::timeout(self.within, work).await.unwrap_or_else(|_| Err(timeout()))
+    }
+
+    /// Sends, on a kept connection if there is one. If that turns out closed before the request went out, the next is tried.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Typed>,
+    ) -> Result<(Response<Incoming>, Sender), ApiError> {
+        let (content_type, body) = body.unwrap_or(("", Bytes::new()));
+        let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
+        if !content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is no path: {e}"));
+        let mut request = request.body(Full::new(body)).map_err(bad)?;
+        loop {
+            let (mut sender, kept) = match self.take() {
+                Some(sender) => (sender, true),
+                None => (connect::connect(&self.shared.target).await?, false),
+            };
+            if sender.ready().await.is_err() && kept {
+                continue;
+            }
+            let mut failed = match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, sender)),
+                Err(failed) => failed,
+            };
+            match failed.take_message() {
+                Some(unsent) if kept => request = unsent,
+                _ => return Err(self.broken(failed.error())),
+            }
+        }
+    }
+
+    async fn collect(&self, response: Response<Incoming>) -> Result<Bytes, ApiError> {
+        let limited = Limited::new(response.into_body(), LARGE_BODY_MAX);
+        match limited.collect().await {
+            Ok(body) => Ok(body.to_bytes()),
+            Err(e) => Err(self.broken(e.as_ref())),
+        }
+    }
+
+    fn take(&self) -> Option<Sender> {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(sender, since)| since.elapsed() < IDLE_MAX && !sender.is_closed());
+        idle.pop().map(|(sender, _)| sender)
+    }
+
+    fn keep(&self, sender: Sender) {
+        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < POOL_MAX && !sender.is_closed() {
+            idle.push((sender, Instant::now()));
+        }
+    }
+
+    fn json<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ApiError> {
+        serde_json::from_slice(body).map_err(|e| self.protocol(format!("its answer can't be read: {e}")))
+    }
+
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> ApiError {
+        match serde_json::from_slice(body) {
+            Ok(ErrorBody { error: e }) => ApiError::Status {
+                code: e.code,
+                message: e.message,
+                next: e.next,
+                details: Box::new(e.details),
+                http: status.as_u16(),
+            },
+            Err(_) => {
+                let shown: String = String::from_utf8_lossy(body).chars().take(SHOWN_MAX).collect();
+                self.protocol(format!("it answered {status}: {shown}"))
+            }
+        }
+    }
+
+    fn broken(&self, error: &(dyn std::error::Error + 'static)) -> ApiError {
+        connect::fault(&self.shared.target, error).unwrap_or_else(|| self.protocol(connect::chain(error)))
+    }
+
+    fn protocol(&self, reason: String) -> ApiError {
+        ApiError::Protocol { addr: self.addr(), reason }
+    }
+}
+
+/// A body and its content type.
+type Typed = (&'static str, Bytes);
+
+/// An event stream: one JSON value a line. The connection ends with it.
+pub struct Lines {
+    client: Client,
+    body: Incoming,
+    /// Keeps the connection up.
+    _sender: Sender,
+    /// What came in and was not yet returned.
+    pending: BytesMut,
+    /// How much of `pending` is known to hold no line end.
+    seen: usize,
+}
+
+impl Lines {
+    /// The next event; none after the last. Cancelling loses nothing. After an error the stream is over.
+    pub async fn next(&mut self) -> Result<Option<Value>, ApiError> {
+        loop {
+            if let Some(line) = self.line() {
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                return self.client.json(&line).map(Some);
+            }
+            if self.pending.len() > LINE_MAX {
+                return Err(self.client.protocol(format!("a line of more than {LINE_MAX} bytes")));
+            }
+            let frame = match tokio::time::timeout(SILENCE_MAX, self.body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) => return Err(ApiError::Timeout { addr: self.client.addr(), waited: SILENCE_MAX }),
+            };
+            match frame {
+                Some(Ok(frame)) => self.pending.extend_from_slice(frame.data_ref().map_or(&[][..], |d| d)),
+                Some(Err(e)) => return Err(self.client.broken(&e)),
+                None if self.pending.is_empty() => return Ok(None),
+                None => return Err(self.client.protocol("the stream ended within a line".into())),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Option<BytesMut> {
+        let end = self.pending[self.seen..].iter().position(|b| *b == b'\n').map(|at| self.seen + at + 1);
+        self.seen = if end.is_some() { 0 } else { self.pending.len() };
+        end.map(|end| self.pending.split_to(end))
+    }
+}

@@ -1,0 +1,119 @@
+//! One connection of a client: dialled, identity checked, ready for HTTP. Nothing of a request is sent here.
+
+use super::caller::node_dns;
+use super::client::ApiError;
+use super::tls::ClientTls;
+use super::verify::{ANY_NODE, identity_fault};
+use crate::model::NodeId;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+/// How long dialling, the handshake included, may take.
+pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+/// How long the other side may leave sent bytes unacknowledged before the connection is given up.
+const SILENT_MS_MAX: u32 = 30_000;
+
+/// Where a client's requests go.
+#[derive(Clone)]
+pub(super) enum Target {
+    Unix(PathBuf),
+    Tls { addr: String, tls: ClientTls, expected: Option<NodeId> },
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unix(path) => path.display().fmt(f),
+            Self::Tls { addr, expected: None, .. } => f.write_str(addr),
+            Self::Tls { addr, expected: Some(node), .. } => write!(f, "{addr} (node {node})"),
+        }
+    }
+}
+
+/// The sending half of a connection; the connection ends when it is dropped.
+pub(super) type Sender = SendRequest<Full<Bytes>>;
+
+/// Dials. On error nothing was sent that the other side could act on.
+pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
+    match tokio::time::timeout(CONNECT_WITHIN, dial(target)).await {
+        Ok(result) => result,
+        Err(_) => {
+            let reason = format!("no answer within {} s", CONNECT_WITHIN.as_secs());
+            Err(ApiError::Unreachable { addr: target.to_string(), reason })
+        }
+    }
+}
+
+async fn dial(target: &Target) -> Result<Sender, ApiError> {
+    let unreachable = |e: std::io::Error| fault(target, &e).unwrap_or_else(|| unreachable(target, &e));
+    match target {
+        Target::Unix(path) => http(target, UnixStream::connect(path).await.map_err(unreachable)?).await,
+        Target::Tls { addr, tls, expected } => {
+            let name = match (expected, tls.cluster()) {
+                (Some(node), Some(cluster)) => node_dns(*node, cluster),
+                _ => ANY_NODE.to_owned(),
+            };
+            let name = ServerName::try_from(name).map_err(|e| identity(target, e.to_string()))?;
+            let tcp = TcpStream::connect(addr.as_str()).await.map_err(unreachable)?;
+            // Both only make a connection better; it works without.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
+            let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
+            let connector = tokio_rustls::TlsConnector::from(tls.current());
+            http(target, connector.connect(name, tcp).await.map_err(unreachable)?).await
+        }
+    }
+}
+
+async fn http(
+    target: &Target,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<Sender, ApiError> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|e| unreachable(target, &e))?;
+    // Ends with its sender. Its error, if any, is also the request's, which reports it.
+    tokio::spawn(async move { connection.await.unwrap_or_default() });
+    Ok(sender)
+}
+
+fn unreachable(target: &Target, error: &dyn std::error::Error) -> ApiError {
+    ApiError::Unreachable { addr: target.to_string(), reason: chain(error) }
+}
+
+fn identity(target: &Target, reason: String) -> ApiError {
+    ApiError::Identity { addr: target.to_string(), reason }
+}
+
+/// The error as one of identity, if a TLS error of that kind is among its causes.
+pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) -> Option<ApiError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // An io::Error's source() is the source of what it wraps, so look inside.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
+        let tls = wrapped.and_then(|e| e.downcast_ref()).or_else(|| error.downcast_ref::<rustls::Error>());
+        if let Some(words) = tls.and_then(identity_fault) {
+            return Some(identity(target, words.to_owned()));
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// An error and its causes on one line, each said once.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,355 @@
+//! Who a machine is: one ed25519 key, and the credentials that a cluster gave it, kept in a directory.
+//!
+//! The key signs gossip metadata and serves TLS; it is made before joining and outlives every certificate. Issuing
+//! certificates is the [CA's](super::ca) part, using them that of [TLS](super::tls).
+
+use super::private_file;
+use super::token::{self, Secret};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, Wall};
+use ed25519_dalek::SigningKey;
+use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// What went wrong with keys, certificates or their files. Nothing on disk changed, unless `File` says that a write failed:
+/// then the old content is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("can't {action} {}", path.display())]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{} can't be used: {what}", path.display())]
+    Damaged { path: PathBuf, what: String },
+    #[error("not a valid {what}: {reason}")]
+    Malformed { what: &'static str, reason: String },
+    #[error("can't make a {what}")]
+    Issue { what: &'static str, source: rcgen::Error },
+    #[error("the kernel gives no random numbers: {reason}")]
+    Random { reason: String },
+}
+
+/// A node's own key. Its public half is how others recognise the machine.
+#[derive(Clone)]
+pub struct NodeKey(SigningKey);
+
+impl NodeKey {
+    /// A fresh random key.
+    pub fn generate() -> Result<Self, IdentityError> {
+        Ok(Self(SigningKey::from_bytes(&token::random()?)))
+    }
+
+    /// Reads a key from PKCS#8 PEM.
+    pub fn from_pem(pem: &str) -> Result<Self, IdentityError> {
+        SigningKey::from_pkcs8_pem(pem)
+            .map(Self)
+            .map_err(|e| IdentityError::Malformed { what: "node key", reason: e.to_string() })
+    }
+
+    /// The key as PKCS#8 PEM.
+    pub fn to_pem(&self) -> Result<Secret, IdentityError> {
+        self.0
+            .to_pkcs8_pem(LineEnding::LF)
+            .map(|pem| Secret::from(pem.as_str().to_owned()))
+            .map_err(|e| IdentityError::Malformed { what: "node key", reason: e.to_string() })
+    }
+
+    /// The key in `dir`, made and stored first if there is none, so that a repeated join is the same machine.
+    pub fn load_or_create(dir: &Path) -> Result<Self, IdentityError> {
+        let path = dir.join(KEY_FILE);
+        match private_file::read(&path) {
+            Ok(pem) => Self::from_pem(&pem).map_err(|e| damaged(&path, e)),
+            Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                let key = Self::generate()?;
+                private_file::write(&path, key.to_pem()?.reveal().as_bytes())?;
+                Ok(key)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// For signing gossip metadata.
+    pub fn signing_key(&self) -> &SigningKey {
+        &self.0
+    }
+
+    /// The public half.
+    pub fn public(&self) -> [u8; 32] {
+        self.0.verifying_key().to_bytes()
+    }
+
+    /// A signing request for a certificate: it proves possession of the key and asks for no name, the CA chooses those.
+    pub fn csr_pem(&self) -> Result<String, IdentityError> {
+        let failed = |source| IdentityError::Issue { what: "signing request", source };
+        let key = rcgen::KeyPair::from_pem(self.to_pem()?.reveal()).map_err(failed)?;
+        let mut params = rcgen::CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.serialize_request(&key).and_then(|csr| csr.pem()).map_err(failed)
+    }
+}
+
+/// What TLS needs to speak for a node or an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsIdentity {
+    pub cluster: ClusterId,
+    /// One CA certificate, or during a change of CA several.
+    pub ca_pem: String,
+    pub cert_pem: String,
+    pub key_pem: Secret,
+}
+
+impl TlsIdentity {
+    /// Writes an operator's identity to `path`, mode 0600.
+    pub fn save(&self, path: &Path) -> Result<(), IdentityError> {
+        private_file::write(path, &to_json(path, self)?)
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    pub fn load(path: &Path) -> Result<Self, IdentityError> {
+        from_json(path)
+    }
+}
+
+/// All that makes a machine a node of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub node: NodeId,
+    pub name: NodeName,
+    pub ca_pem: String,
+    pub cert_pem: String,
+    /// PKCS#8 PEM of the [`NodeKey`].
+    pub key_pem: Secret,
+    /// Encrypts gossip; the same on every node.
+    pub gossip_key: GossipKey,
+}
+
+/// The gossip key of a cluster; hidden in logs.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GossipKey(pub [u8; 32]);
+
+impl GossipKey {
+    /// A fresh random key.
+    pub fn generate() -> Result<Self, IdentityError> {
+        Ok(Self(token::random()?))
+    }
+
+    /// Reads 64 hex digits.
+    pub fn from_hex(text: &str) -> Result<Self, IdentityError> {
+        let mut key = [0; 32];
+        hex::decode_to_slice(text, &mut key)
+            .map_err(|_| IdentityError::Malformed { what: "gossip key", reason: "not 64 hex digits".into() })?;
+        Ok(Self(key))
+    }
+
+    /// The key as hex.
+    pub fn to_hex(&self) -> Secret {
+        hex::encode(self.0).into()
+    }
+}
+
+impl std::fmt::Debug for GossipKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+const KEY_FILE: &str = "node.key";
+const CREDENTIALS_FILE: &str = "credentials.json";
+
+/// `credentials.json`: everything but the key, in one file, so that it changes in one step.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    cluster: ClusterId,
+    epoch: Epoch,
+    node: NodeId,
+    name: NodeName,
+    ca_pem: String,
+    cert_pem: String,
+    gossip_key: Secret,
+}
+
+impl Credentials {
+    /// Writes `node.key` and `credentials.json` into `dir`, mode 0600; the second makes it count.
+    pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
+        let key_path = dir.join(KEY_FILE);
+        // The key is the machine: it is written once and left alone by every renewal.
+        let kept = private_file::read(&key_path).is_ok_and(|pem| pem == self.key_pem.reveal());
+        if !kept {
+            private_file::write(&key_path, self.key_pem.reveal().as_bytes())?;
+        }
+        let stored = Stored {
+            version: 1,
+            cluster: self.cluster.clone(),
+            epoch: self.epoch,
+            node: self.node,
+            name: self.name.clone(),
+            ca_pem: self.ca_pem.clone(),
+            cert_pem: self.cert_pem.clone(),
+            gossip_key: self.gossip_key.to_hex(),
+        };
+        let path = dir.join(CREDENTIALS_FILE);
+        private_file::write(&path, &to_json(&path, &stored)?)
+    }
+
+    /// Reads the credentials in `dir`; none when this machine never joined. A certificate that is not for the key is refused.
+    pub fn load(dir: &Path) -> Result<Option<Self>, IdentityError> {
+        let path = dir.join(CREDENTIALS_FILE);
+        let stored: Stored = match from_json(&path) {
+            Ok(stored) => stored,
+            Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(None);
+            }
+            Err(other) => return Err(other),
+        };
+        if stored.version != 1 {
+            let what = format!("it has version {}, this remoor knows version 1", stored.version);
+            return Err(IdentityError::Damaged { path, what });
+        }
+        let key_path = dir.join(KEY_FILE);
+        let key_pem = private_file::read(&key_path)?;
+        let key = NodeKey::from_pem(&key_pem).map_err(|e| damaged(&key_path, e))?;
+        let certified = certificate_key(&stored.cert_pem).map_err(|e| damaged(&path, e))?;
+        if certified != key.public() {
+            let what = format!("its certificate is not for the key in {}", key_path.display());
+            return Err(IdentityError::Damaged { path, what });
+        }
+        let gossip_key = GossipKey::from_hex(stored.gossip_key.reveal()).map_err(|e| damaged(&path, e))?;
+        Ok(Some(Self {
+            cluster: stored.cluster,
+            epoch: stored.epoch,
+            node: stored.node,
+            name: stored.name,
+            ca_pem: stored.ca_pem,
+            cert_pem: stored.cert_pem,
+            key_pem: key_pem.into(),
+            gossip_key,
+        }))
+    }
+
+    /// The part that TLS needs.
+    pub fn tls(&self) -> TlsIdentity {
+        TlsIdentity {
+            cluster: self.cluster.clone(),
+            ca_pem: self.ca_pem.clone(),
+            cert_pem: self.cert_pem.clone(),
+            key_pem: self.key_pem.clone(),
+        }
+    }
+
+    /// The node's own key.
+    pub fn key(&self) -> Result<NodeKey, IdentityError> {
+        NodeKey::from_pem(self.key_pem.reveal())
+    }
+}
+
+/// The certificates in a PEM text, in their order; never none.
+pub(super) fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let malformed = |reason: String| IdentityError::Malformed { what, reason };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|e| malformed(e.to_string()))?;
+    if found.is_empty() { Err(malformed("no certificate in it".into())) } else { Ok(found) }
+}
+
+/// The raw public key that the first certificate of `pem` is for.
+pub fn certificate_key(pem: &str) -> Result<Vec<u8>, IdentityError> {
+    first_certificate(pem, |cert| cert.public_key().subject_public_key.data.to_vec())
+}
+
+/// The last millisecond at which the first certificate of `pem` holds: a renewal is due before.
+pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
+    first_certificate(pem, not_after)
+}
+
+/// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last one still holds.
+pub(super) fn not_after(cert: &X509Certificate<'_>) -> Wall {
+    let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
+    Wall(last_second.saturating_mul(1000).saturating_add(999))
+}
+
+fn first_certificate<T>(pem: &str, read: impl FnOnce(&X509Certificate<'_>) -> T) -> Result<T, IdentityError> {
+    let what = "certificate";
+    let all = certificates(what, pem)?;
+    match X509Certificate::from_der(&all[0]) {
+        Ok((_, cert)) => Ok(read(&cert)),
+        Err(e) => Err(IdentityError::Malformed { what, reason: e.to_string() }),
+    }
+}
+
+fn to_json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, IdentityError> {
+    serde_json::to_vec_pretty(value).map_err(|e| damaged(path, e))
+}
+
+fn from_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, IdentityError> {
+    serde_json::from_str(&private_file::read(path)?).map_err(|e| damaged(path, e))
+}
+
+fn damaged(path: &Path, what: impl std::fmt::Display) -> IdentityError {
+    IdentityError::Damaged { path: path.into(), what: what.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::ca::{ClusterCa, Validity};
+
+    fn credentials() -> Credentials {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let key = NodeKey::generate().unwrap();
+        let cert_pem = ca
+            .issue_node(NodeId(7), &"w1".into(), Epoch(1), &key.csr_pem().unwrap(), Validity::days_from_now(90))
+            .unwrap();
+        Credentials {
+            cluster: "c1".into(),
+            epoch: Epoch(1),
+            node: NodeId(7),
+            name: "w1".into(),
+            ca_pem: ca.cert_pem().into(),
+            cert_pem,
+            key_pem: key.to_pem().unwrap(),
+            gossip_key: GossipKey::generate().unwrap(),
+        }
+    }
+
+    #[test]
+    fn credentials_survive_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Credentials::load(dir.path()).unwrap().is_none());
+        let before = credentials();
+        before.save(dir.path()).unwrap();
+        assert_eq!(Credentials::load(dir.path()).unwrap().unwrap(), before);
+        assert!(!format!("{before:?}").contains("PRIVATE KEY"));
+    }
+
+    #[test]
+    fn the_key_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = NodeKey::load_or_create(dir.path()).unwrap();
+        assert_eq!(NodeKey::load_or_create(dir.path()).unwrap().public(), first.public());
+    }
+
+    #[test]
+    fn damage_names_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        credentials().save(dir.path()).unwrap();
+
+        let key_file = dir.path().join(KEY_FILE);
+        private_file::write(&key_file, NodeKey::generate().unwrap().to_pem().unwrap().reveal().as_bytes()).unwrap();
+        let error = Credentials::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("not for the key in") && error.contains(CREDENTIALS_FILE), "{error}");
+
+        private_file::write(&key_file, b"rubbish").unwrap();
+        let error = Credentials::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(KEY_FILE), "{error}");
+
+        private_file::write(&dir.path().join(CREDENTIALS_FILE), b"{\"version\":").unwrap();
+        let error = Credentials::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(CREDENTIALS_FILE) && error.contains("line 1"), "{error}");
+    }
+}

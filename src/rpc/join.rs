@@ -1,0 +1,215 @@
+//! How a machine becomes a node: what it sends, what it gets, and the machine's side of the conversation.
+//!
+//! Whether the secret is right and which id the machine gets is decided by the managers.
+
+use super::ca;
+use super::client::{ApiError, Client};
+use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
+use super::tls::ClientTls;
+use super::token::{self, Secret, Token};
+use super::verify;
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, RaftId};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// Where managers take join requests.
+pub const JOIN_PATH: &str = "/join/v1";
+/// How long the managers may take: they commit the acceptance first.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+/// Bounds on what a stranger may say.
+const NAME_CHARS_MAX: usize = 253;
+const TEXT_BYTES_MAX: usize = 1024;
+const HOST_KEYS_MAX: usize = 16;
+
+/// What a machine says of itself. [`join`] fills in the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinRequest {
+    #[serde(default)]
+    pub secret: Secret,
+    pub name: NodeName,
+    /// Host and port of its API, as others reach it.
+    pub advertise: String,
+    /// Address and port of its gossip.
+    pub gossip_addr: String,
+    /// Hex; the key that signs its gossip metadata, the same as in the signing request.
+    pub node_public_key: String,
+    pub tls_csr_pem: String,
+    /// Lines as in `/etc/ssh/*.pub`.
+    #[serde(default)]
+    pub ssh_host_keys: Vec<String>,
+    pub machine_id: String,
+    /// Of remoor.
+    pub version: String,
+    #[serde(default)]
+    pub want_manager: bool,
+}
+
+impl JoinRequest {
+    /// Whether the request makes sense in itself and proves that the sender holds the key it names; for the managers, before
+    /// anything else is made of it. The error is fit for the sender's eyes.
+    pub fn check(&self) -> Result<(), IdentityError> {
+        let bad = |reason: String| IdentityError::Malformed { what: "join request", reason };
+        let name = self.name.as_str();
+        let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
+            return Err(bad(format!("{:?} is no name for a node", name.chars().take(64).collect::<String>())));
+        }
+        for (what, text) in [
+            ("advertise", &self.advertise),
+            ("gossip_addr", &self.gossip_addr),
+            ("machine_id", &self.machine_id),
+            ("version", &self.version),
+        ] {
+            if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.chars().any(char::is_control) {
+                return Err(bad(format!("{what} is empty, too long or holds control characters")));
+            }
+        }
+        for (what, addr) in [("advertise", &self.advertise), ("gossip_addr", &self.gossip_addr)] {
+            let port = addr.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+            if !matches!(port, Some(Ok(1..))) {
+                return Err(bad(format!("{what} {addr:?} is not host:port")));
+            }
+        }
+        if self.ssh_host_keys.len() > HOST_KEYS_MAX {
+            return Err(bad(format!("more than {HOST_KEYS_MAX} SSH host keys")));
+        }
+        // A line break would smuggle a line of its own into known_hosts.
+        if self.ssh_host_keys.iter().any(|k| k.len() > TEXT_BYTES_MAX * 4 || k.chars().any(char::is_control)) {
+            return Err(bad("an SSH host key is too long or holds control characters".into()));
+        }
+        let named = hex::decode(&self.node_public_key).map_err(|_| bad("node_public_key is no hex".into()))?;
+        if ca::csr_key(&self.tls_csr_pem)? != named {
+            return Err(bad("the signing request is for another key than node_public_key".into()));
+        }
+        Ok(())
+    }
+}
+
+/// Another node, as a newcomer needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    pub name: NodeName,
+    pub id: NodeId,
+    pub gossip_addr: String,
+    pub api_addr: String,
+    /// Hex; its gossip metadata is signed with it.
+    pub public_key: String,
+}
+
+/// What makes the machine a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinReply {
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub node: NodeId,
+    /// Under which name it was accepted.
+    pub name: NodeName,
+    /// Set if the node is to start a manager part at once.
+    pub raft: Option<RaftId>,
+    pub cert_pem: String,
+    pub ca_pem: String,
+    pub gossip_key_hex: Secret,
+    pub peers: Vec<Peer>,
+    pub managers: Vec<Peer>,
+}
+
+impl JoinReply {
+    /// The credentials for the disk.
+    pub fn credentials(&self, key: &NodeKey) -> Result<Credentials, IdentityError> {
+        Ok(Credentials {
+            cluster: self.cluster.clone(),
+            epoch: self.epoch,
+            node: self.node,
+            name: self.name.clone(),
+            ca_pem: self.ca_pem.clone(),
+            cert_pem: self.cert_pem.clone(),
+            key_pem: key.to_pem()?,
+            gossip_key: GossipKey::from_hex(self.gossip_key_hex.reveal())?,
+        })
+    }
+}
+
+/// Why a machine did not become a node. On this machine nothing changed.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// As [`ApiError`] says, the cluster may have accepted the machine; joining again with the same key is safe.
+    #[error("can't join through {addr}")]
+    Api { addr: String, source: ApiError },
+    #[error("can't prepare the join")]
+    Prepare { source: IdentityError },
+    /// The answer came from the right cluster, and yet does not fit.
+    #[error("the answer of {addr} can't be used: {reason}")]
+    Reply { addr: String, reason: String },
+}
+
+/// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the cluster that the token
+/// names; the reply is checked against the token and the key that was asked for.
+pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
+    let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
+    request.secret = token.secret().clone();
+    let reply: JoinReply = Client::tls(addr, &tls, None)
+        .within(JOIN_WITHIN)
+        .post(JOIN_PATH, &request)
+        .await
+        .map_err(|source| JoinError::Api { addr: addr.to_owned(), source })?;
+    check_reply(&reply, token, &request).map_err(|reason| JoinError::Reply { addr: addr.to_owned(), reason })?;
+    Ok(reply)
+}
+
+fn check_reply(reply: &JoinReply, token: &Token, request: &JoinRequest) -> Result<(), String> {
+    let text = |e: IdentityError| e.to_string();
+    if token::ca_digest(&reply.ca_pem).map_err(text)? != token.ca_digest() {
+        return Err("its CA is not the one that the token names".into());
+    }
+    verify::issued_to_node(&reply.ca_pem, &reply.cert_pem, reply.node, &reply.cluster).map_err(text)?;
+    if hex::encode(identity::certificate_key(&reply.cert_pem).map_err(text)?) != request.node_public_key {
+        return Err("its certificate is for another key".into());
+    }
+    GossipKey::from_hex(reply.gossip_key_hex.reveal()).map_err(text)?;
+    Ok(())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn request(key: &NodeKey) -> JoinRequest {
+        JoinRequest {
+            secret: Secret::default(),
+            name: "w1".into(),
+            advertise: "127.0.0.1:7373".into(),
+            gossip_addr: "127.0.0.1:7374".into(),
+            node_public_key: hex::encode(key.public()),
+            tls_csr_pem: key.csr_pem().unwrap(),
+            ssh_host_keys: vec!["ssh-ed25519 AAAA host".into()],
+            machine_id: "0123456789abcdef0123456789abcdef".into(),
+            version: "0.1.0".into(),
+            want_manager: false,
+        }
+    }
+
+    #[test]
+    fn requests_are_checked() {
+        let key = NodeKey::generate().unwrap();
+        let good = request(&key);
+        good.check().unwrap();
+        type Spoil = fn(&mut JoinRequest);
+        let cases: [(&str, Spoil); 9] = [
+            ("no name", |r| r.name = "a b".into()),
+            ("no name", |r| r.name = "".into()),
+            ("no name", |r| r.name = "-rf".into()),
+            ("host:port", |r| r.advertise = "w1".into()),
+            ("host:port", |r| r.gossip_addr = "10.0.0.1:0".into()),
+            ("machine_id", |r| r.machine_id = "a\nb".into()),
+            ("SSH host key", |r| r.ssh_host_keys = vec!["ssh-ed25519 AAAA\n* ssh-rsa BBBB".into()]),
+            ("more than 16", |r| r.ssh_host_keys = vec!["k".into(); 17]),
+            ("another key", |r| r.node_public_key = hex::encode([7; 32])),
+        ];
+        for (wanted, spoil) in cases {
+            let mut bad = good.clone();
+            spoil(&mut bad);
+            let error = bad.check().unwrap_err().to_string();
+            assert!(error.contains(wanted), "{error} does not say {wanted}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A token bucket per peer address, against guessing of join secrets.
+
+use super::caller::PeerAddr;
+use super::wire::{Code, Failure};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Addresses remembered at once; above that, newcomers share one bucket.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Lets each address do something `burst` times at once, and once more per `refill` after that.
+#[derive(Debug)]
+pub struct RateLimit {
+    burst: u32,
+    refill: Duration,
+    /// When each address' bucket will be full again; addresses with a full bucket need no entry.
+    full_at: Mutex<HashMap<Option<IpAddr>, Instant>>,
+}
+
+impl RateLimit {
+    pub fn new(burst: u32, refill: Duration) -> Self {
+        Self { burst: burst.max(1), refill, full_at: Mutex::default() }
+    }
+
+    /// Takes one token of the peer now; without one, the answer for it. Callers through the socket are not limited.
+    pub fn admit(&self, peer: PeerAddr) -> Result<(), Failure> {
+        let Some(addr) = peer.0 else { return Ok(()) };
+        self.take(addr.ip(), Instant::now()).map_err(|wait| {
+            let message = format!("too many attempts from {}; the next in {} s", addr.ip(), wait.as_secs() + 1);
+            let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            Failure::new(Code::RateLimited, message).details(serde_json::json!({ "wait_ms": wait_ms }))
+        })
+    }
+
+    /// Takes one token of `peer`, or says after what time there will be one. An IPv6 peer is its /64 network.
+    pub fn take(&self, peer: IpAddr, now: Instant) -> Result<(), Duration> {
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = Some(network(peer));
+        if !full_at.contains_key(&key) && full_at.len() >= ADDRESSES_MAX {
+            full_at.retain(|_, at| *at > now);
+            if full_at.len() >= ADDRESSES_MAX {
+                key = None;
+            }
+        }
+        let filled = full_at.get(&key).copied().unwrap_or(now).max(now) + self.refill;
+        let wait = filled.saturating_duration_since(now + self.refill * self.burst);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        full_at.insert(key, filled);
+        Ok(())
+    }
+}
+
+fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ip(n: u32) -> IpAddr {
+        std::net::Ipv4Addr::from(n).into()
+    }
+
+    #[test]
+    fn a_burst_then_one_per_refill() {
+        let limit = RateLimit::new(3, SECOND);
+        let start = Instant::now();
+        for _ in 0..3 {
+            assert_eq!(limit.take(ip(1), start), Ok(()));
+        }
+        assert_eq!(limit.take(ip(1), start), Err(SECOND));
+        assert_eq!(limit.take(ip(2), start), Ok(()), "another address has its own bucket");
+        assert_eq!(limit.take(ip(1), start + SECOND), Ok(()));
+        assert!(limit.take(ip(1), start + SECOND).is_err());
+        let later = start + 100 * SECOND;
+        assert_eq!((0..9).filter(|_| limit.take(ip(1), later).is_ok()).count(), 3, "no more than a burst is saved up");
+    }
+
+    #[test]
+    fn the_answer_says_how_long_to_wait() {
+        let limit = RateLimit::new(1, 1000 * SECOND);
+        let peer = PeerAddr(Some((ip(1), 7).into()));
+        limit.admit(peer).unwrap();
+        let failure = limit.admit(peer).unwrap_err();
+        assert_eq!(failure.code, Code::RateLimited);
+        assert!(failure.details["wait_ms"].as_u64().is_some_and(|ms| ms > 0));
+        assert_eq!(limit.admit(PeerAddr(None)), Ok(()));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let limit = RateLimit::new(2, SECOND);
+        let start = Instant::now();
+        for n in 0..ADDRESSES_MAX as u32 * 2 {
+            let _ = limit.take(ip(n), start);
+        }
+        assert!(limit.full_at.lock().unwrap().len() <= ADDRESSES_MAX + 1);
+        assert!(limit.take(ip(u32::MAX), start).is_err(), "the shared bucket is used up");
+        assert_eq!(limit.take(ip(u32::MAX), start + 10 * SECOND), Ok(()), "full buckets are forgotten");
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_peer() {
+        let limit = RateLimit::new(1, SECOND);
+        let now = Instant::now();
+        assert!(limit.take("2001:db8::1".parse().unwrap(), now).is_ok());
+        assert!(limit.take("2001:db8::2".parse().unwrap(), now).is_err());
+        assert!(limit.take("2001:db8:0:1::1".parse().unwrap(), now).is_ok());
+    }
+}

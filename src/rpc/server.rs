@@ -1,0 +1,240 @@
+//! Serves a router over TLS. Each request is told who calls; what nobody understands costs a bounded time and a bounded room.
+//!
+//! Whatever comes in on the port, the daemon goes on: a connection that fails ends alone.
+
+use super::caller::{Caller, PeerAddr};
+use super::tls::ServerTls;
+use super::wire::{Code, Failure};
+use crate::model::Wall;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// Most bytes that are read, and thrown away, from a client whose handshake failed, so that it sees why.
+const LINGER_BYTES_MAX: u64 = 1 << 20;
+const LINGER: Duration = Duration::from_secs(1);
+/// Most headers of a request, and most bytes of them.
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// How long accepting pauses when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a client may leave sent bytes unacknowledged before its connection is given up.
+const SILENT_MS_MAX: u32 = 30_000;
+
+/// What one server spends on its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections; further ones are closed at once.
+    pub connections: usize,
+    /// Of these, connections without a certificate.
+    pub anonymous: usize,
+    /// Time for the TLS handshake.
+    pub handshake: Duration,
+    /// Time for a request's header, also the longest pause between two requests of a connection.
+    pub header: Duration,
+    /// Time for running requests to end after shutdown was asked for.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 512,
+            anonymous: 128,
+            handshake: Duration::from_secs(10),
+            header: Duration::from_secs(10),
+            drain: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Serves `router` to nodes, operators and strangers until `shutdown` is ready; then waits for running requests, as long as
+/// the limits say.
+pub async fn serve_tls(
+    listener: TcpListener,
+    tls: ServerTls,
+    router: Router,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let anonymous = Arc::new(Semaphore::new(limits.anonymous));
+    let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
+        let (tls, router, anonymous) = (tls.clone(), router.clone(), anonymous.clone());
+        async move {
+            let Some((stream, caller)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
+            let place = (caller == Caller::Anonymous).then(|| anonymous.try_acquire());
+            if let Some(Err(_)) = place {
+                return tracing::debug!(%addr, "too many connections without certificate");
+            }
+            serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop).await;
+        }
+    };
+    accept_loop(&listener, serve, limits, shutdown).await;
+}
+
+/// Where connections come from.
+pub(super) trait Accept {
+    type Connection;
+
+    /// The next connection. Cancelling loses none.
+    fn next(&self) -> impl Future<Output = std::io::Result<Self::Connection>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Connection = (TcpStream, SocketAddr);
+
+    async fn next(&self) -> std::io::Result<Self::Connection> {
+        let (stream, addr) = self.accept().await?;
+        // Both only make a connection better; it works without.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&stream, true);
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, SILENT_MS_MAX);
+        Ok((stream, addr))
+    }
+}
+
+/// Accepts until `shutdown`, serves each connection in a task of its own, and at the end waits for the tasks.
+pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'static>(
+    listener: &A,
+    serve: impl Fn(A::Connection, watch::Receiver<bool>) -> S,
+    limits: Limits,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            // A panic of a handler ends its connection only; the panic hook has told of it.
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.next() => match accepted {
+                Ok(_) if tasks.len() >= limits.connections => tracing::debug!("too many connections, closing a new one"),
+                Ok(connection) => drop(tasks.spawn(serve(connection, stopped.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "can't accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    stop.send_replace(true);
+    let all_done = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain, all_done).await.is_err() {
+        tasks.shutdown().await;
+    }
+}
+
+type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+async fn handshake(tcp: TcpStream, tls: &ServerTls, addr: SocketAddr, within: Duration) -> Option<(TlsStream, Caller)> {
+    let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
+    let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err((error, tcp))) => {
+            tracing::debug!(%addr, %error, "TLS handshake failed");
+            linger(tcp).await;
+            return None;
+        }
+        Err(_) => {
+            tracing::debug!(%addr, "TLS handshake timed out");
+            return None;
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let caller = match certificate {
+        None => Caller::Anonymous,
+        Some(certificate) => match Caller::of_certificate(certificate, tls.cluster()) {
+            Ok(caller) => caller,
+            Err(error) => {
+                tracing::warn!(%addr, %error, "a certificate of this cluster that names nobody");
+                return None;
+            }
+        },
+    };
+    Some((stream, caller))
+}
+
+/// Closing a socket that has unread bytes resets it, and the client never sees the TLS alert. So read on for a moment.
+async fn linger(mut tcp: TcpStream) {
+    let drain = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut tcp.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await
+    };
+    // Whatever comes of it, the connection is over.
+    let _ = tokio::time::timeout(LINGER, drain).await;
+}
+
+/// Serves the requests of one connection, one after the other, until it ends or `stop` turns true.
+pub(super) async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    caller: Caller,
+    peer: PeerAddr,
+    header: Duration,
+    mut stop: watch::Receiver<bool>,
+) {
+    let inner = TowerToHyperService::new(router);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (inner, caller) = (inner.clone(), caller.clone());
+        async move { Ok::<_, Infallible>(answer(inner, request, caller, peer).await) }
+    });
+    let mut connection = pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(header)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        // A closed channel means that the server is gone: also a reason to stop.
+        _ = async { stop.wait_for(|stop| *stop).await.is_ok() } => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(?peer, %error, "connection ended");
+    }
+}
+
+async fn answer(
+    router: TowerToHyperService<Router>,
+    request: Request<Incoming>,
+    caller: Caller,
+    peer: PeerAddr,
+) -> Response {
+    if caller.expired(now()) {
+        let mut response =
+            Failure::new(Code::CredentialExpired, "the caller's certificate has expired").into_response();
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        return response;
+    }
+    let mut request = request.map(Body::new);
+    request.extensions_mut().insert(caller);
+    request.extensions_mut().insert(peer);
+    match router.call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+fn now() -> Wall {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Wall(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,172 @@
+//! TLS 1.3 configurations for server and client, made of a [`TlsIdentity`] and replaceable while in use, so that a renewed
+//! certificate needs no restart.
+//!
+//! No session is ever resumed: resumption would skip the check of certificates.
+
+use super::identity::{self, IdentityError, TlsIdentity};
+use super::verify::{NodeVerifier, Trust};
+use crate::model::ClusterId;
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What a node serves with. Clones share the configuration.
+#[derive(Clone)]
+pub struct ServerTls {
+    cluster: ClusterId,
+    config: Arc<RwLock<Arc<ServerConfig>>>,
+}
+
+impl ServerTls {
+    /// Serves as this node. A client may show a certificate; if it does, it must be a valid one of this cluster.
+    pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let config = Arc::new(RwLock::new(server_config(identity)?));
+        Ok(Self { cluster: identity.cluster.clone(), config })
+    }
+
+    /// New connections use `identity`; open ones go on with the old.
+    pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = server_config(identity)?;
+        Ok(())
+    }
+
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+}
+
+/// What a client connects with. Clones share the configuration.
+#[derive(Clone)]
+pub struct ClientTls {
+    /// None for a machine that is not yet part of a cluster.
+    cluster: Option<ClusterId>,
+    config: Arc<RwLock<Arc<ClientConfig>>>,
+}
+
+impl ClientTls {
+    /// Connects as this node or operator, to nodes of its cluster only.
+    pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let config = Arc::new(RwLock::new(member_config(identity)?));
+        Ok(Self { cluster: Some(identity.cluster.clone()), config })
+    }
+
+    /// Connects as nobody, to a cluster whose CA has this digest, as a token carries it.
+    pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
+        let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
+        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))) })
+    }
+
+    /// New connections use `identity`; open ones go on with the old.
+    pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
+        Ok(())
+    }
+
+    pub(super) fn current(&self) -> Arc<ClientConfig> {
+        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn cluster(&self) -> Option<&ClusterId> {
+        self.cluster.as_ref()
+    }
+}
+
+fn server_config(identity: &TlsIdentity) -> Result<Arc<ServerConfig>, IdentityError> {
+    let loaded = Loaded::new(identity)?;
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(loaded.roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| malformed("CA certificate", e))?;
+    // The CA goes along, for machines that know no more of it than its digest.
+    let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| malformed("TLS configuration", e))?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, loaded.key)
+        .map_err(|e| malformed("certificate and key", e))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn member_config(identity: &TlsIdentity) -> Result<Arc<ClientConfig>, IdentityError> {
+    let loaded = Loaded::new(identity)?;
+    let config = client_builder(Trust::Roots(loaded.roots))?
+        .with_client_auth_cert(loaded.chain, loaded.key)
+        .map_err(|e| malformed("certificate and key", e))?;
+    Ok(finish(config))
+}
+
+fn client_builder(
+    trust: Trust,
+) -> Result<rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>, IdentityError> {
+    let provider = provider();
+    let verifier = NodeVerifier { trust, algorithms: provider.signature_verification_algorithms };
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| malformed("TLS configuration", e))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+fn finish(mut config: ClientConfig) -> Arc<ClientConfig> {
+    config.resumption = Resumption::disabled();
+    // The name would tell listeners which node of which cluster is meant.
+    config.enable_sni = false;
+    Arc::new(config)
+}
+
+/// An identity, read.
+struct Loaded {
+    roots: RootCertStore,
+    cas: Vec<CertificateDer<'static>>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Loaded {
+    fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
+        let cas = identity::certificates("CA certificate", &identity.ca_pem)?;
+        let mut roots = RootCertStore::empty();
+        for ca in &cas {
+            roots.add(ca.clone()).map_err(|e| malformed("CA certificate", e))?;
+        }
+        let chain = identity::certificates("certificate", &identity.cert_pem)?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key_pem.reveal().as_bytes())
+            .map_err(|e| malformed("private key", e))?;
+        Ok(Self { roots, cas, chain, key })
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn malformed(what: &'static str, reason: impl std::fmt::Display) -> IdentityError {
+    IdentityError::Malformed { what, reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::ca::{ClusterCa, Validity};
+
+    #[test]
+    fn a_foreign_key_is_refused() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let mut identity = ca.issue_operator("zoe", Validity::days_from_now(1)).unwrap();
+        assert!(ClientTls::member(&identity).is_ok());
+        identity.key_pem = ca.issue_operator("max", Validity::days_from_now(1)).unwrap().key_pem;
+        let error = ClientTls::member(&identity).err().unwrap().to_string();
+        assert!(error.contains("certificate and key"), "{error}");
+    }
+}

@@ -1,0 +1,195 @@
+//! Secrets, and the join tokens `remoor-1-<CA digest>-<secret>` made of them.
+//!
+//! A token lets a machine in (by its secret) and tells that machine whom to believe (by the digest of the CA's certificate).
+//! The cluster keeps the SHA-256 of a secret only.
+
+use super::identity::{self, IdentityError};
+use crate::model::Sha256;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Hex digits of the CA's digest in a token: 128 bits, out of reach of somebody who wants a second certificate with the same ones.
+const DIGEST_HEX: usize = 32;
+/// Bytes of a fresh secret.
+const SECRET_BYTES: usize = 16;
+/// Hex digits that a secret may have.
+const SECRET_HEX: std::ops::RangeInclusive<usize> = 32..=128;
+
+/// Text that must not reach a log: `Debug` hides it, and there is no `Display`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A fresh secret of 128 random bits, as hex.
+    pub fn generate() -> Result<Self, IdentityError> {
+        Ok(Self(hex::encode(random::<SECRET_BYTES>()?)))
+    }
+
+    /// The secret itself: for the wire and for files of mode 0600 only.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What the cluster stores instead of the secret.
+    pub fn hash(&self) -> Sha256 {
+        Sha256::of(self.0.as_bytes())
+    }
+
+    /// Whether this is the secret behind `stored`; takes the same time whatever the answer.
+    pub fn matches(&self, stored: &Sha256) -> bool {
+        let difference = self.hash().0.iter().zip(&stored.0).fold(0, |seen, (a, b)| seen | (a ^ b));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What an operator hands to a machine so that it can join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    ca_digest: String,
+    secret: Secret,
+}
+
+/// Why a text is no token. Nothing was sent to anybody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    #[error("not a remoor token: it must read remoor-1-<CA digest>-<secret>")]
+    Prefix,
+    #[error("token of version {0:?}, but this remoor knows version 1 only")]
+    Version(String),
+    #[error(
+        "token with {found} part(s) behind its version instead of a CA digest and a secret: was it cut while copying?"
+    )]
+    Parts { found: usize },
+    #[error("the token's {part} has {found} characters instead of {wanted}: was it cut while copying?")]
+    Length { part: &'static str, found: usize, wanted: String },
+    #[error("the token's {part} holds {found:?}, which is no hex digit")]
+    NotHex { part: &'static str, found: char },
+}
+
+impl Token {
+    /// The token for `secret` in the cluster of this CA.
+    pub fn new(ca_pem: &str, secret: Secret) -> Result<Self, IdentityError> {
+        Ok(Self { ca_digest: ca_digest(ca_pem)?, secret })
+    }
+
+    /// Reads a token as an operator typed it; space around it and capitals do not matter.
+    pub fn parse(text: &str) -> Result<Self, TokenError> {
+        let text = text.trim().to_ascii_lowercase();
+        let rest = text.strip_prefix("remoor-").ok_or(TokenError::Prefix)?;
+        let (version, rest) = rest.split_once('-').ok_or(TokenError::Prefix)?;
+        if version != "1" {
+            return Err(TokenError::Version(version.chars().take(16).collect()));
+        }
+        let parts: Vec<&str> = rest.split('-').collect();
+        let [digest, secret] = parts[..] else { return Err(TokenError::Parts { found: parts.len() }) };
+        hex_digits("CA digest", digest, DIGEST_HEX..=DIGEST_HEX)?;
+        hex_digits("secret", secret, SECRET_HEX)?;
+        Ok(Self { ca_digest: digest.to_owned(), secret: Secret(secret.to_owned()) })
+    }
+
+    /// The digest that the CA of the server must have.
+    pub fn ca_digest(&self) -> &str {
+        &self.ca_digest
+    }
+
+    /// What proves to the cluster that this machine may join.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// The token as text, secret included: for the operator's eyes.
+    pub fn reveal(&self) -> String {
+        format!("remoor-1-{}-{}", self.ca_digest, self.secret.reveal())
+    }
+}
+
+/// The digest of a CA certificate as tokens carry it.
+pub fn ca_digest(ca_pem: &str) -> Result<String, IdentityError> {
+    let certificates = identity::certificates("CA certificate", ca_pem)?;
+    Ok(digest_of(&certificates[0]))
+}
+
+/// [`ca_digest`] of a certificate in DER.
+pub(super) fn digest_of(der: &[u8]) -> String {
+    let mut digest = Sha256::of(der).to_string();
+    digest.truncate(DIGEST_HEX);
+    digest
+}
+
+/// Random bytes of the kernel.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], IdentityError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| IdentityError::Random { reason: e.to_string() })?;
+    Ok(bytes)
+}
+
+fn hex_digits(part: &'static str, text: &str, length: std::ops::RangeInclusive<usize>) -> Result<(), TokenError> {
+    if let Some(found) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
+        return Err(TokenError::NotHex { part, found });
+    }
+    if !length.contains(&text.len()) {
+        let wanted = match (length.start(), length.end()) {
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("{least} to {most}"),
+        };
+        return Err(TokenError::Length { part, found: text.len(), wanted });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::ca::ClusterCa;
+
+    const DIGEST: &str = "0123456789abcdef0123456789abcdef";
+    const SECRET: &str = "ffeeddccbbaa99887766554433221100";
+
+    fn parse_error(text: &str) -> String {
+        Token::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_token_reads_back() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let token = Token::new(ca.cert_pem(), Secret::generate().unwrap()).unwrap();
+        assert_eq!(Token::parse(&format!("  {}\n", token.reveal())).unwrap(), token);
+        assert_eq!(Token::parse(&token.reveal().to_uppercase()).unwrap(), token);
+        assert!(!format!("{token:?}").contains(token.secret().reveal()));
+    }
+
+    #[test]
+    fn every_fault_is_named() {
+        assert!(parse_error("").contains("not a remoor token"));
+        assert!(parse_error("SWMTKN-1-aa-bb").contains("not a remoor token"));
+        assert!(parse_error("remoor-1").contains("not a remoor token"));
+        assert!(parse_error(&format!("remoor-2-{DIGEST}-{SECRET}")).contains("version \"2\""));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 part(s)"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 part(s)"));
+        assert!(parse_error(&format!("remoor-1-{}-{SECRET}", &DIGEST[1..])).contains("CA digest has 31 characters"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{}", &SECRET[1..])).contains("31 characters instead of 32 to"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{}x", &SECRET[1..])).contains("'x'"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{}ü", &SECRET[1..])).contains("'ü'"));
+    }
+
+    #[test]
+    fn only_the_right_secret_matches() {
+        let secret = Secret::from(SECRET.to_owned());
+        assert!(secret.matches(&secret.hash()));
+        assert!(!Secret::from(SECRET.replace('f', "e")).matches(&secret.hash()));
+        assert!(!Secret::default().matches(&secret.hash()));
+    }
+}

@@ -1,0 +1,104 @@
+//! Serves a router on a socket of this machine, for whoever owns it. The kernel says which user calls.
+
+use super::caller::{Caller, PeerAddr};
+use super::server::{Accept, Limits, accept_loop, serve_connection};
+use axum::Router;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// Longest path of a socket, bytes; the kernel's limit less its final zero.
+const PATH_BYTES_MAX: usize = 107;
+/// What is appended to the path while the socket is prepared.
+const NEW: &str = ".new";
+
+/// Why there is no socket. What was at the path is still there.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    #[error("another daemon answers on {}", .0.display())]
+    InUse(PathBuf),
+    #[error("{} is there and is no socket", .0.display())]
+    NotASocket(PathBuf),
+    #[error("{} is too long for a socket: at most {most} bytes", .path.display())]
+    TooLong { path: PathBuf, most: usize },
+    #[error("can't listen on {}", path.display())]
+    Listen { path: PathBuf, source: std::io::Error },
+}
+
+/// A socket that is listening. Its file is removed on drop, unless another daemon has put its own there.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Socket {
+    /// Listens on `path`, mode 0600. A socket that nobody answers on is replaced.
+    pub async fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError::Listen { path: path.into(), source };
+        let most = PATH_BYTES_MAX - NEW.len();
+        if path.as_os_str().len() > most {
+            return Err(SocketError::TooLong { path: path.into(), most });
+        }
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.into())),
+            Ok(_) => match UnixStream::connect(path).await {
+                Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => {}
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => return Err(failed(e)),
+                // Would block: its queue is full, so somebody owns it.
+                Ok(_) | Err(_) => return Err(SocketError::InUse(path.into())),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(failed(e)),
+        }
+        // Prepared beside its place, so that nobody can connect before its mode is set.
+        let mut prepared = path.as_os_str().to_owned();
+        prepared.push(NEW);
+        match std::fs::remove_file(&prepared) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(&prepared).map_err(failed)?;
+        std::fs::set_permissions(&prepared, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        std::fs::rename(&prepared, path).map_err(failed)?;
+        let inode = std::fs::symlink_metadata(path).map_err(failed)?.ino();
+        Ok(Self { listener, path: path.into(), inode })
+    }
+}
+
+impl Accept for Socket {
+    type Connection = UnixStream;
+
+    async fn next(&self) -> std::io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            // If this fails, the next daemon finds a socket that nobody answers on, and replaces it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Serves `router` to processes of this machine until `shutdown` is ready, then removes the socket.
+pub async fn serve_unix(socket: Socket, router: Router, limits: Limits, shutdown: impl Future<Output = ()>) {
+    let serve = |stream: UnixStream, stop: watch::Receiver<bool>| {
+        let router = router.clone();
+        async move {
+            match stream.peer_cred() {
+                Ok(peer) => {
+                    let caller = Caller::Local { uid: peer.uid() };
+                    serve_connection(stream, router, caller, PeerAddr(None), limits.header, stop).await;
+                }
+                Err(error) => tracing::warn!(%error, "the kernel does not say who connects to the socket"),
+            }
+        }
+    };
+    accept_loop(&socket, serve, limits, shutdown).await;
+}

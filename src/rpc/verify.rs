@@ -1,0 +1,152 @@
+//! What a client demands of a server's certificate: signed by the cluster's CA, not expired, and the expected node's if one is.
+//!
+//! A machine that is about to join has no CA yet; it finds the CA in the chain that the server sends, by the digest in its
+//! token. Nothing of the request, so no secret either, leaves the machine before this has passed.
+
+use super::caller::node_dns;
+use super::identity::{self, IdentityError};
+use super::token;
+use crate::model::{ClusterId, NodeId};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::sync::Arc;
+
+/// Certificates of a chain that are looked at in the search for the CA.
+const CHAIN_MAX: usize = 8;
+
+/// The name to connect to when any node of the cluster will do.
+pub(super) const ANY_NODE: &str = "any.remoor";
+
+/// What makes a CA the right one.
+#[derive(Debug)]
+pub(super) enum Trust {
+    /// It is one of these.
+    Roots(RootCertStore),
+    /// Its certificate has this digest, as a token carries it.
+    Digest(String),
+}
+
+/// The chain of a server does not hold the CA that was asked for by its digest.
+#[derive(Debug, thiserror::Error)]
+#[error("no certificate with the token's digest in the chain")]
+struct NotTheTokensCa;
+
+/// The check itself.
+#[derive(Debug)]
+pub(super) struct NodeVerifier {
+    pub trust: Trust,
+    pub algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for NodeVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let cert = ParsedCertificate::try_from(end_entity)?;
+        let pinned;
+        let roots = match &self.trust {
+            Trust::Roots(roots) => roots,
+            Trust::Digest(digest) => {
+                pinned = pinned_root(digest, intermediates)?;
+                &pinned
+            }
+        };
+        verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, self.algorithms.all)?;
+        // Only nodes have certificates for serving, so any of this CA is a node of the cluster.
+        if server_name.to_str() != ANY_NODE {
+            verify_server_name(&cert, server_name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn pinned_root(digest: &str, chain: &[CertificateDer<'_>]) -> Result<RootCertStore, Error> {
+    let ca = chain.iter().take(CHAIN_MAX).find(|cert| token::digest_of(cert) == digest);
+    let ca = ca.ok_or_else(|| CertificateError::Other(OtherError(Arc::new(NotTheTokensCa))))?;
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone().into_owned())?;
+    Ok(roots)
+}
+
+/// In words, if the failure is about who the other side is (or whom it takes us for): what a new try will not mend.
+pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
+    use rustls::AlertDescription as Alert;
+    Some(match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => "its certificate is of another cluster",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet: is one of the clocks wrong?"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "it is another node than expected"
+            }
+            CertificateError::Other(OtherError(cause)) if cause.is::<NotTheTokensCa>() => {
+                "its CA is not the one that the token names: another cluster, or somebody in between"
+            }
+            _ => "its certificate is not valid",
+        },
+        Error::AlertReceived(alert) => match alert {
+            Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError => {
+                "it refuses our certificate: it belongs to another cluster"
+            }
+            Alert::CertificateExpired => "it refuses our certificate: by its clock expired, or not valid yet",
+            Alert::CertificateRequired | Alert::CertificateUnknown | Alert::AccessDenied => {
+                "it refuses our certificate"
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Checks that the first of `ca_pem` signed `cert_pem`, now valid, for this node of this cluster.
+pub(super) fn issued_to_node(
+    ca_pem: &str,
+    cert_pem: &str,
+    node: NodeId,
+    cluster: &ClusterId,
+) -> Result<(), IdentityError> {
+    let what = "node certificate";
+    let bad = |e: Error| IdentityError::Malformed { what, reason: e.to_string() };
+    let ca = identity::certificates("CA certificate", ca_pem)?.remove(0);
+    let mut roots = RootCertStore::empty();
+    roots.add(ca).map_err(bad)?;
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    let verifier = NodeVerifier { trust: Trust::Roots(roots), algorithms };
+    let name = ServerName::try_from(node_dns(node, cluster))
+        .map_err(|e| IdentityError::Malformed { what, reason: e.to_string() })?;
+    let chain = identity::certificates(what, cert_pem)?;
+    verifier.verify_server_cert(&chain[0], &[], &name, &[], UnixTime::now()).map(|_| ()).map_err(bad)
+}

@@ -1,0 +1,300 @@
+//! What every answer of the API has in common: the error body, the envelope with its source and age, event streams, and
+//! extractors that answer a bad request in the same form.
+
+use crate::model::{NodeName, Wall};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Largest body of a request, bytes, unless a route says otherwise.
+pub const BODY_MAX: usize = 2 << 20;
+/// Largest body of Raft messages and blobs, bytes; also the largest answer that a client takes.
+pub const LARGE_BODY_MAX: usize = 64 << 20;
+/// How long a request's body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(30);
+/// How often an event stream says that it is still there, by an empty line.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(10);
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $status:ident;)*) => {
+        /// What went wrong, for programs. A client takes codes that it does not know, too.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[$doc])* $name,)* }
+
+        impl Code {
+            /// Every code.
+            pub const ALL: &[Code] = &[$(Code::$name,)*];
+
+            /// As on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$name => $text,)* }
+            }
+
+            /// The HTTP status that goes with it.
+            pub fn status(self) -> StatusCode {
+                match self { $(Code::$name => StatusCode::$status,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The request can't be understood.
+    BadRequest = "bad-request", BAD_REQUEST;
+    /// The fleet, a file of it or a value in it is not valid.
+    Invalid = "invalid", UNPROCESSABLE_ENTITY;
+    /// A caller without a certificate asked for what needs one.
+    Unauthenticated = "unauthenticated", UNAUTHORIZED;
+    /// The caller's certificate ran out.
+    CredentialExpired = "credential-expired", UNAUTHORIZED;
+    /// The secret of a join token is not, or no longer, a valid one.
+    BadToken = "bad-token", UNAUTHORIZED;
+    /// The caller is known, but may not do this.
+    Forbidden = "forbidden", FORBIDDEN;
+    /// The caller was removed from the cluster.
+    NodeRemoved = "node-removed", FORBIDDEN;
+    /// Sent to, or by, another node than meant.
+    WrongNode = "wrong-node", CONFLICT;
+    /// Sent by a node of an older or newer epoch.
+    WrongEpoch = "wrong-epoch", CONFLICT;
+    /// Sent by a node of another cluster.
+    WrongCluster = "wrong-cluster", CONFLICT;
+    NotFound = "not-found", NOT_FOUND;
+    MethodNotAllowed = "method-not-allowed", METHOD_NOT_ALLOWED;
+    /// What is there is not what the caller thought.
+    Conflict = "conflict", CONFLICT;
+    /// A guard refuses: nothing was changed.
+    Refused = "refused", CONFLICT;
+    TooLarge = "too-large", PAYLOAD_TOO_LARGE;
+    RateLimited = "rate-limited", TOO_MANY_REQUESTS;
+    /// Another manager leads; `details.leader` says which, if known. Nothing was changed.
+    NotLeader = "not-leader", MISDIRECTED_REQUEST;
+    /// This manager lags behind; ask again, or another. Nothing was changed.
+    Retry = "retry", SERVICE_UNAVAILABLE;
+    /// No majority of managers can be reached. Nothing was changed.
+    NoQuorum = "no-quorum", SERVICE_UNAVAILABLE;
+    /// Whether the command was committed is not known.
+    OutcomeUnknown = "outcome-unknown", GATEWAY_TIMEOUT;
+    /// This daemon does not do that: a worker asked for what managers answer, or a part that is not running.
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE;
+    /// The other side did not answer in time.
+    Timeout = "timeout", GATEWAY_TIMEOUT;
+    /// A fault of remoor itself.
+    Internal = "internal", INTERNAL_SERVER_ERROR;
+}
+
+impl Code {
+    /// The code of this name.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An answer that says no: `{"error": {"code", "message", "next", "details"}}`.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    pub code: Code,
+    /// For people: lower case, no final stop.
+    pub message: String,
+    /// The command to try next.
+    pub next: Option<String>,
+    /// For programs; what it holds depends on the code.
+    pub details: Box<Value>,
+}
+
+impl Failure {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), next: None, details: Box::default() }
+    }
+
+    /// Adds the command to try next.
+    pub fn next(mut self, command: impl Into<String>) -> Self {
+        self.next = Some(command.into());
+        self
+    }
+
+    /// Adds facts for programs.
+    pub fn details(mut self, details: Value) -> Self {
+        self.details = Box::new(details);
+        self
+    }
+}
+
+/// The error body as it travels.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ErrorBody {
+    pub error: ErrorFields,
+}
+
+/// The fields of [`ErrorBody`]; the code is text, since another version may have more of them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ErrorFields {
+    pub code: String,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub details: Value,
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let Self { code, message, next, details } = self;
+        let error = ErrorFields { code: code.as_str().to_owned(), message, next, details: *details };
+        (code.status(), axum::Json(ErrorBody { error })).into_response()
+    }
+}
+
+/// Who says it, when, and whether it may be out of date.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsOf {
+    pub by: NodeName,
+    /// RFC 3339, milliseconds, UTC.
+    pub at: String,
+    /// The answer comes from a manager that has no leader, so newer facts may exist.
+    pub stale: bool,
+}
+
+impl AsOf {
+    pub fn new(by: NodeName, at: Wall, stale: bool) -> Self {
+        Self { by, at: rfc3339(at), stale }
+    }
+}
+
+/// A moment as RFC 3339 with milliseconds, UTC.
+pub fn rfc3339(at: Wall) -> String {
+    let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
+    // Wall times beyond the year 9999 come from no clock; they show as the last moment that can be written.
+    let moment = jiff::Timestamp::from_millisecond(ms).unwrap_or(jiff::Timestamp::MAX);
+    format!("{moment:.3}")
+}
+
+/// An answer to a person or program: `{"version": 1, "as_of": {..}, ..fields of the body}`. The body must be a struct or map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    pub version: u32,
+    pub as_of: AsOf,
+    #[serde(flatten)]
+    pub body: T,
+}
+
+impl<T> Envelope<T> {
+    pub fn new(as_of: AsOf, body: T) -> Self {
+        Self { version: 1, as_of, body }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Envelope<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self).into_response()
+    }
+}
+
+/// A request's body as JSON. A bad one is answered with `bad-request`, naming the place.
+#[derive(Debug, Clone, Copy)]
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let Raw(body) = Raw::from_request(request, state).await?;
+        let bad = |e: serde_json::Error| Failure::new(Code::BadRequest, format!("the request's body: {e}"));
+        serde_json::from_slice(&body).map(Self).map_err(bad)
+    }
+}
+
+/// A request's body as bytes.
+#[derive(Debug, Clone)]
+pub struct Raw(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        match tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint takes"))
+            }
+            Ok(Err(rejection)) => Err(Failure::new(Code::BadRequest, rejection.body_text())),
+            Err(_) => {
+                let message = format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs());
+                Err(Failure::new(Code::Timeout, message))
+            }
+        }
+    }
+}
+
+/// The limit for routes that take Raft messages or blobs: `.layer(large_body())`.
+pub fn large_body() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(LARGE_BODY_MAX)
+}
+
+/// Gives a router the usual body limit (routes with a [`large_body`] of their own keep it) and answers for everything else.
+pub fn finish(router: Router) -> Router {
+    let no_such = |method: Method, uri: Uri| async move {
+        Failure::new(Code::NotFound, format!("no such endpoint: {method} {}", uri.path()))
+    };
+    let wrong_method = |method: Method, uri: Uri| async move {
+        Failure::new(Code::MethodNotAllowed, format!("{} does not take {method}", uri.path()))
+    };
+    router.fallback(no_such).method_not_allowed_fallback(wrong_method).layer(DefaultBodyLimit::max(BODY_MAX))
+}
+
+/// An answer of one JSON value a line for as long as the sender lives, with an empty line every 10 s in between. When the
+/// client goes away the receiver is dropped, which the sender sees.
+pub fn ndjson(events: mpsc::Receiver<Value>) -> Response {
+    let lines = futures_util::stream::unfold(events, |mut events| async move {
+        let line = match tokio::time::timeout(HEARTBEAT, events.recv()).await {
+            Ok(None) => return None,
+            Ok(Some(event)) => format!("{event}\n"),
+            Err(_) => "\n".to_owned(),
+        };
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), events))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_read_back() {
+        for code in Code::ALL {
+            assert_eq!(Code::parse(code.as_str()), Some(*code));
+            assert!(!code.status().is_success());
+        }
+        assert_eq!(Code::parse("of-the-future"), None);
+    }
+
+    #[test]
+    fn the_envelope_is_flat() {
+        #[derive(Serialize)]
+        struct Answer {
+            nodes: Vec<u32>,
+        }
+        let envelope = Envelope::new(AsOf::new("m1".into(), Wall(1_700_000_000_123), true), Answer { nodes: vec![1] });
+        expect_test::expect![[
+            r#"{"version":1,"as_of":{"by":"m1","at":"2023-11-14T22:13:20.123Z","stale":true},"nodes":[1]}"#
+        ]]
+        .assert_eq(&serde_json::to_string(&envelope).unwrap());
+        assert!(rfc3339(Wall(u64::MAX)).starts_with("9999-"));
+    }
+}
