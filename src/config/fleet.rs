@@ -11,6 +11,9 @@ use std::path::Path;
 /// Where the resolved inventory is kept in the file set, so that a generation needs neither disk nor executable.
 pub const INVENTORY_FILE: &str = ".remoor/inventory.json";
 
+/// A host's variables, and for each where its value comes from.
+pub type MergedVars = (Map<String, Value>, BTreeMap<String, String>);
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fleet {
     pub config: FleetConfig,
@@ -29,19 +32,13 @@ impl Fleet {
             Some(text) => typed::read(text),
             None => return Err(vec![no_config(&files)]),
         };
-        if config.inventory.is_empty() {
-            return Err(faults);
-        }
-        let path = dir.join(&config.inventory);
-        let inventory = match path.exists() {
-            true => inventory::load_below(dir, &path),
-            false => Err(vec![config.fault("inventory", format!("there is no `{}`", config.inventory))]),
-        };
-        let inventory = match inventory {
+        let inventory = match resolve(dir, &config, &files) {
             Ok(inventory) => inventory,
             Err(more) => {
                 faults.extend(more);
-                return Err(faults);
+                // What needs no inventory is checked all the same, so that it is not news on the next try.
+                faults.extend(Fleet { config, inventory: AnsibleInventory::default(), files }.validate_alone());
+                return Err(errors(faults));
             }
         };
         match serde_json::to_vec_pretty(&inventory) {
@@ -56,10 +53,8 @@ impl Fleet {
         if faults.is_empty() {
             return Ok(fleet);
         }
-        faults.extend(fleet.validate().into_iter().filter(|fault| !fault.warning));
-        faults.sort();
-        faults.dedup();
-        Err(faults)
+        faults.extend(fleet.validate());
+        Err(errors(faults))
     }
 
     /// The fleet of a generation, from what `load` left in its files.
@@ -113,7 +108,7 @@ impl Fleet {
 
     /// The host's variables and where each comes from: `vars:` of `remoor.yml`, over them those of its group there, over
     /// them the inventory's.
-    pub fn vars(&self, name: &str) -> Result<(Map<String, Value>, BTreeMap<String, String>), Fault> {
+    pub fn vars(&self, name: &str) -> Result<MergedVars, Fault> {
         let host = self.host(name)?;
         let (mut vars, mut origins) = (Map::new(), BTreeMap::new());
         let mut lay = |layer: &Map<String, Value>, origin: &dyn Fn(&str) -> String| {
@@ -171,6 +166,28 @@ impl Fleet {
             fault
         })
     }
+}
+
+/// The inventory that the configuration names; if it names none, that is a fault already.
+fn resolve(dir: &Path, config: &FleetConfig, files: &FileSet) -> Result<AnsibleInventory, Vec<Fault>> {
+    if config.inventory.is_empty() {
+        return Err(Vec::new());
+    }
+    let path = dir.join(&config.inventory);
+    if path.exists() {
+        return inventory::load_below(dir, &path);
+    }
+    let mut fault = config.fault("inventory", format!("there is no `{}`", config.inventory));
+    fault.hint = suggest::nearest(&config.inventory, files.under("")).map(|near| format!("did you mean `{near}`?"));
+    Err(vec![fault])
+}
+
+/// Without warnings, in order, each once.
+fn errors(mut faults: Vec<Fault>) -> Vec<Fault> {
+    faults.retain(|fault| !fault.warning);
+    faults.sort();
+    faults.dedup();
+    faults
 }
 
 fn no_config(files: &FileSet) -> Fault {

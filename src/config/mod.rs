@@ -19,7 +19,7 @@ mod tree;
 mod typed;
 mod validate;
 
-pub use fleet::{Fleet, INVENTORY_FILE};
+pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
 pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, load_inventory};
 pub use load::{BYTES_MAX, FILES_MAX};
 pub use reader::Place;

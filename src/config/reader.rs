@@ -185,12 +185,15 @@ impl<'a> Reader<'a> {
 
     /// One of the known words, as its value.
     pub fn word<T: Copy>(&mut self, node: &Node, path: &str, known: &[(&str, T)]) -> Option<T> {
-        let text = self.text(node, path)?;
-        if let Some((_, value)) = known.iter().find(|(word, _)| *word == text) {
+        let Kind::Scalar { text, .. } = &node.kind else {
+            self.wrong(node, path, "a word").hint = suggest::hint("", known.iter().map(|(word, _)| *word));
+            return None;
+        };
+        if let Some((_, value)) = known.iter().find(|(word, _)| word == text) {
             return Some(*value);
         }
-        let hint = suggest::hint(&text, known.iter().map(|(word, _)| *word));
-        self.fault(node, format!("`{}` is no value of `{path}`", cut(&text))).hint = hint;
+        let hint = suggest::hint(text, known.iter().map(|(word, _)| *word));
+        self.fault(node, format!("`{}` is no value of `{path}`", cut(text))).hint = hint;
         None
     }
 

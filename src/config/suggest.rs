@@ -3,7 +3,10 @@
 /// The word of `known` that takes the fewest changed, missing, extra or swapped letters, if it is near enough to be meant.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters may be wrong: more, and the suggestion is a guess that misleads.
-    let far = (word.chars().count() / 3).max(1);
+    let far = match word.chars().count() {
+        0 | 1 => return None,
+        letters => (letters / 3).max(1),
+    };
     let fold = |s: &str| s.to_lowercase().replace('_', "-");
     let word = fold(word);
     known

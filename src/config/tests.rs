@@ -180,82 +180,80 @@ notify:
         config,
         "web: {hosts: {w1: }}\ndb: {hosts: {d1: }}\n",
         expect![[r#"
-        remoor.yml:1:10: version 2 is not known to this program
-          hint: it reads version 1
-        remoor.yml:2:1: unknown field `inventroy`
-          hint: did you mean `inventory`?
-        remoor.yml:4:8: `a-b` is no variable name
-          hint: letters, digits and `_`, a letter first
-        remoor.yml:5:13: `ssh.port` takes a whole number from 1 to 65535, not `0`
-        remoor.yml:5:22: `ssh.user` is empty
-        remoor.yml:5:36: `ssh.identity` can't begin with `~`: it would be another directory on each manager
-          hint: write an absolute path, or one of the fleet directory
-        remoor.yml:5:53: `ssh.sudo` takes true or false, not `yes`
-          hint: write true
-        remoor.yml:5:75: `ssh.connect-timeout` takes a time, not `5`
-          hint: a time needs its unit: 5s or 5ms
-        remoor.yml:5:78: unknown field `timeout` in `ssh`
-          hint: known here: user, port, identity, connect-timeout, config, sudo
-        remoor.yml:6:1: the host `d1` is in no group of `groups:`
-          hint: its groups in the inventory: db
-        remoor.yml:7:3: no group may be called `manager`, which is a cluster role
-        remoor.yml:8:3: no group may be called `all`, which is a group of Ansible's own
-        remoor.yml:9:3: `a b` can't be a name
-          hint: at most 63 letters, digits, `_`, `-` and `.`, a letter or digit first
-        remoor.yml:11:23: `nginx` stands here a second time
-        remoor.yml:11:23: there is no service `ngnix`
-          hint: did you mean `nginx`?
-        remoor.yml:12:16: `groups.web.provision` must be a path below the fleet directory
-        remoor.yml:13:5: there is no file `playbooks/clean.yml` in the fleet directory
-          hint: did you mean `playbooks/cleanup.yml`?
-        remoor.yml:14:18: `puppet` is no value of `groups.web.provisioner`
-          hint: known here: remoor, ansible
-        remoor.yml:15:23: `chek` is no value of `groups.web.policy.network`
-          hint: did you mean `check`?
-        remoor.yml:15:29: unknown field `power` in `groups.web.policy`
-          hint: known here: network, reboot, agent, left, live, apply
-        remoor.yml:15:50: `groups.web.policy.live` takes text, not `true`
-          hint: put it in quotes if that is its text
-        remoor.yml:16:13: `groups.web.quorum` takes true or false, not `1`
-        remoor.yml:17:12: `node` is no value of `groups.web.scope`
-          hint: known here: service, group
-        remoor.yml:18:15: `groups.web.parallel` takes a whole number from 1 to 1000, not `0`
-        remoor.yml:21:5: unknown field `file` in `services.nginx`
-          hint: did you mean `files`?
-        remoor.yml:22:13: `etc/x` is no absolute path
-          hint: write /etc/x, if that is meant
-        remoor.yml:22:20: `/etc/../x` goes through `.` or `..`
-        remoor.yml:22:31: `/etc/[x` is no glob: unclosed character class; missing ']'
-        remoor.yml:22:42: the whole file system can't be declared
-        remoor.yml:23:13: `nginx` is no full unit name
-          hint: write nginx.service
-        remoor.yml:24:17: `services.nginx.depends-on` takes a list, not `nginx`
-          hint: write it as [a, b], also for one
-        remoor.yml:25:15: `services.nginx.tags.1` takes text, not a mapping
-        remoor.yml:26:7: services that depend on themselves: a > b > c > a
-        remoor.yml:27:23: there is no service `x`
-          hint: did you mean `a`?
-        remoor.yml:29:18: `limits.settle` takes a time, not `1 min`
-          hint: write it as 500ms, 60s, 15m or 2h
-        remoor.yml:29:32: `limits.retry` takes a list, not `5m`
-          hint: write it as [a, b], also for one
-        remoor.yml:29:48: `limits.flap-count` takes a whole number from 2 to 1000, not `1`
-        remoor.yml:29:66: `limits.fleet-percent` takes a whole number from 1 to 100, not `101`
-        remoor.yml:29:78: `limits.probe` is shorter than 100ms
-        remoor.yml:29:97: `limits.phase-timeout` is longer than 30 days
-        remoor.yml:29:102: unknown field `flap_window` in `limits`
-          hint: did you mean `flap-window`?
-        remoor.yml:31:15: `page` is no absolute path
-          hint: the command runs on whichever manager leads, without a shell
-        remoor.yml:32:10: `notify.1.on` names nothing to tell of
-          hint: leave it out for everything
-        remoor.yml:32:11: `helt` is no value of `notify.1.on`
-          hint: did you mean `held`?
-        remoor.yml:32:27: `ftp://x` is no http or https address
-        remoor.yml:33:30: `command` and `webhook` exclude each other
-          hint: write two entries
-        remoor.yml:33:46: `notify.2.text` is no Tera text: error: Unexpected end of input  --> text:1:5   | 1 | {{ x   |     ^
-        remoor.yml:34:5: neither `command` nor `webhook` is given"#]],
+            remoor.yml:1:10: version 2 is not known to this program
+              hint: it reads version 1
+            remoor.yml:2:1: unknown field `inventroy`
+              hint: did you mean `inventory`?
+            remoor.yml:4:8: `a-b` is no variable name
+              hint: letters, digits and `_`, a letter first
+            remoor.yml:5:13: `ssh.port` takes a whole number from 1 to 65535, not `0`
+            remoor.yml:5:22: `ssh.user` is empty
+            remoor.yml:5:36: `ssh.identity` can't begin with `~`: it would be another directory on each manager
+              hint: write an absolute path, or one of the fleet directory
+            remoor.yml:5:53: `ssh.sudo` takes true or false, not `yes`
+              hint: write true
+            remoor.yml:5:75: `ssh.connect-timeout` takes a time, not `5`
+              hint: a time needs its unit: 5s or 5ms
+            remoor.yml:5:78: unknown field `timeout` in `ssh`
+              hint: known here: user, port, identity, connect-timeout, config, sudo
+            remoor.yml:6:1: the host `d1` is in no group of `groups:`
+              hint: its groups in the inventory: db
+            remoor.yml:7:3: no group may be called `manager`, which is a cluster role
+            remoor.yml:8:3: no group may be called `all`, which is a group of Ansible's own
+            remoor.yml:9:3: `a b` can't be a name
+              hint: at most 63 letters, digits, `_`, `-` and `.`, a letter or digit first
+            remoor.yml:11:23: `nginx` stands here a second time
+            remoor.yml:11:30: there is no service `ngnix`
+              hint: did you mean `nginx`?
+            remoor.yml:12:16: `groups.web.provision` must be a path below the fleet directory
+            remoor.yml:13:5: there is no file `playbooks/clean.yml` in the fleet directory
+              hint: did you mean `playbooks/cleanup.yml`?
+            remoor.yml:14:18: `puppet` is no value of `groups.web.provisioner`
+              hint: known here: remoor, ansible
+            remoor.yml:15:23: `chek` is no value of `groups.web.policy.network`
+              hint: did you mean `check`?
+            remoor.yml:15:29: unknown field `power` in `groups.web.policy`
+              hint: known here: network, reboot, agent, left, live, apply
+            remoor.yml:15:50: `true` is no value of `groups.web.policy.live`
+              hint: known here: report, check, resetup
+            remoor.yml:16:13: `groups.web.quorum` takes true or false, not `1`
+            remoor.yml:17:12: `node` is no value of `groups.web.scope`
+              hint: known here: service, group
+            remoor.yml:18:15: `groups.web.parallel` takes a whole number from 1 to 1000, not `0`
+            remoor.yml:21:5: unknown field `file` in `services.nginx`
+              hint: did you mean `files`?
+            remoor.yml:22:13: `etc/x` is no absolute path
+              hint: write /etc/x, if that is meant
+            remoor.yml:22:20: `/etc/../x` goes through `.` or `..`
+            remoor.yml:22:31: `/etc/[x` is no glob: unclosed character class; missing ']'
+            remoor.yml:22:42: the whole file system can't be declared
+            remoor.yml:23:13: `nginx` is no full unit name
+              hint: write nginx.service
+            remoor.yml:24:17: `services.nginx.depends-on` takes a list, not `nginx`
+              hint: write it as [a, b], also for one
+            remoor.yml:25:15: `services.nginx.tags.1` takes text, not a mapping
+            remoor.yml:26:7: services that depend on themselves: a > b > c > a
+            remoor.yml:27:23: there is no service `x`
+              hint: known here: a, b, c, nginx
+            remoor.yml:29:18: `limits.settle` takes a time, not `1 min`
+              hint: write it as 500ms, 60s, 15m or 2h
+            remoor.yml:29:32: `limits.retry` takes a list, not `5m`
+              hint: write it as [a, b], also for one
+            remoor.yml:29:48: `limits.flap-count` takes a whole number from 2 to 1000, not `1`
+            remoor.yml:29:66: `limits.fleet-percent` takes a whole number from 1 to 100, not `101`
+            remoor.yml:29:78: `limits.probe` is shorter than 100ms
+            remoor.yml:29:97: `limits.phase-timeout` is longer than 30 days
+            remoor.yml:29:102: unknown field `flap_window` in `limits`
+              hint: did you mean `flap-window`?
+            remoor.yml:31:15: `page` is no absolute path
+              hint: the command runs on whichever manager leads, without a shell
+            remoor.yml:32:11: `helt` is no value of `notify.1.on`
+              hint: did you mean `held`?
+            remoor.yml:32:27: `ftp://x` is no http or https address
+            remoor.yml:33:30: `command` and `webhook` exclude each other
+              hint: write two entries
+            remoor.yml:33:46: `notify.2.text` is no Tera text: Unexpected end of input
+            remoor.yml:34:5: neither `command` nor `webhook` is given"#]],
     );
     check_refused(
         "",
@@ -264,20 +262,13 @@ notify:
         remoor.yml: is empty
           hint: begin with `version: 1` and `inventory: inventory.yml`"#]],
     );
-    check_refused(
-        "- 1\n",
-        INVENTORY,
-        expect![[r#"
-        remoor.yml:1:1: the file takes a mapping, not a list
-        remoor.yml:1:1: `version` is missing
-          hint: write `version: 1` as the first line
-        remoor.yml:1:1: `inventory` is missing
-          hint: name an Ansible inventory: `inventory: inventory.yml`"#]],
-    );
+    check_refused("- 1\n", INVENTORY, expect!["remoor.yml:1:1: the file takes a mapping, not a list"]);
     check_refused(
         "version: 1\ninventory: inventry.yml\n",
         INVENTORY,
-        expect!["remoor.yml:2:1: there is no `inventry.yml`"],
+        expect![[r#"
+            remoor.yml:2:1: there is no `inventry.yml`
+              hint: did you mean `inventory.yml`?"#]],
     );
     check_refused(
         "version: 1\nversion: 1\ninventory: [\n",
@@ -291,10 +282,10 @@ notify:
         "version: 2\ninventory: inventory.yml\n",
         "web: {hosts: {w1: }}\nweb: {host: }\n",
         expect![[r#"
-        remoor.yml:1:10: version 2 is not known to this program
-          hint: it reads version 1
-        inventory.yml:2:1: `web` stands here a second time
-          hint: the first is on line 1"#]],
+            inventory.yml:2:1: `web` stands here a second time
+              hint: the first is on line 1
+            remoor.yml:1:10: version 2 is not known to this program
+              hint: it reads version 1"#]],
     );
 }
 
@@ -392,4 +383,47 @@ fn a_generation_needs_neither_disk_nor_executable() {
         ".remoor/inventory.json: is missing from these files"
     );
     assert!(Fleet::from_files(&FileSet::default()).is_err());
+}
+
+/// `docs/config.md` says how to choose each field; a field that it forgets is a field that nobody finds.
+#[test]
+fn the_manual_names_every_field_and_default() {
+    use super::typed::{
+        FIELDS, GROUP_FIELDS, LIMIT_FIELDS, NOTIFY_FIELDS, NOTIFY_ON, OCCASIONS, POLICIES, PROVISIONERS, SCOPES,
+        SERVICE_FIELDS, SSH_FIELDS,
+    };
+    let manual = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/config.md")).unwrap();
+    let sections: std::collections::BTreeMap<&str, &str> =
+        manual.split("\n## ").filter_map(|section| section.split_once('\n')).collect();
+    let occasions: Vec<&str> = OCCASIONS.iter().map(|(word, _)| *word).collect();
+    let tables = [
+        ("Top level", FIELDS),
+        ("ssh", SSH_FIELDS),
+        ("groups", GROUP_FIELDS),
+        ("groups", &occasions),
+        ("services", SERVICE_FIELDS),
+        ("limits", LIMIT_FIELDS),
+        ("notify", NOTIFY_FIELDS),
+    ];
+    for (section, fields) in tables {
+        let rows =
+            |field: &str| sections[section].lines().filter(|line| line.starts_with(&format!("| `{field}` |"))).count();
+        for field in fields {
+            assert_eq!(rows(field), 1, "`{field}` in the section {section}");
+        }
+    }
+    let words = POLICIES.iter().map(|(word, _)| word).chain(NOTIFY_ON.iter().map(|(word, _)| word));
+    for word in words.chain(SCOPES.iter().map(|(word, _)| word)).chain(PROVISIONERS.iter().map(|(word, _)| word)) {
+        assert!(manual.contains(&format!("`{word}`")), "`{word}`");
+    }
+    // The defaults of the manual, written out, are those of the program.
+    let limits: Vec<String> = sections["limits"]
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            Some(format!("  {}: {}", cells.next()?.trim_end_matches('`'), cells.next()?.trim_matches('`')))
+        })
+        .collect();
+    let spelled = load(&format!("version: 1\ninventory: inventory.yml\nlimits:\n{}\n", limits.join("\n")), INVENTORY);
+    assert_eq!((limits.len(), &spelled.config.limits), (LIMIT_FIELDS.len(), &Limits::default()));
 }

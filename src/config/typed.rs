@@ -3,7 +3,7 @@
 
 use super::reader::{Reader, join};
 use super::settings::*;
-use super::tree::{self, Node};
+use super::tree::{self, Kind, Node};
 use crate::model::{Fault, GroupName, Limits, Occasion, Policy, ServiceName};
 use serde_json::{Map, Value};
 
@@ -74,13 +74,16 @@ pub fn read(text: &str) -> (FleetConfig, Vec<Fault>) {
 }
 
 fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
-    let s = r.section(node, "", FIELDS);
     let mut out = FleetConfig::default();
+    let s = r.section(node, "", FIELDS);
+    if node.entries().is_none() {
+        return out;
+    }
     match s.get("version") {
         None => {
             r.fault(node, "`version` is missing").hint = Some("write `version: 1` as the first line".into());
         }
-        Some(version) if version.to_json() != Value::from(1) => {
+        Some(version) if version.to_json() != 1 => {
             let found = version.to_json();
             r.fault(version, format!("version {found} is not known to this program")).hint =
                 Some("it reads version 1".into());
@@ -331,9 +334,9 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
     let mut on: Vec<NotifyOn> = NOTIFY_ON.iter().map(|(_, on)| *on).collect();
     if let Some(node) = s.get("on") {
         let path = s.path("on");
-        let words = r.list(node, &path).iter();
-        on = words.filter_map(|item| r.word(item, &path, NOTIFY_ON)).collect();
-        if node.entries().is_none() && on.is_empty() {
+        let words = r.list(node, &path);
+        on = words.iter().filter_map(|item| r.word(item, &path, NOTIFY_ON)).collect();
+        if words.is_empty() && (node.is_null() || matches!(node.kind, Kind::List(_))) {
             r.fault(node, format!("`{path}` names nothing to tell of")).hint =
                 Some("leave it out for everything".into());
         }
@@ -341,7 +344,11 @@ fn notify(r: &mut Reader, node: &Node, path: &str) -> Option<Notify> {
     let text = s.get("text").and_then(|node| {
         let text = r.text(node, &s.path("text"))?;
         if let Err(error) = tera::Tera::default().add_raw_template("text", &text) {
-            let message = format!("`{}` is no Tera text: {}", s.path("text"), error.to_string().replace('\n', " "));
+            let error = error.to_string();
+            // The rest is a drawing over several lines.
+            let first = error.lines().next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            let message = format!("`{}` is no Tera text: {first}", s.path("text"));
             r.fault(node, message);
         }
         Some(text)
@@ -370,15 +377,12 @@ pub fn is_variable(name: &str) -> bool {
 /// Texts of which none stands twice.
 fn unique(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
     let texts = r.texts(node, path);
-    let mut out: Vec<String> = Vec::new();
-    for (n, text) in texts.into_iter().enumerate() {
-        if out.contains(&text) {
+    for (n, text) in texts.iter().enumerate() {
+        if texts[..n].contains(text) {
             fault_at(r, &format!("{path}.{n}"), format!("`{text}` stands here a second time"));
-        } else {
-            out.push(text);
         }
     }
-    out
+    texts
 }
 
 /// Absolute paths or globs on the nodes.

@@ -14,13 +14,20 @@ const HOST_FAULTS_MAX: usize = 20;
 impl Fleet {
     /// Every fault of the fleet beyond those that `load` refuses, warnings among them, in the order of the files.
     pub fn validate(&self) -> Vec<Fault> {
-        let mut faults = self.inventory.warnings.clone();
-        self.check_files(&mut faults);
-        self.check_services(&mut faults);
+        let mut faults = self.validate_alone();
+        faults.extend(self.inventory.warnings.iter().cloned());
         self.check_groups(&mut faults);
         self.check_hosts(&mut faults);
         faults.sort_by(|a, b| (&a.file, a.line, a.column, &a.message).cmp(&(&b.file, b.line, b.column, &b.message)));
         faults.dedup();
+        faults
+    }
+
+    /// What can be said without the inventory.
+    pub(super) fn validate_alone(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        self.check_files(&mut faults);
+        self.check_services(&mut faults);
         faults
     }
 

@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
         }
         self.skip();
         let exponent = |at: usize| {
-            let before = self.rest[..at].as_bytes();
+            let before = &self.rest.as_bytes()[..at];
             matches!(before.last(), Some(b'e' | b'E')) && !before.starts_with(b"0x") && !before.starts_with(b"0X")
         };
         let ends = |(at, c): &(usize, char)| {
