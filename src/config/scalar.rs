@@ -69,7 +69,7 @@ pub fn resolve(text: &str) -> Scalar {
     if let Some(value) = integer(rest, negative) {
         return value;
     }
-    match float(rest) {
+    match float(rest).filter(|_| !(rest.starts_with('.') && rest.len() < text.len())) {
         Some(value) => Scalar::Float(if negative { -value } else { value }),
         None => Scalar::Str,
     }
@@ -89,7 +89,10 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
     } else if rest == "0" {
         0
     } else if let Some(digits) = rest.strip_prefix('0') {
-        of(digits, 8, |b| matches!(b, b'0'..=b'7'))?
+        match digits.bytes().all(|b| b == b'_') {
+            true => 0,
+            false => of(digits, 8, |b| matches!(b, b'0'..=b'7'))?,
+        }
     } else if rest.contains(':') {
         sixties(rest)?
     } else if rest.as_bytes().first()?.is_ascii_digit() {
@@ -101,11 +104,11 @@ fn integer(rest: &str, negative: bool) -> Option<Scalar> {
     i64::try_from(if negative { -value } else { value }).ok().map(Scalar::Int)
 }
 
-/// `1:30:00`, counted in sixties; the first part does not begin with 0.
+/// `1:30:00`, counted in sixties.
 fn sixties(text: &str) -> Option<i128> {
     let mut parts = text.split(':');
     let first = parts.next()?;
-    if !matches!(first.as_bytes().first(), Some(b'1'..=b'9')) || !first.bytes().all(|b| b == b'_' || b.is_ascii_digit())
+    if !matches!(first.as_bytes().first(), Some(b'0'..=b'9')) || !first.bytes().all(|b| b == b'_' || b.is_ascii_digit())
     {
         return None;
     }
@@ -125,6 +128,11 @@ fn float(rest: &str) -> Option<f64> {
         Some(at) => (&after[..at], Some(&after[at + 1..])),
         None => (after, None),
     };
+    if whole.contains(':') {
+        let fraction =
+            after.bytes().all(|b| b == b'_' || b.is_ascii_digit()).then(|| format!("0.{after}0").replace('_', ""))?;
+        return Some(sixties(whole)? as f64 + fraction.parse::<f64>().ok()?);
+    }
     let digits = |s: &str| s.bytes().all(|b| b == b'_' || b.is_ascii_digit());
     let begins = |s: &str| s.as_bytes().first().is_some_and(u8::is_ascii_digit);
     if !digits(whole) || !digits(fraction) || !(begins(whole) || whole.is_empty() && begins(fraction)) {
@@ -171,7 +179,10 @@ mod tests {
             ("1.5e+3", Float(1500.0)),
             ("1.", Float(1.0)),
             (".5", Float(0.5)),
-            ("-.5", Float(-0.5)),
+            ("-.5", Str),
+            ("-0.5", Float(-0.5)),
+            ("0_", Int(0)),
+            ("1:30.5", Float(90.5)),
             (".", Str),
             ("-", Str),
             ("1.2.3", Str),

@@ -427,3 +427,23 @@ fn the_manual_names_every_field_and_default() {
     let spelled = load(&format!("version: 1\ninventory: inventory.yml\nlimits:\n{}\n", limits.join("\n")), INVENTORY);
     assert_eq!((limits.len(), &spelled.config.limits), (LIMIT_FIELDS.len(), &Limits::default()));
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() })]
+
+    /// Whatever stands in the files, the answer is a fleet or faults.
+    #[test]
+    fn garbage_gives_faults(text in GARBAGE, ending in "(yml|ini|json)", cut in 0..2000_usize) {
+        let name = format!("i.{ending}");
+        // Never within the inventory's own line: what garbage names there would be walked, and its programs run.
+        let safe = GOOD.find("vars:").unwrap();
+        let cut = (safe..=cut.clamp(safe, GOOD.len())).rev().find(|at| GOOD.is_char_boundary(*at)).unwrap_or(safe);
+        let dir = directory(&format!("{}{text}", &GOOD[..cut]), INVENTORY);
+        fs::write(dir.path().join(&name), &text).unwrap();
+        let _ = Fleet::load(dir.path()).map(|fleet| fleet.validate());
+        let _ = super::load_inventory(&dir.path().join(&name));
+    }
+}
+
+/// Pieces that mean something to one of the parsers, and others that mean nothing.
+const GARBAGE: &str = r#"(\PC{0,8}|[\[\]{}(),:=#'"\\&*!<>|%@~?. \t\n-]{0,6}|all|web|hosts|children|vars|w\[0?1:\d{1,9}\]|\\x\d|r'|'''|<<: \*a|&a |!!int |0x|1_0|:\d){0,40}"#;

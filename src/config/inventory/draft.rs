@@ -16,6 +16,8 @@ pub type Vars = BTreeMap<String, (Value, String)>;
 pub struct Draft {
     pub groups: BTreeMap<String, DraftGroup>,
     pub hosts: BTreeMap<String, DraftHost>,
+    /// Files and directories that were looked into.
+    pub sources: usize,
     pub faults: Vec<Fault>,
     pub warnings: Vec<Fault>,
 }

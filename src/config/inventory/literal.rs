@@ -127,7 +127,14 @@ impl<'a> Parser<'a> {
                 }
                 // No colon after the first: a set, which becomes a list.
                 self.rest = before;
-                return self.items('{', '}').map(|(items, _)| Value::Array(items));
+                let (items, _) = self.items('{', '}')?;
+                let mut once: Vec<Value> = Vec::new();
+                for item in items {
+                    if !once.contains(&item) {
+                        once.push(item);
+                    }
+                }
+                return Some(Value::Array(once));
             }
             let key = match key {
                 Value::String(text) => text,
@@ -145,13 +152,10 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Option<Value> {
-        let mut negative = false;
-        loop {
-            if self.eat("-") {
-                negative = !negative;
-            } else if !self.eat("+") {
-                break;
-            }
+        // One sign at most: two are an expression, not a literal.
+        let negative = self.eat("-");
+        if !negative {
+            self.eat("+");
         }
         self.skip();
         let exponent = |at: usize| {
@@ -296,7 +300,7 @@ mod tests {
             ("(1,)", json!([1])),
             ("1, 2", json!([1, 2])),
             ("{'a': {'b': 1}, 2: 'c'}", json!({"a": {"b": 1}, "2": "c"})),
-            ("{'a', 'b'}", json!(["a", "b"])),
+            ("{'a', 'b', 'a'}", json!(["a", "b"])),
             ("80 # the port", json!(80)),
         ];
         for (text, want) in table {
@@ -316,6 +320,7 @@ mod tests {
             "a b",
             "a#b",
             "1_",
+            "--1",
             "1 2",
             "[1 2]",
             "[1",

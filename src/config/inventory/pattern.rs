@@ -5,16 +5,18 @@ use super::HOSTS_MAX;
 /// Names and port of a host pattern; Err says what is wrong with it.
 pub fn expand(pattern: &str) -> Result<(Vec<String>, Option<u16>), String> {
     let (host, port) = split_port(pattern)?;
-    if host.is_empty()
-        || host.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '=' | '\\'))
-    {
-        return Err(format!("`{pattern}` is no host name"));
-    }
     let names = expand_ranges(host)?;
-    if let Some(bad) = names.iter().find(|name| name.starts_with('-') || name.len() > 253) {
-        return Err(format!("`{bad}` is no host name"));
-    }
+    names.iter().try_for_each(|name| check_name(name))?;
     Ok((names, port))
+}
+
+/// Whether it can be a host's name. It becomes a word of command lines and part of file names, so it is held to that.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | ',' | '=' | '\\' | '[' | ']');
+    if name.is_empty() || name.len() > 253 || name.starts_with(['-', '.']) || name.contains(bad) {
+        return Err(format!("`{name}` is no host name"));
+    }
+    Ok(())
 }
 
 /// A port follows the only colon outside brackets, or brackets around the whole host (IPv6). Other colons belong to the name.

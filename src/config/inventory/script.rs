@@ -2,6 +2,7 @@
 //! output, and reads the JSON. The program is the operator's own and runs with this process's rights, in its directory.
 
 use super::draft::{At, Draft};
+use super::pattern;
 use crate::model::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Map, Value};
@@ -94,7 +95,11 @@ fn groups(list: &Value, at: &At, draft: &mut Draft) -> Result<bool, String> {
             value.as_str().map(str::to_owned).ok_or(format!("the group `{name}` has a name that is no text: {value}"))
         };
         for host in &hosts {
-            draft.add_host(name, &text(host)?, at);
+            let host = text(host)?;
+            match pattern::check_name(&host) {
+                Ok(()) => draft.add_host(name, &host, at),
+                Err(why) => draft.faults.push(at.fault(why)),
+            }
         }
         for child in &children {
             draft.add_child(name, &text(child)?, at);
@@ -113,7 +118,7 @@ fn host_vars(
     at: &At,
     draft: &mut Draft,
 ) {
-    let mine = mentioned(&list);
+    let mine: Vec<String> = mentioned(&list).into_iter().filter(|host| draft.hosts.contains_key(host)).collect();
     let mut meta = list["_meta"]["hostvars"].take();
     for host in mine {
         let (vars, origin) = if has_meta {

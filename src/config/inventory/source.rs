@@ -17,6 +17,8 @@ const NO_SOURCE_ENDINGS: &[&str] =
     &[".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry"];
 /// Directories in directories, at most.
 const DEPTH_MAX: usize = 16;
+/// Files and directories of one inventory, at most: some may be programs that take their time.
+const SOURCES_MAX: usize = 500;
 /// Entries of one directory, at most.
 const ENTRIES_MAX: usize = 10_000;
 
@@ -28,6 +30,13 @@ pub fn read(root: &Path, path: &Path, draft: &mut Draft) {
 fn walk(root: &Path, path: &Path, draft: &mut Draft, depth: usize) {
     let file = shown(root, path);
     let at = At::new(&file, 0, 0);
+    draft.sources += 1;
+    if draft.sources > SOURCES_MAX {
+        if draft.sources == SOURCES_MAX + 1 {
+            draft.faults.push(at.fault(format!("with this one the inventory has more than {SOURCES_MAX} sources")));
+        }
+        return;
+    }
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) => {

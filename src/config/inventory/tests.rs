@@ -91,7 +91,7 @@ case "$1 $2" in
 esac
 "#;
 
-/// What `ansible-inventory --list` (core 2.19) printed for `YAML` and for `INI`, both the same.
+/// What `ansible-inventory --list` (core 2.19, and 2.17) printed for `YAML`, `INI` and `SCRIPT`: all the same.
 const ANSIBLE_SAYS: &str = r#"{"_meta": {"hostvars": {
   "d1": {"ansible_port": 2222, "ntp": "10.0.0.1"},
   "lone": {"ntp": "10.0.0.1"},
@@ -152,7 +152,7 @@ fn every_format_says_the_same_and_what_ansible_says() {
 /// Precedence and typing, in one directory of two sources.
 const LAYERS: &[(&str, &str)] = &[
     (
-        "inv/01.ini",
+        "inv/01_hosts",
         "[web]\nw1 from_host=inline both_host=inline ansible_become=yes\n[web:vars]\nin_all_too=web\nchild=web\nfiles=web\nmode=0644\nflag=yes\nnumber=0x10\n\
          [prod:children]\nweb\n[prod:vars]\nchild=prod\nparent=prod\nd={'a': 1, 'b': 2}\n\
          [all:vars]\nin_all_too=all\nparent=all\nbase=all\n[zeta]\nw1\n[zeta:vars]\nsame_depth=zeta\n[yota]\nw1\n[yota:vars]\nsame_depth=yota\nansible_group_priority=10\n",
@@ -190,22 +190,22 @@ fn layers_in_the_order_of_ansible() {
     let found: Vec<String> =
         host.vars.iter().map(|(name, value)| format!("{name} = {value}   {}", host.origins[name])).collect();
     expect![[r#"
-        ansible_become = "yes"   inv/01.ini: host w1
-        base = "all"   inv/01.ini: group all
+        ansible_become = "yes"   inv/01_hosts: host w1
+        base = "all"   inv/01_hosts: group all
         both_host = "host_vars"   inv/host_vars/w1
         child = "second source"   inv/02.yml: group web
         d = {"z":1}   inv/group_vars/prod/10.yml
         files = "prod 20"   inv/group_vars/prod/20.yaml
-        flag = "yes"   inv/01.ini: group web
+        flag = "yes"   inv/01_hosts: group web
         flag2 = true   inv/02.yml: group web
-        from_host = "inline"   inv/01.ini: host w1
+        from_host = "inline"   inv/01_hosts: host w1
         in_all_too = "group_vars/all"   inv/group_vars/all.yml
         in_files = "web"   inv/group_vars/web.yml
-        mode = "0644"   inv/01.ini: group web
+        mode = "0644"   inv/01_hosts: group web
         mode2 = 420   inv/02.yml: group web
-        number = 16   inv/01.ini: group web
-        parent = "prod"   inv/01.ini: group prod
-        same_depth = "yota"   inv/01.ini: group yota
+        number = 16   inv/01_hosts: group web
+        parent = "prod"   inv/01_hosts: group prod
+        same_depth = "yota"   inv/01_hosts: group yota
         when = "2024-01-31"   inv/02.yml: group web"#]]
     .assert_eq(&found.join("\n"));
     assert_eq!(host.groups, ["prod", "web", "yota", "zeta"]);
@@ -347,7 +347,30 @@ fn variables_for_nobody_and_hidden_files_are_warnings() {
 }
 
 #[test]
+fn programs_may_not_name_hosts_as_they_like() {
+    let script = "#!/bin/sh\necho '{\"web\": [\"-oProxyCommand=x\", \"a b\", \"../x\", \"\", \"w1\"]}'\n";
+    check_faults(
+        &[("i", script)],
+        "i",
+        expect![[r#"
+        i: `-oProxyCommand=x` is no host name
+        i: `../x` is no host name
+        i: `` is no host name
+        i: `a b` is no host name"#]],
+    );
+}
+
+#[test]
 fn bombs_end() {
+    let dir = directory(&[("inv/a", "w1\n")]);
+    for name in ["b", "c"] {
+        std::os::unix::fs::symlink(".", dir.path().join("inv").join(name)).unwrap();
+    }
+    let faults = load_inventory(&dir.path().join("inv")).unwrap_err();
+    assert!(
+        faults.iter().any(|fault| fault.message == "with this one the inventory has more than 500 sources"),
+        "{faults:?}"
+    );
     let many = "w[0:5000]\nx[0:5000]\n";
     check_faults(&[("i.ini", many)], "i.ini", expect!["i.ini:2:1: more than 10000 hosts"]);
     let mut bomb = "a: &a {hosts: {h: {x: [1,1,1,1,1,1,1,1,1]}}}\n".to_owned();
@@ -363,14 +386,21 @@ fn bombs_end() {
     );
 }
 
-/// Prints what the installed Ansible says, to be recorded above: `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`.
+/// Holds the recorded answers, and what we emit, against a real Ansible: `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`.
+/// Without it the test says so and proves nothing.
 #[test]
 fn recorded_output_is_current() {
-    let Some(program) = std::env::var_os("REMOOR_TEST_ANSIBLE").map(PathBuf::from) else { return };
+    let Some(program) = std::env::var_os("REMOOR_TEST_ANSIBLE").map(PathBuf::from) else {
+        println!("skipped: REMOOR_TEST_ANSIBLE names no ansible-inventory");
+        return;
+    };
     let says = |path: &Path| -> Value {
         let output = std::process::Command::new(&program).arg("-i").arg(path).arg("--list").output().unwrap();
         serde_json::from_slice(&output.stdout).unwrap()
     };
+    let ours = list(&load(LAYERS, "inv"));
+    let emitted = directory(&[("emitted", &format!("#!/bin/sh\ncat <<'END'\n{ours}\nEND\n"))]);
+    assert_eq!(comparable(&says(&emitted.path().join("emitted"))), comparable(&ours), "what we emit");
     let dir = directory(LAYERS);
     let layers = says(&dir.path().join("inv"));
     assert_eq!(
