@@ -65,8 +65,13 @@ pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
         if inside && let Some(at) = ["{{", "{%", "{#"].iter().filter_map(|mark| line.find(mark)).min() {
             let column = line[..at].chars().count() + 1;
             faults.push(
-                Fault::error(file, line_number(number), line_number(column - 1), "the `remoor:` block may not be templated")
-                    .hint("it is read before anything is rendered; `when` takes an expression without braces"),
+                Fault::error(
+                    file,
+                    line_number(number),
+                    line_number(column - 1),
+                    "the `remoor:` block may not be templated",
+                )
+                .hint("it is read before anything is rendered; `when` takes an expression without braces"),
             );
         }
     }
@@ -161,7 +166,8 @@ impl Reader<'_> {
             "tera" => Template::Tera,
             "none" => Template::None,
             "go" => {
-                self.faults.push(node.fault(self.file, "Go templates come in a later version").hint("use `tera` or `none`"));
+                self.faults
+                    .push(node.fault(self.file, "Go templates come in a later version").hint("use `tera` or `none`"));
                 Template::None
             }
             other => {
@@ -173,7 +179,8 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, key: &Key, known: &[&str]) {
-        let hint = did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
+        let hint =
+            did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
         self.faults.push(key.fault(self.file, format!("unknown key `{}`", key.text)).hint(hint));
     }
 
@@ -222,15 +229,22 @@ mod tests {
     fn the_block_is_cut_out_and_lines_stay() {
         let text = "# about\n\nremoor:\n  service: etcd # name\n\n  roles: [web]\n# c\n  vars: {a: 1}\n{% set x = 1 %}\nport:\n";
         let (header, rest) = header("f", text).unwrap();
-        assert_eq!((header.service.as_str(), &header.roles[..], header.template), ("etcd", &["web".to_owned()][..], Template::Tera));
+        assert_eq!(
+            (header.service.as_str(), &header.roles[..], header.template),
+            ("etcd", &["web".to_owned()][..], Template::Tera)
+        );
         assert_eq!(header.vars["a"], 1);
         assert_eq!(rest, "# about\n\n\n\n\n\n\n\n{% set x = 1 %}\nport:\n");
     }
 
     #[test]
     fn a_flow_block_and_none_at_all() {
-        let (flow, rest) = header("f", "remoor: {service: a, when: 'node.facts.x == 1', template: none}\nport: {}\n").unwrap();
-        assert_eq!((flow.service.as_str(), flow.when.as_deref(), flow.template), ("a", Some("node.facts.x == 1"), Template::None));
+        let (flow, rest) =
+            header("f", "remoor: {service: a, when: 'node.facts.x == 1', template: none}\nport: {}\n").unwrap();
+        assert_eq!(
+            (flow.service.as_str(), flow.when.as_deref(), flow.template),
+            ("a", Some("node.facts.x == 1"), Template::None)
+        );
         assert_eq!(rest, "\nport: {}\n");
         let (plain, rest) = header("checks/nginx.yml", "port: {}\n").unwrap();
         assert_eq!((plain.service.as_str(), plain.template, &*rest), ("nginx", Template::None, "port: {}\n"));
@@ -246,22 +260,29 @@ mod tests {
               hint: known: tera, none
             checks/x.yml:6:12: unknown key `incude`
               hint: did you mean `include`?
-        "#]].assert_eq(&faults("remoor:\n  service: a\n  role: [web]\n  roles: web\n  template: jinja\n  digest: {incude: []}\n"));
+        "#]]
+        .assert_eq(&faults(
+            "remoor:\n  service: a\n  role: [web]\n  roles: web\n  template: jinja\n  digest: {incude: []}\n",
+        ));
         expect![[r#"
             checks/x.yml:2:12: the `remoor:` block may not be templated
               hint: it is read before anything is rendered; `when` takes an expression without braces
-        "#]].assert_eq(&faults("remoor:\n  service: {{ x }}\nport: {}\n"));
+        "#]]
+        .assert_eq(&faults("remoor:\n  service: {{ x }}\nport: {}\n"));
         expect![[r#"
             checks/x.yml:2:1: `remoor:` is not the first block of the file
               hint: move it to the top, above all templating
-        "#]].assert_eq(&faults("{% set a = 1 %}\nremoor: {service: a}\n"));
+        "#]]
+        .assert_eq(&faults("{% set a = 1 %}\nremoor: {service: a}\n"));
         expect![[r#"
             checks/x.yml:1:1: `remoor` names no service
               hint: write `service: NAME`
-        "#]].assert_eq(&faults("remoor: {roles: [a]}\n"));
+        "#]]
+        .assert_eq(&faults("remoor: {roles: [a]}\n"));
         expect![[r#"
             checks/x.yml:1:54: `yes` is true or false to some readers of YAML and a word to others
               hint: write `true`, or "yes" if you mean the word
-        "#]].assert_eq(&faults("remoor: {service: a, template: go, any-of: [], when: yes}\n"));
+        "#]]
+        .assert_eq(&faults("remoor: {service: a, template: go, any-of: [], when: yes}\n"));
     }
 }

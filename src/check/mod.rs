@@ -3,13 +3,25 @@
 //! `header`, `applies`, `render` and `parse` are pure and run on the manager and on the node alike; `run` asks the machine.
 //! What a failing check leads to is not decided here.
 
-mod yaml;
+mod gjson;
 mod header;
+mod load;
+mod matcher;
+mod meta;
+mod patience;
+mod patterns;
+mod probe;
 mod render;
+mod run;
+mod spawn;
+mod spec;
 mod suggest;
+mod yaml;
 
 pub use header::{DigestOptions, Header, Template, header};
+pub use load::{Check, parse};
+pub use meta::{Meta, Waiver};
+pub use patience::Patience;
 pub use render::{Applies, applies, render};
-mod gjson;
-mod matcher;
-mod patterns;
+pub use run::{RunOptions, run};
+pub use spec::Kind;

@@ -42,7 +42,9 @@ impl Pattern {
         let test = match rest.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
             Some(regex) => Test::Matches(go_regex(regex)?),
             // `\!` and `\/` stand for the character itself at the beginning.
-            None => Test::Contains(rest.strip_prefix('\\').filter(|r| r.starts_with(['!', '/'])).unwrap_or(rest).to_owned()),
+            None => {
+                Test::Contains(rest.strip_prefix('\\').filter(|r| r.starts_with(['!', '/'])).unwrap_or(rest).to_owned())
+            }
         };
         match &test {
             Test::Contains(part) if part.is_empty() => Err("an empty pattern asserts nothing".to_owned()),

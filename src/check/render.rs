@@ -41,7 +41,12 @@ pub fn applies(
 
 /// The goss text for one node. `context` holds `node`, `vars`, `peers` and `expected`; the header's `vars` fill in what `vars` lacks.
 /// An undefined name is a fault, except in the condition of an `if` one level below a defined one, which Tera takes for false.
-pub fn render(file: &str, header: &Header, goss_text: &str, context: &Map<String, Value>) -> Result<String, Vec<Fault>> {
+pub fn render(
+    file: &str,
+    header: &Header,
+    goss_text: &str,
+    context: &Map<String, Value>,
+) -> Result<String, Vec<Fault>> {
     match header.template {
         Template::None => Ok(goss_text.to_owned()),
         Template::Tera => tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)]),
@@ -134,29 +139,36 @@ mod tests {
         expect![[r#"
             f.yml:2:12: Field `prot` is not defined. Available fields: other, port
               hint: add `| default(value=...)` where it may be missing
-        "#]].assert_eq(&rendered("a: 1\nb: {{ vars.prot }}\n"));
+        "#]]
+        .assert_eq(&rendered("a: 1\nb: {{ vars.prot }}\n"));
         expect![[r#"
             f.yml:3:7: Variable `nod` is not defined. Available variables: expected, node, peers, vars
               hint: add `| default(value=...)` where it may be missing
-        "#]].assert_eq(&rendered("a: 1\n\nb: {{ nod.name }}\n"));
+        "#]]
+        .assert_eq(&rendered("a: 1\n\nb: {{ nod.name }}\n"));
         expect![[r#"
             f.yml:1:15: Field `x` is not defined. Available fields: other, port
               hint: add `| default(value=...)` where it may be missing
-        "#]].assert_eq(&rendered("a: {% if vars.x.y %}{% endif %}\n"));
+        "#]]
+        .assert_eq(&rendered("a: {% if vars.x.y %}{% endif %}\n"));
         expect![[r#"
             f.yml:1:24: Found string but expected identifier.
               hint: Tera takes arguments by name only: `replace(from="a", to="b")`, `default(value="x")`
-        "#]].assert_eq(&rendered("{{ node.name | replace(\"a\", \"b\") }}"));
+        "#]]
+        .assert_eq(&rendered("{{ node.name | replace(\"a\", \"b\") }}"));
         expect![[r#"
             f.yml:2:1: Unexpected end of input
-        "#]].assert_eq(&rendered("{% if node.name %}\n"));
+        "#]]
+        .assert_eq(&rendered("{% if node.name %}\n"));
         expect![[r#"
             f.yml:1:4: Unknown function `now`
-        "#]].assert_eq(&rendered("{{ now() }}"));
+        "#]]
+        .assert_eq(&rendered("{{ now() }}"));
         expect![[r#"
             f.yml:1:4: Field `sha256` is not defined
               hint: add `| default(value=...)` where it may be missing
-        "#]].assert_eq(&rendered("{{ expected['/etc/b'].sha256 }}"));
+        "#]]
+        .assert_eq(&rendered("{{ expected['/etc/b'].sha256 }}"));
     }
 
     #[test]

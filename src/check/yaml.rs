@@ -242,20 +242,25 @@ mod tests {
               hint: write `false`, or "off" if you mean the word
             f.yml:2:4: `On` is true or false to some readers of YAML and a word to others
               hint: write `true`, or "On" if you mean the word
-        "#]].assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
+        "#]]
+        .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
         expect![[r#"
             f.yml:2:1: duplicate mapping key: a
               hint: put both under one key
-        "#]].assert_eq(&faults("a: 1\na: 2\n"));
+        "#]]
+        .assert_eq(&faults("a: 1\na: 2\n"));
         expect![[r#"
             f.yml:1:4: while parsing a quoted scalar, found unknown escape character
               hint: write regular expressions in single quotes: '\.' keeps its backslash
-        "#]].assert_eq(&faults("a: \"^1\\.2\"\n"));
+        "#]]
+        .assert_eq(&faults("a: \"^1\\.2\"\n"));
         expect![[r#"
             f.yml:1:11: unsupported tag `!vault`
-        "#]].assert_eq(&faults("a: !vault x\n"));
+        "#]]
+        .assert_eq(&faults("a: !vault x\n"));
         expect![[r#"
             f.yml:2:2: illegal placement of ':' indicator
-        "#]].assert_eq(&faults("a: [1\nb: 2\n"));
+        "#]]
+        .assert_eq(&faults("a: [1\nb: 2\n"));
     }
 }

@@ -10,7 +10,17 @@ use std::path::{Path, PathBuf};
 
 /// What package managers and editors leave behind; not applied to a path that is declared as itself.
 const LEFTOVERS: [&str; 11] = [
-    "*~", ".*.sw?", "*.dpkg-old", "*.dpkg-dist", "*.dpkg-new", "*.dpkg-tmp", "*.ucf-*", "*.rpmsave", "*.rpmnew", "#*#", ".#*",
+    "*~",
+    ".*.sw?",
+    "*.dpkg-old",
+    "*.dpkg-dist",
+    "*.dpkg-new",
+    "*.dpkg-tmp",
+    "*.ucf-*",
+    "*.rpmsave",
+    "*.rpmnew",
+    "#*#",
+    ".#*",
 ];
 /// A service that expands to more paths is misdeclared (`/` or `/proc/**`); the rest is reported as unreadable.
 const MAX_PATHS: usize = 200_000;
@@ -123,13 +133,22 @@ impl Walk<'_> {
                 }
             }
             if depth > 1 {
-                self.descend(&path, &meta, device, depth, |walk, depth| walk.matching(&path, device, depth, glob, managed));
+                self.descend(&path, &meta, device, depth, |walk, depth| {
+                    walk.matching(&path, device, depth, glob, managed)
+                });
             }
         }
     }
 
     /// Goes on into a directory of the same mount.
-    fn descend(&mut self, path: &Path, meta: &fs::Metadata, device: u64, depth: usize, go: impl FnOnce(&mut Self, usize)) {
+    fn descend(
+        &mut self,
+        path: &Path,
+        meta: &fs::Metadata,
+        device: u64,
+        depth: usize,
+        go: impl FnOnce(&mut Self, usize),
+    ) {
         if !meta.is_dir() || meta.dev() != device {
             return;
         }

@@ -92,8 +92,14 @@ mod tests {
 
     #[test]
     fn ids_become_names_and_unknown_ones_numbers() {
-        let names = Names::parse("root:x:0:0:root:/root:/bin/sh\nbroken line\nadm2:x:0:5::/:/x\n", "root:x:0:\nwheel:x:5:root,adm2\n");
-        assert_eq!((names.owner(0), names.owner(1234), names.group(5)), ("root".into(), "#1234".into(), "wheel".into()));
+        let names = Names::parse(
+            "root:x:0:0:root:/root:/bin/sh\nbroken line\nadm2:x:0:5::/:/x\n",
+            "root:x:0:\nwheel:x:5:root,adm2\n",
+        );
+        assert_eq!(
+            (names.owner(0), names.owner(1234), names.group(5)),
+            ("root".into(), "#1234".into(), "wheel".into())
+        );
         assert_eq!(names.groups_of("root"), ["root", "wheel"]);
         assert_eq!(names.gid("wheel"), Some(5));
         assert_eq!(names.account("nobody"), None);

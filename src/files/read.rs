@@ -119,7 +119,8 @@ fn content(
         Err(e) if is_absent(&e) || e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(Try::Moved),
         Err(e) => return Err(e.to_string()),
     };
-    let same = |file: &File| file.metadata().map(|now| now.is_file() && Stamp::of(&now) == stamp).map_err(|e| e.to_string());
+    let same =
+        |file: &File| file.metadata().map(|now| now.is_file() && Stamp::of(&now) == stamp).map_err(|e| e.to_string());
     if !same(&file)? {
         return Ok(Try::Moved);
     }

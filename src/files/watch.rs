@@ -89,7 +89,8 @@ pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
         }
         if pattern.ends_with('/') || is_glob(trimmed) {
             let deep = pattern.ends_with('/') || trimmed.contains("**");
-            let levels = if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
+            let levels =
+                if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
                 below(&start, &meta, meta.dev(), levels, &mut out);
             }

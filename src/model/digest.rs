@@ -124,10 +124,8 @@ impl FileEntry {
 impl ServiceDigest {
     /// Root of the tree over `entries`, whatever their order. No entries: all zero.
     pub fn root_of(entries: &[FileEntry]) -> Sha256 {
-        let mut leaves: Vec<(Sha256, Sha256)> = entries
-            .iter()
-            .map(|entry| (Sha256::of(entry.path.as_bytes()), tagged(LEAF, &entry.canonical())))
-            .collect();
+        let mut leaves: Vec<(Sha256, Sha256)> =
+            entries.iter().map(|entry| (Sha256::of(entry.path.as_bytes()), tagged(LEAF, &entry.canonical()))).collect();
         leaves.sort_unstable();
         subtree(&leaves, 0)
     }
@@ -242,7 +240,8 @@ fn by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
 /// The path itself or a directory above it could not be read.
 fn is_unreadable(service: &ServiceDigest, path: &str) -> bool {
     service.unreadable.keys().any(|bad| {
-        path.strip_prefix(bad.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || bad.ends_with('/'))
+        path.strip_prefix(bad.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || bad.ends_with('/'))
     })
 }
 
@@ -327,8 +326,8 @@ mod tests {
             Just(FileKind::Fifo),
             Just(FileKind::Absent)
         ];
-        (0u8..6, kinds, 0u32..3, "[ab]?", "[ab]?", 0u8..3, 0u8..3).prop_map(|(path, kind, mode, owner, group, sha256, target)| {
-            FileEntry {
+        (0u8..6, kinds, 0u32..3, "[ab]?", "[ab]?", 0u8..3, 0u8..3).prop_map(
+            |(path, kind, mode, owner, group, sha256, target)| FileEntry {
                 path: format!("/etc/{path}"),
                 kind,
                 mode,
@@ -337,8 +336,8 @@ mod tests {
                 sha256: (sha256 > 0).then(|| Sha256::of(&[sha256])),
                 target: (target > 0).then(|| target.to_string()),
                 secret: false,
-            }
-        })
+            },
+        )
     }
 
     fn arbitrary_node() -> impl Strategy<Value = NodeDigest> {
@@ -419,7 +418,8 @@ mod tests {
             etcd: /b mode expected 0644 got 4600
             etcd: /c kind expected file got pipe
             etcd: /d missing
-            etcd: /e extra"#]].assert_eq(&text.join("\n"));
+            etcd: /e extra"#]]
+        .assert_eq(&text.join("\n"));
     }
 
     #[test]
