@@ -25,3 +25,6 @@ pub use patience::Patience;
 pub use render::{Applies, applies, render};
 pub use run::{RunOptions, run};
 pub use spec::Kind;
+
+#[cfg(test)]
+mod tests;
