@@ -11,6 +11,9 @@ use crate::model::{Fault, ServiceName};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// Properties that are true or false, so that nothing else can ever match them.
+const BOOLEAN: [&str; 6] = ["enabled", "exists", "installed", "listening", "reachable", "running"];
+
 /// One resource of a check file, ready to be run.
 #[derive(Debug, Clone)]
 pub struct Check {
@@ -163,6 +166,10 @@ impl Loader<'_> {
         match use_ {
             Use::Required | Use::Assert | Use::Stream => {
                 let stream = use_ == Use::Stream;
+                if BOOLEAN.contains(&name) && matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::List(_)) {
+                    self.wrong(key, node, "true or false");
+                    return;
+                }
                 if check.assertions.iter().any(|assertion| assertion.property == name) {
                     self.faults
                         .push(key.fault(self.file, format!("`{name}` is there twice, under an old and a new name")));

@@ -5,6 +5,7 @@
 
 mod gjson;
 mod header;
+mod judge;
 mod load;
 mod matcher;
 mod meta;

@@ -120,7 +120,7 @@ mod tests {
         assert!(!go_regex(r"^\d$").unwrap().is_match("٣"));
         assert!(go_regex(r"^[\w.]+\s\\d\.$").unwrap().is_match("a.b \\d."));
         assert!(!go_regex(r"^\w$").unwrap().is_match("é"));
-        assert!(go_regex(r"^.\b").unwrap().is_match("ab") == false);
+        assert!(!go_regex(r"^.\b").unwrap().is_match("ab"));
         assert!(go_regex(r"\Qa\E").is_err());
     }
 

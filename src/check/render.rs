@@ -1,8 +1,10 @@
 //! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
 
 use super::header::{Header, Template};
+use super::suggest::did_you_mean;
 use crate::model::Fault;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use tera::{Context, Error, ErrorKind, Tera};
 
 /// The names that a template may use.
@@ -49,7 +51,11 @@ pub fn render(
 ) -> Result<String, Vec<Fault>> {
     match header.template {
         Template::None => Ok(goss_text.to_owned()),
-        Template::Tera => tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)]),
+        Template::Tera => {
+            let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
+            let unknown = unknown_names(file, goss_text);
+            if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
+        }
     }
 }
 
@@ -70,6 +76,35 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
     tera.autoescape_on(Vec::<&str>::new());
     tera.add_raw_template(name, text)?;
     tera.render(name, &values)
+}
+
+/// Names of no meaning that rendering did not stumble over, since Tera takes them for false in a condition.
+fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
+    let mut tera = Tera::new();
+    let used: BTreeSet<String> = match tera.add_raw_template(file, text) {
+        Ok(()) => tera.get_template_variables(file).into_iter().flatten().map(str::to_owned).collect(),
+        Err(_) => BTreeSet::new(),
+    };
+    let set: BTreeSet<&str> = text.split("{%").skip(1).filter_map(set_name).collect();
+    let unknown = used.into_iter().filter(|name| !NAMES.contains(&name.as_str()) && !set.contains(name.as_str()));
+    unknown
+        .map(|name| {
+            let word = |c: char| c.is_alphanumeric() || c == '_';
+            let line = text.lines().position(|line| line.split(|c| !word(c)).any(|part| part == name)).unwrap_or(0);
+            let fault =
+                Fault::error(file, u32::try_from(line + 1).unwrap_or(u32::MAX), 1, format!("unknown name `{name}`"));
+            let known = NAMES.into_iter().chain(set.iter().copied());
+            fault.hint(did_you_mean(&name, known).unwrap_or_else(|| format!("known: {}", NAMES.join(", "))))
+        })
+        .collect()
+}
+
+/// The name that a tag beginning with this text gives a value to.
+fn set_name(tag: &str) -> Option<&str> {
+    let mut words =
+        tag.trim_start_matches('-').split(|c: char| c.is_whitespace() || c == '=').filter(|w| !w.is_empty());
+    words.next().filter(|word| matches!(*word, "set" | "set_global"))?;
+    words.next()
 }
 
 fn fault(file: &str, text: &str, error: &Error) -> Fault {
@@ -169,6 +204,16 @@ mod tests {
               hint: add `| default(value=...)` where it may be missing
         "#]]
         .assert_eq(&rendered("{{ expected['/etc/b'].sha256 }}"));
+    }
+
+    #[test]
+    fn a_misspelt_name_in_a_condition_is_no_silent_false() {
+        let text = "{% set proxy = true %}{%- set_global other=1 %}\n{% for p in peers %}{{ p }}{% endfor %}\n{% if prxy %}a{% endif %}{% if other %}b{% endif %}";
+        expect![[r#"
+            f.yml:3:1: unknown name `prxy`
+              hint: did you mean `proxy`?
+        "#]].assert_eq(&rendered(text));
+        assert_eq!(rendered(&text.replace("prxy", "proxy")), "\n\nab");
     }
 
     #[test]

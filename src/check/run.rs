@@ -1,18 +1,14 @@
 //! Runs checks: in parallel, each guarded, with one answer per assertion.
 
-use super::load::{Assertion, Check};
-use super::matcher::{Matcher, short};
+use super::judge::judge;
+use super::load::Check;
 use super::probe::{self, Answers, Ask, Trouble, World};
 use crate::model::{CheckResult, CheckState, Wall};
-use serde_json::Value;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Stands where the content of a secret would.
-const SECRET: &str = "(secret)";
 
 #[derive(Debug, Clone)]
 pub struct RunOptions {
@@ -95,96 +91,6 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
             panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
         format!("the check panicked: {}", text.unwrap_or_default())
     })
-}
-
-fn judge(check: &Check, answers: &Answers) -> Vec<CheckResult> {
-    let mut shut = check.skip;
-    let mut results = Vec::new();
-    for (number, assertion) in check.assertions.iter().enumerate() {
-        if shut {
-            results.push(result(check, assertion, CheckState::Skip, None, String::new()));
-            continue;
-        }
-        let answer = answers.get(assertion.property).cloned();
-        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("there is no answer".to_owned())));
-        let found_false = answer == Ok(Value::Bool(false));
-        let result = match answer {
-            Ok(value) => compare(check, assertion, &value),
-            Err(Trouble::Failed(why)) => result(check, assertion, CheckState::Fail, None, why),
-            Err(Trouble::Unknown(why)) => result(check, assertion, CheckState::Unknown, None, why),
-        };
-        let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
-        shut = check.kind.spec().gated && first_is_off;
-        results.push(result);
-    }
-    explain_status(check, answers, &mut results);
-    results
-}
-
-fn compare(check: &Check, assertion: &Assertion, value: &Value) -> CheckResult {
-    match assertion.matcher.matches(value) {
-        Ok(true) => result(check, assertion, CheckState::Pass, Some(value), String::new()),
-        Ok(false) => {
-            let message = match (&assertion.matcher, value) {
-                _ if check.meta.secret => String::new(),
-                (Matcher::Lines(patterns), Value::String(text)) => {
-                    format!("not met: {}", patterns.unmet(text).join(", "))
-                }
-                _ => String::new(),
-            };
-            result(check, assertion, CheckState::Fail, Some(value), message)
-        }
-        Err(_) if check.meta.secret => result(check, assertion, CheckState::Fail, Some(value), String::new()),
-        Err(why) => result(check, assertion, CheckState::Fail, Some(value), why),
-    }
-}
-
-/// A command that ended otherwise than wanted has often said why.
-fn explain_status(check: &Check, answers: &Answers, results: &mut [CheckResult]) {
-    let said = match answers.get("stderr") {
-        Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
-        _ => None,
-    };
-    if let (Some(line), false) = (said, check.meta.secret) {
-        let failing = results.iter_mut().filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
-        failing.for_each(|result| result.message = short(&Value::from(line)));
-    }
-}
-
-fn result(
-    check: &Check,
-    assertion: &Assertion,
-    state: CheckState,
-    found: Option<&Value>,
-    message: String,
-) -> CheckResult {
-    // A private file's content does not belong into a report, whether or not somebody thought of saying so.
-    let found = match found {
-        None => String::new(),
-        Some(Value::String(text)) if assertion.stream && (check.kind == super::Kind::File || check.meta.secret) => {
-            format!("{} lines", text.lines().count())
-        }
-        Some(_) if hidden(check, assertion) => SECRET.to_owned(),
-        Some(value) => short(value),
-    };
-    let expected = if hidden(check, assertion) { SECRET.to_owned() } else { assertion.matcher.to_string() };
-    CheckResult {
-        service: check.service.clone(),
-        check: check.label(),
-        property: assertion.property.to_owned(),
-        state,
-        severity: check.meta.severity,
-        on_fail: check.meta.on_fail,
-        expected,
-        found,
-        message,
-        took_ms: 0,
-    }
-}
-
-/// Whether values of this property would tell something of a secret.
-fn hidden(check: &Check, assertion: &Assertion) -> bool {
-    check.meta.secret && (assertion.stream || matches!(assertion.property, "sha256" | "sha512" | "size"))
 }
 
 fn waive(check: &Check, result: &mut CheckResult, now: Wall) {

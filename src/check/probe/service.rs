@@ -42,10 +42,11 @@ pub(super) fn unit_name(name: &str) -> String {
     if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
 }
 
-/// Names with wildcards or a leading dash would mean something else to `systemctl`.
+/// Names with wildcards or a leading dash would mean something else to `systemctl`, and templates have no state.
 pub(super) fn is_unit_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('-')
+        && !unit_name(name).contains("@.")
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"@._:\\-+".contains(&b))
 }
 
@@ -105,6 +106,6 @@ mod tests {
         assert_eq!(unit_name("etcd.timer"), "etcd.timer");
         assert_eq!(unit_name("php8.2-fpm"), "php8.2-fpm.service");
         assert!(is_unit_name("getty@tty1"));
-        assert!(!is_unit_name("ssh*") && !is_unit_name("-H") && !is_unit_name("a b"));
+        assert!(!is_unit_name("ssh*") && !is_unit_name("-H") && !is_unit_name("a b") && !is_unit_name("a@"));
     }
 }

@@ -89,6 +89,12 @@ fn what_yaml_readers_disagree_on() {
 #[test]
 fn wrong_kinds() {
     expect![[r#"
+        f.yml:1:21: `exists` is a string, not true or false
+        f.yml:2:25: `running` is a number, not true or false
+        f.yml:2:11: `a@` is no name of a unit
+    "#]]
+    .assert_eq(&faults("file: {/x: {exists: \"true\"}}\nservice: {a@: {running: 1}}\n"));
+    expect![[r#"
         f.yml:1:1: a check file is a map, this is a list
     "#]]
     .assert_eq(&faults("- a\n"));

@@ -20,7 +20,7 @@ fn place() -> tempfile::TempDir {
     symlink("f", path.join("link")).unwrap();
     symlink("loop", path.join("loop")).unwrap();
     fs::create_dir(path.join("d")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, &path.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     dir
 }
 
@@ -234,6 +234,20 @@ fn http() {
 }
 
 #[test]
+fn http_redirects_are_followed_unless_told_otherwise() {
+    let (target, second) = serve(1, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+    let response = format!(
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{target}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    let (port, first) = serve(2, response.leak());
+    let ask = |rest: &str| answers(&format!("http: {{'http://127.0.0.1:{port}/': {{{rest}}}}}"));
+    assert_eq!(ask("status: 302, no-follow-redirects: true"), ["status Pass"]);
+    assert_eq!(ask("status: 204"), ["status Pass"]);
+    first.join().unwrap();
+    second.join().unwrap();
+}
+
+#[test]
 fn a_server_that_says_nothing_leaves_it_open() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -304,6 +318,11 @@ fn nothing_of_a_secret_is_told() {
         assert!(!told.contains("hunter") && told.contains("Fail"), "{told}");
         assert!(!told.contains(&crate::model::Sha256::of(b"hunter2\n").to_string()), "{told}");
     }
+    // Nobody said that it is one, but only its owner may read it.
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let told =
+        format!("{:?}", results(&format!("file: {{{}: {{exists: true, sha256: ab, contents: [x]}}}}", key.display())));
+    assert!(!told.contains(&crate::model::Sha256::of(b"hunter2\n").to_string()), "{told}");
 }
 
 #[test]
