@@ -66,10 +66,6 @@ impl VarMap {
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.pairs.is_empty()
-    }
 }
 
 impl Var {

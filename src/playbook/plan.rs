@@ -92,6 +92,13 @@ pub struct Handler {
     pub task: Task,
 }
 
+impl Handler {
+    /// Whether a notification of this name means it.
+    pub fn answers(&self, name: &str) -> bool {
+        self.names.iter().chain(&self.listen).any(|own| own == name)
+    }
+}
+
 /// A file and a line, for messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {

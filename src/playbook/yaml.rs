@@ -5,7 +5,7 @@
 
 use crate::model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
 use std::fmt;
 
@@ -108,21 +108,6 @@ pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
     let mut warnings = Vec::new();
     let node = place(raw, file, text, &mut warnings);
     Ok((node, warnings))
-}
-
-/// The top-level map of a file of variables; empty file: empty map.
-pub fn parse_vars(file: &str, text: &str) -> Result<(Map<String, Value>, Vec<Fault>), Fault> {
-    let (node, warnings) = parse(file, text)?;
-    match node.json() {
-        Value::Null => Ok((Map::new(), warnings)),
-        Value::Object(map) => Ok((map, warnings)),
-        _ => Err(Fault::error(
-            file,
-            node.line,
-            node.column,
-            format!("expected a map of variables, found {}", node.kind()),
-        )),
-    }
 }
 
 fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
