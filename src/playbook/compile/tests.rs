@@ -1,0 +1,234 @@
+//! What the compiler refuses and how it says so; what it lets through.
+
+use super::*;
+use expect_test::{Expect, expect};
+
+fn files(list: &[(&str, &str)]) -> FileSet {
+    FileSet(list.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect())
+}
+
+fn host() -> HostContext {
+    let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": ["web"], "port": 80, "unused": 1, "base": "{{ port }}/x"});
+    HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() }
+}
+
+fn check_refused(list: &[(&str, &str)], expected: Expect) {
+    let faults = compile(&files(list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    expected.assert_eq(&faults.iter().map(|f| format!("{f}\n")).collect::<String>());
+}
+
+fn compiled(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
+    let tags: Vec<String> = tags.iter().map(|t| (*t).to_owned()).collect();
+    let options = CompileOptions { tags: &tags, ..CompileOptions::default() };
+    compile(&files(list), "site.yml", &host(), &options)
+        .unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>()))
+}
+
+fn names(plan: &Plan) -> Vec<String> {
+    let mut out = Vec::new();
+    plan.plays.iter().for_each(|play| closure::each_task(play, &mut |t| out.push(t.name.clone())));
+    out
+}
+
+#[test]
+fn slips_are_answered_with_the_right_word() {
+    let text = "\
+- hosts: all
+  taks: []
+  tasks:
+    - name: a
+      tempalte:
+        src: a.j2
+        dest: /a
+    - name: b
+      copy:
+        contents: x
+        dest: /b
+        mdoe: '0644'
+    - file: path=/c state=directroy
+    - command: echo hi
+      whne: x
+    - service: {name: nginx, state: started}
+      notify: restart ngix
+      when: x | defualt(1) == 2
+    - debug: msg={{ x is definde }}
+  handlers:
+    - name: restart nginx
+      service: name=nginx state=restarted
+";
+    check_refused(
+        &[("site.yml", text)],
+        expect![[r#"
+            site.yml:2:3: unknown play keyword `taks`
+              hint: did you mean `tasks`?
+            site.yml:5:7: unknown module or keyword `tempalte`
+              hint: did you mean `template`?
+            site.yml:9:7: copy needs `src` or `content`
+            site.yml:10:9: unknown option `contents` of copy
+              hint: did you mean `content`?
+            site.yml:12:9: unknown option `mdoe` of copy
+              hint: did you mean `mode`?
+            site.yml:13:7: `directroy` is no state of file
+              hint: did you mean `directory`?
+            site.yml:15:7: unknown module or keyword `whne`
+              hint: did you mean `when`?
+            site.yml:18:13: unknown filter `defualt` (did you mean `default`?)
+            site.yml:19:14: unknown test `definde` (did you mean `defined`?)
+        "#]],
+    );
+}
+
+#[test]
+fn what_only_ansible_can_do_is_named() {
+    let text = "\
+- hosts: all
+  serial: 1
+  tasks:
+    - docker_container: {name: a}
+    - community.general.ufw: {state: enabled}
+    - command: 'true'
+      delegate_to: localhost
+    - command: 'true'
+      with_fileglob: ['*.j2']
+    - debug: msg={{ lookup('url', 'http://x') }}
+    - set_fact: {secret: !vault 'x'}
+";
+    check_refused(
+        &[("site.yml", text)],
+        expect![[r#"
+            site.yml:11:26: YAML tag `!vault` is not supported in strict tag mode
+              hint: encrypted values are not read; hand secrets over as variables of the inventory, or use provisioner kind: ansible
+        "#]],
+    );
+    check_refused(
+        &[("site.yml", &text.replace("!vault ", ""))],
+        expect![[r#"
+            site.yml:2:3: `serial` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:4:7: module `docker_container` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:5:7: module `community.general.ufw` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:7:7: `delegate_to` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:9:7: `with_fileglob` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:10:14: lookup `url` is not part of the language
+              hint: use provisioner kind: ansible
+        "#]],
+    );
+}
+
+#[test]
+fn missing_files_broken_templates_and_unknown_handlers() {
+    check_refused(
+        &[
+            (
+                "site.yml",
+                "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: /a}\n      notify: nobody\n    - template: {src: b.j2, dest: /b}\n    - include_tasks: c.yml\n",
+            ),
+            ("templates/a.j2", "ok\n{% if x %}\n"),
+        ],
+        expect![[r#"
+            site.yml:3:7: `b.j2` is not in the fleet directory
+              hint: looked in files
+        "#]],
+    );
+}
+
+#[test]
+fn a_file_that_includes_itself_is_refused() {
+    check_refused(
+        &[
+            ("site.yml", "- hosts: all\n  tasks:\n    - include_tasks: a.yml\n"),
+            ("a.yml", "- import_tasks: b.yml\n"),
+            ("b.yml", "- debug: msg=x\n- include_tasks: a.yml\n"),
+        ],
+        expect![[r#"
+            b.yml:2:3: a.yml includes itself: site.yml -> a.yml -> b.yml -> a.yml
+        "#]],
+    );
+}
+
+#[test]
+fn tags_choose() {
+    let text = "\
+- hosts: web
+  tasks:
+    - {name: a, debug: , tags: etcd}
+    - {name: b, debug: , tags: [always]}
+    - {name: c, debug: , tags: never}
+    - {name: d, debug: }
+    - block:
+        - {name: e, debug: }
+      tags: etcd
+";
+    let list = [("site.yml", text)];
+    assert_eq!(names(&compiled(&list, &[]).plan), ["a", "b", "d", "e"]);
+    assert_eq!(names(&compiled(&list, &["etcd"]).plan), ["a", "b", "e"]);
+    assert_eq!(names(&compiled(&list, &["never"]).plan), ["b", "c"]);
+}
+
+#[test]
+fn a_plan_holds_what_it_needs_and_no_more() {
+    let text = "\
+- hosts: all:!db
+  roles:
+    - {role: nginx, vars: {worker: 2}, tags: web}
+- hosts: db
+  tasks:
+    - debug:
+";
+    let list = [
+        ("site.yml", text),
+        (
+            "roles/nginx/tasks/main.yml",
+            "- template: {src: nginx.conf.j2, dest: /etc/nginx.conf, mode: 0644}\n  notify: reload\n",
+        ),
+        ("roles/nginx/handlers/main.yml", "- {name: reload, service: {name: nginx, state: reloaded}}\n"),
+        ("roles/nginx/defaults/main.yml", "user: www\n"),
+        ("roles/nginx/templates/nginx.conf.j2", "listen {{ base }}; {% include 'part.j2' %}\n"),
+        ("roles/nginx/templates/part.j2", "user {{ user }}\n"),
+    ];
+    let Compiled { plan, warnings } = compiled(&list, &[]);
+    assert_eq!(plan.plays.len(), 1);
+    assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["port", "base"]);
+    assert_eq!(plan.blobs.len(), 2);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].to_string().starts_with("roles/nginx/tasks/main.yml:1:67: warning: bare 0644"),
+        "{}",
+        warnings[0]
+    );
+    assert_eq!(plan.declared_files(), ["/etc/nginx.conf"]);
+    let file = &crate::playbook::rendered(&plan, &Map::new())["/etc/nginx.conf"];
+    assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www\n\n");
+    assert_eq!((file.mode.as_deref(), file.source.as_str()), (Some("0644"), "roles/nginx/templates/nginx.conf.j2"));
+    let json: Plan = serde_json::from_slice(&serde_json::to_vec(&plan).unwrap()).unwrap();
+    let packed: Plan = rmp_serde::from_slice(&rmp_serde::to_vec(&plan).unwrap()).unwrap();
+    assert_eq!((json.sha256(), packed.sha256()), (plan.sha256(), plan.sha256()));
+    let mut other = host();
+    other.vars.insert("unused".into(), serde_json::json!(2));
+    let same = compile(&files(&list), "site.yml", &other, &CompileOptions::default()).unwrap();
+    assert_eq!(same.plan.sha256(), plan.sha256());
+}
+
+#[test]
+fn what_depends_on_the_run_is_left_out_of_rendered() {
+    let text = "\
+- hosts: all
+  tasks:
+    - {copy: {content: '{{ a }}', dest: /a}, vars: {a: '{{ r.stdout }}'}}
+    - {command: id, register: r}
+    - {copy: {content: '{{ r.stdout }}', dest: /b}}
+    - {copy: {content: x, dest: /c}, when: r is not defined}
+    - {copy: {content: '{{ item }}', dest: '/d{{ item }}'}, loop: [1, 2]}
+    - {copy: {content: '{{ ansible_hostname }}', dest: /e}}
+    - {copy: {content: gone, dest: /f}}
+    - {file: {path: /f, state: absent}}
+";
+    let plan = compiled(&[("site.yml", text)], &[]).plan;
+    let facts = serde_json::json!({"ansible_hostname": "w1"});
+    let files = crate::playbook::rendered(&plan, facts.as_object().unwrap());
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["/d1", "/d2", "/e"]);
+}
