@@ -38,15 +38,7 @@ impl Identity {
         getrandom::fill(&mut random).map_err(|e| {
             DiskError::io("drawing an incarnation from", Path::new("getrandom"))(std::io::Error::other(e.to_string()))
         })?;
-        Ok(Self {
-            version: IDENTITY_VERSION,
-            cluster,
-            epoch,
-            node,
-            name,
-            raft: None,
-            incarnation: hex::encode(random),
-        })
+        Ok(Self { version: IDENTITY_VERSION, cluster, epoch, node, name, raft: None, incarnation: hex::encode(random) })
     }
 }
 
