@@ -9,4 +9,4 @@ mod task;
 
 pub use book::{KeyBook, PeerBook};
 pub use record::RecordKeeper;
-pub use task::{AgentConfig, AgentTask, ManifestReply};
+pub use task::{AgentConfig, AgentTask};

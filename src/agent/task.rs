@@ -7,10 +7,10 @@ use crate::disk::atomic_write;
 use crate::files;
 use crate::gossip::{Gossip, MemberEvent, RejoinLoop};
 use crate::model::{CheckState, CheckSummary, Manifest, NodeDigest, NodeName, Report, Wall};
+use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
 use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -23,23 +23,6 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Until a first manifest is here, managers are asked this often; afterwards every [`REFRESH`].
 const FIRST: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(20);
-
-/// Answer of `/agent/v1/manifest`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ManifestReply {
-    pub manifest: Manifest,
-    /// Hex; for the hashes of secret files.
-    pub digest_key: String,
-    /// How often files and checks are looked at.
-    pub check_interval_ms: u64,
-}
-
-/// Answer of `/agent/v1/peers`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PeersReply {
-    pub peers: Vec<Peer>,
-    pub managers: Vec<Peer>,
-}
 
 pub struct AgentConfig {
     pub name: NodeName,
@@ -186,7 +169,8 @@ impl AgentTask {
         let unreadable = look.digest.services.values().any(|s| !s.unreadable.is_empty());
         let before = self.report.clone();
         self.report.digest = look.digest.root;
-        self.report.checks = if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
+        self.report.checks =
+            if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
         self.report.generation = self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default();
         if self.report != before {
             self.publish().await;

@@ -3,11 +3,9 @@
 use super::examine::{self, Prepared};
 use super::{Shared, wall};
 use crate::engine::{Event, PhaseResult, Verified};
-use crate::exec::wire::{Order, Reply, RunOrder};
+use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Scope};
-use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeId, Phase,
-};
+use crate::model::{AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeId, Phase};
 use crate::rpc::view::StreamItem;
 use crate::ssh::{Session, SshError};
 use std::collections::BTreeMap;
@@ -17,7 +15,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 /// Orders of the fence may wait for a `remoor play` that holds the node.
+const PLAY_PATIENCE: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Beyond the executor's own limit, before the session is given up.
 const SLACK: Duration = Duration::from_secs(20);
@@ -42,7 +42,8 @@ impl Attempts {
     pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
-            let work = Work { shared: self.shared.clone(), events: self.events.clone(), job, attempt, node, session: None };
+            let work =
+                Work { shared: self.shared.clone(), events: self.events.clone(), job, attempt, node, session: None };
             Running { phases, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -91,7 +92,9 @@ impl Work {
                 break;
             }
         }
-        if let Some(session) = self.session.take() {
+        if let Some(mut session) = self.session.take() {
+            let close = Order::Close { fence: self.fence_token(), done: self.done() };
+            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // the executor ends with the session anyway
             session.close().await;
         }
     }
@@ -114,6 +117,10 @@ impl Work {
         }
     }
 
+    fn done(&self) -> bool {
+        self.shared.inventory().job(self.job).is_some_and(|j| j.state == crate::model::JobState::Done)
+    }
+
     fn fence_token(&self) -> Fence {
         Fence { cluster: self.shared.cluster.clone(), epoch: self.shared.inventory().epoch, attempt: self.attempt }
     }
@@ -130,6 +137,7 @@ impl Work {
             },
             node: target.node.clone(),
             job: job.id,
+            timeout_ms: PLAY_PATIENCE.as_millis() as u64,
         };
         match session.order(order, &mut |_| {}, FENCE_TIMEOUT).await.map_err(|e| ssh(phase, e))? {
             Reply::Fenced { ended } => {
@@ -138,12 +146,20 @@ impl Work {
                 }
                 Ok(PhaseResult::Ok)
             }
-            Reply::Refused { why, .. } => Err(step(phase, None, format!("the node refused the fence: {why}"), Vec::new())),
+            Reply::Refused { why, .. } => {
+                Err(step(phase, None, format!("the node refused the fence: {why}"), Vec::new()))
+            }
             other => Err(unexpected(phase, &other)),
         }
     }
 
-    async fn run(&mut self, phase: Phase, job: &Job, generation: &Arc<Generation>, limit: Duration) -> Result<PhaseResult, Box<Failure>> {
+    async fn run(
+        &mut self,
+        phase: Phase,
+        job: &Job,
+        generation: &Arc<Generation>,
+        limit: Duration,
+    ) -> Result<PhaseResult, Box<Failure>> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
@@ -158,7 +174,9 @@ impl Work {
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
-            let joined = |faults: Vec<crate::model::Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            let joined = |faults: Vec<crate::model::Fault>| {
+                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+            };
             let context = fleet::context(&fleet, &host, &shared.addresses()).map_err(|f| f.to_string())?;
             let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
             let protect: Vec<String> = fleet.config.services.values().flat_map(|s| s.state.iter().cloned()).collect();
@@ -167,12 +185,18 @@ impl Work {
         });
         let (bytes, protect) =
             compiled.await.map_err(|_| plan(phase, "compiling ended early"))?.map_err(|text| plan(phase, &text))?;
-        let order = Order::Run(RunOrder { fence: self.fence_token(), phase, plan: bytes, protect, timeout_ms: limit.as_millis() as u64 });
+        let half = if phase == Phase::Cleanup { wire::Phase::Cleanup } else { wire::Phase::Provision };
+        let tags = job.services.iter().map(ToString::to_string).collect();
+        let timeout_ms = limit.as_millis() as u64;
+        let order =
+            Order::Run(RunOrder { fence: self.fence_token(), phase: half, plan: bytes, protect, tags, timeout_ms });
         let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
         let (shared, job_id, attempt) = (self.shared.clone(), self.job.0, self.attempt.0);
         let mut tail: Vec<String> = Vec::new();
         let mut on_event = |reply: Reply| {
-            if let Reply::Event(event) = reply {
+            if let Reply::Event { event } = reply
+                && let Ok(event) = serde_json::from_slice::<serde_json::Value>(&event)
+            {
                 if let Some(line) = event.get("line").and_then(|l| l.as_str()) {
                     tail.push(line.to_owned());
                     if tail.len() > 20 {
@@ -207,7 +231,12 @@ impl Work {
         }
     }
 
-    async fn cleaned(&mut self, phase: Phase, job: &Job, before: &Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
+    async fn cleaned(
+        &mut self,
+        phase: Phase,
+        job: &Job,
+        before: &Arc<Generation>,
+    ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let mut order = (Vec::new(), Vec::new(), Vec::new());
@@ -236,7 +265,8 @@ impl Work {
         let prepared = examine::prepare(&self.shared, self.node, Some(current.clone())).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
-        let evidence = examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
+        let evidence =
+            examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
         let wrong = wrong_files(&prepared, digest);
         let bytes = rmp_serde::to_vec_named(digest).map_err(|e| plan(phase, &e.to_string()))?;

@@ -77,7 +77,7 @@ async fn ask(
 ) -> Result<Exam, SshError> {
     let order = Order::Examine { manifest: manifest.clone(), digest_key: shared.digest_key(id) };
     match session.order(order, &mut |_| {}, timeout).await? {
-        Reply::Exam(exam) => Ok(*exam),
+        Reply::Exam(exam) => Ok(exam),
         other => Err(SshError::Protocol(format!("asked for an examination, got {other:?}"))),
     }
 }
@@ -147,7 +147,7 @@ pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareE
 /// How to log in: the inventory's `ansible_*` and `ssh:`, at the address that gossip knows, with the recorded host keys only.
 fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Target, PrepareError> {
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
-    let ssh = fleet.ssh_target(node.name().as_str());
+    let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
     let known = shared.addresses().get(node.name().as_str()).cloned();
     Ok(Target {
         node: node.name().clone(),
@@ -157,7 +157,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         identity: ssh.identity.map(Into::into),
         sudo: ssh.sudo,
         host_keys: node.spec.ssh_host_keys.clone(),
-        connect_timeout: Duration::from_millis(fleet.config.ssh.connect_timeout_ms),
+        connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
     })
 }
 
@@ -171,7 +171,9 @@ fn outcome_of(error: SshError) -> ExamOutcome {
         SshError::HostKeyChanged { offered, .. } => {
             ExamOutcome::HostKey(offered.unwrap_or_else(|| "an unknown key".to_owned()))
         }
-        SshError::Protocol(_) | SshError::Unsupported(_) | SshError::Upload(_) => ExamOutcome::Failed(error.to_string()),
+        SshError::Protocol(_) | SshError::Unsupported(_) | SshError::Upload(_) => {
+            ExamOutcome::Failed(error.to_string())
+        }
         other => ExamOutcome::Unreachable(other.to_string()),
     }
 }

@@ -66,7 +66,7 @@ impl Members {
     }
 }
 
-async fn add(shared: &Shared, id: RaftId, addr: String, learner: bool) -> Result<(), crate::raft::RaftError> {
+async fn add(shared: &Shared, id: RaftId, addr: String, learner: bool) -> Result<(), crate::raft::MemberError> {
     if !learner {
         shared.raft.add_learner(id, addr).await?;
     }

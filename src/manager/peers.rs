@@ -32,7 +32,13 @@ impl Peers {
         self.client(addr).within(within).get_bytes(path).await.map(|b| b.to_vec())
     }
 
-    pub async fn post_bytes(&self, addr: &str, path: &str, body: Vec<u8>, within: Duration) -> Result<Vec<u8>, ApiError> {
+    pub async fn post_bytes(
+        &self,
+        addr: &str,
+        path: &str,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<Vec<u8>, ApiError> {
         self.client(addr).within(within).post_bytes(path, body.into()).await.map(|b| b.to_vec())
     }
 }

@@ -38,7 +38,7 @@ pub struct Startup {
     pub raft: Raft<Inventory>,
     pub blobs: Arc<BlobStore>,
     pub remote: Remote,
-    pub peers: super::Peers,
+    pub peers: Arc<super::Peers>,
     /// Folder of the attempts' logs.
     pub runs: PathBuf,
     /// Secret of the cluster from which each node's digest key is derived.
@@ -54,7 +54,7 @@ pub struct Shared {
     pub blobs: Arc<BlobStore>,
     pub book: Book,
     pub remote: Remote,
-    pub peers: super::Peers,
+    pub peers: Arc<super::Peers>,
     pub notices: Notices,
     pub runs: PathBuf,
     pub timing: Timing,

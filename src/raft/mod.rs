@@ -10,6 +10,7 @@
 
 mod error;
 mod handle;
+mod inventory;
 mod log;
 mod machine;
 mod member;

@@ -16,7 +16,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Body: MessagePack of `FileSet`, with the inventory resolved by the caller. Nothing is contacted but managers.
-pub async fn apply(State(shared): State<Arc<Shared>>, caller: Caller, Raw(body): Raw) -> Result<Json<AppliedView>, Failure> {
+pub async fn apply(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Raw(body): Raw,
+) -> Result<Json<AppliedView>, Failure> {
     let by = operator(&shared, &caller)?;
     let addresses = shared.addresses();
     let checked = tokio::task::spawn_blocking(move || check(&body, &addresses)).await;
@@ -42,8 +46,9 @@ pub async fn apply(State(shared): State<Arc<Shared>>, caller: Caller, Raw(body):
 type Checked = (Fleet, crate::model::FleetSummary, Vec<u8>);
 
 fn check(body: &[u8], addresses: &BTreeMap<String, String>) -> Result<Checked, Failure> {
-    let files: FileSet = rmp_serde::from_slice(body)
-        .map_err(|e| Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR"))?;
+    let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
+        Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR")
+    })?;
     let invalid = |faults: Vec<crate::model::Fault>| {
         let text = format!("the fleet has {} faults; nothing was applied", faults.len());
         Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
@@ -59,7 +64,8 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let generation = inventory.generations.get(&inventory.current).cloned();
-    let generation = generation.ok_or_else(|| Failure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
+    let generation =
+        generation.ok_or_else(|| Failure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
     blobs::ensure(&shared, &generation.blob).await;
     let book = shared.clone();
     let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;

@@ -1,6 +1,7 @@
 //! Passing a request on to the leader.
 
 use super::super::Shared;
+use crate::rpc::client::ApiError;
 use crate::rpc::wire::{self, Code, Failure};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -21,13 +22,16 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, request: Request, next
     if status.is_leader || request.extensions().get::<crate::rpc::caller::Caller>().is_some_and(is_node) {
         return next.run(request).await;
     }
-    let leader = status.leader.and_then(|id| status.voters.get(&id).cloned()).filter(|_| status.leader != Some(status.id));
+    let leader =
+        status.leader.and_then(|id| status.voters.get(&id).cloned()).filter(|_| status.leader != Some(status.id));
     match leader {
         Some(addr) => pass_on(&shared, &addr, request).await.unwrap_or_else(IntoResponse::into_response),
         None if request.method() == Method::GET => next.run(request).await,
         None => {
             let next = "bring a majority of the managers back; remoor status shows which are up";
-            Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed").next(next).into_response()
+            Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
+                .next(next)
+                .into_response()
         }
     }
 }
@@ -41,7 +45,7 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     super::operator(shared, request.extensions().get().unwrap_or(&crate::rpc::caller::Caller::Anonymous))?;
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let client = shared.peers.client(addr).within(WITHIN);
-    let failed = |error: crate::rpc::client::ApiError| error.into_failure();
+    let failed = failure_of;
     if request.method() == Method::GET && (path.starts_with("/v1/watch") || path.contains("/log")) {
         let mut lines = client.stream_lines(&path).await.map_err(failed)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -64,4 +68,19 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let answer = answer.map_err(failed)?;
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
+}
+
+/// The leader's own words where it answered, ours where it did not.
+fn failure_of(error: ApiError) -> Failure {
+    match error {
+        ApiError::Status { code, message, next, details, .. } => {
+            let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
+            match next {
+                Some(next) => failure.next(next),
+                None => failure,
+            }
+        }
+        ApiError::Unreachable { .. } | ApiError::Identity { .. } => Failure::new(Code::Retry, error.to_string()),
+        ApiError::Timeout { .. } | ApiError::Protocol { .. } => Failure::new(Code::OutcomeUnknown, error.to_string()),
+    }
 }

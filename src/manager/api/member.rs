@@ -2,7 +2,8 @@
 
 use super::super::{Shared, examine};
 use super::{manager, member, propose};
-use crate::model::{Applied, ClusterRole, Command, Manifest, NodeSpec, RaftId, Sha256};
+use crate::model::{Applied, ClusterRole, Command, Inventory, NodeSpec, RaftId, Sha256};
+use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::ca::{ClusterCa, Validity};
 use crate::rpc::caller::{Caller, PeerAddr};
 use crate::rpc::identity::GossipKey;
@@ -10,25 +11,39 @@ use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
 use crate::rpc::wire::{Code, Failure, Json, Raw};
 use axum::extract::{Path, State};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 const CERTIFICATE_DAYS: u32 = 90;
 
-pub async fn raft(State(shared): State<Arc<Shared>>, caller: Caller, Path(kind): Path<String>, Raw(body): Raw) -> Result<Vec<u8>, Failure> {
+pub async fn raft(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(kind): Path<String>,
+    Raw(body): Raw,
+) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
     shared.raft.handle(&kind, body.to_vec()).await.map_err(|e| Failure::new(Code::Conflict, e.to_string()))
 }
 
-pub async fn get_blob(State(shared): State<Arc<Shared>>, caller: Caller, Path(sha): Path<String>) -> Result<Vec<u8>, Failure> {
+pub async fn get_blob(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(sha): Path<String>,
+) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
     let sha = Sha256::parse(&sha).ok_or_else(|| Failure::new(Code::BadRequest, "not a SHA-256"))?;
     let bytes = shared.blobs.get(&sha).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("blob {sha} is not here")))
 }
 
-pub async fn put_blob(State(shared): State<Arc<Shared>>, caller: Caller, Path(sha): Path<String>, Raw(body): Raw) -> Result<(), Failure> {
+pub async fn put_blob(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(sha): Path<String>,
+    Raw(body): Raw,
+) -> Result<(), Failure> {
     manager(&shared, &caller)?;
     if Sha256::parse(&sha) != Some(Sha256::of(&body)) {
         return Err(Failure::new(Code::BadRequest, "the content does not have this hash"));
@@ -36,16 +51,39 @@ pub async fn put_blob(State(shared): State<Arc<Shared>>, caller: Caller, Path(sh
     shared.blobs.put(&body).map(|_| ()).map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
-/// Only the caller's own.
-pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<Manifest>, Failure> {
-    let node = member(&shared, &caller)?;
-    let manifest = examine::manifest_for(&shared, node.id).await;
-    manifest.map(axum::Json).map_err(|e| Failure::new(Code::Unavailable, e.to_string()))
+/// The CA's key, handed to managers only.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CaReply {
+    pub key_pem: String,
 }
 
-pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<Vec<Peer>>, Failure> {
+pub async fn ca(State(desk): State<Arc<JoinDesk>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
+    manager(&desk.parts.shared, &caller)?;
+    Ok(axum::Json(CaReply { key_pem: desk.parts.ca.key_pem().reveal().to_owned() }))
+}
+
+/// Only the caller's own.
+pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<ManifestReply>, Failure> {
+    let node = member(&shared, &caller)?;
+    let manifest = examine::manifest_for(&shared, node.id).await;
+    let manifest = manifest.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    Ok(axum::Json(ManifestReply {
+        manifest,
+        digest_key: hex::encode(shared.digest_key(node.id)),
+        check_interval_ms: shared.inventory().limits().check_interval_ms,
+    }))
+}
+
+pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<PeersReply>, Failure> {
     member(&shared, &caller)?;
-    Ok(axum::Json(all_peers(&shared)))
+    let peers = all_peers(&shared);
+    let managers = managers_of(&shared.inventory(), &peers);
+    Ok(axum::Json(PeersReply { peers, managers }))
+}
+
+fn managers_of(inventory: &Inventory, peers: &[Peer]) -> Vec<Peer> {
+    let is_manager = |p: &&Peer| inventory.node(p.id).is_some_and(|n| n.role == ClusterRole::Manager);
+    peers.iter().filter(is_manager).cloned().collect()
 }
 
 fn all_peers(shared: &Shared) -> Vec<Peer> {
@@ -85,14 +123,10 @@ impl JoinDesk {
 /// The same key under the same name joins as the same node. Followers answer `not-leader` with the leader's address.
 pub async fn join(
     State(desk): State<Arc<JoinDesk>>,
-    PeerAddr(from): PeerAddr,
+    from: PeerAddr,
     Json(request): Json<JoinRequest>,
 ) -> Result<axum::Json<JoinReply>, Failure> {
-    if let Some(from) = from {
-        desk.limit.take(from.ip(), Instant::now()).map_err(|wait| {
-            Failure::new(Code::RateLimited, format!("too many attempts; try again in {} s", wait.as_secs().max(1)))
-        })?;
-    }
+    desk.limit.admit(from)?;
     let shared = &desk.parts.shared;
     let status = shared.raft.status().borrow().clone();
     if !status.is_leader {
@@ -104,7 +138,8 @@ pub async fn join(
     let inventory = shared.inventory();
     let as_manager = request.secret.matches(&inventory.manager_secret);
     if !as_manager && !request.secret.matches(&inventory.worker_secret) {
-        return Err(Failure::new(Code::BadToken, "this token's secret is not valid here").next("take the token that `remoor init` printed"));
+        return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
+            .next("take the token that `remoor init` printed"));
     }
     if request.want_manager && !as_manager {
         return Err(Failure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
@@ -156,11 +191,7 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, as_manager: bool) -> Resul
         .issue_node(node, &request.name, inventory.epoch, &request.tls_csr_pem, validity)
         .map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
     let peers = all_peers(shared);
-    let managers = peers
-        .iter()
-        .filter(|p| inventory.node(p.id).is_some_and(|n| n.role == ClusterRole::Manager && n.id != node))
-        .cloned()
-        .collect();
+    let managers = managers_of(&inventory, &peers).into_iter().filter(|p| p.id != node).collect();
     Ok(JoinReply {
         cluster: inventory.cluster.clone(),
         epoch: inventory.epoch,

@@ -19,7 +19,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-pub use member::{JoinDesk, JoinParts};
+pub use member::{CaReply, JoinDesk, JoinParts};
 
 /// Everything a manager answers; `desk` admits joining machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
@@ -47,7 +47,10 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);
-    let join = Router::new().route(crate::rpc::join::JOIN_PATH, post(member::join)).with_state(desk);
+    let join = Router::new()
+        .route(crate::rpc::join::JOIN_PATH, post(member::join))
+        .route("/manager/v1/ca", get(member::ca))
+        .with_state(desk);
     wire::finish(v1.merge(inner).merge(join))
 }
 
@@ -56,7 +59,9 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<String, Failure> {
     match caller {
         Caller::Operator { name, .. } => Ok(name.clone()),
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me)),
-        Caller::Local { uid } => Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo")),
+        Caller::Local { uid } => {
+            Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
+        }
         Caller::Node { .. } => manager(shared, caller).map(|node| format!("via {}", node.name())),
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
     }
@@ -93,9 +98,11 @@ async fn propose(shared: &Shared, by: &str, command: Command) -> Result<Applied,
             })
         }
         Ok((_, applied)) => Ok(applied),
-        Err(ProposeError::NotLeader { .. }) => Err(Failure::new(Code::Retry, "another manager leads now; ask again")),
-        Err(error @ ProposeError::Unknown(_)) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
-        Err(error) => Err(Failure::new(Code::NoQuorum, error.to_string())),
+        Err(ProposeError::NotLeader { leader: Some(_) }) => {
+            Err(Failure::new(Code::Retry, "another manager leads now; ask again"))
+        }
+        Err(error @ ProposeError::NotLeader { leader: None }) => Err(Failure::new(Code::NoQuorum, error.to_string())),
+        Err(error @ ProposeError::Unknown { .. }) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
     }
 }
 

@@ -5,8 +5,8 @@ use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::model::{
-    Availability, Baseline, Change, Command, Difference, JobId, Lifecycle, Node, Occasion, Reason, ServiceName,
-    Sha256, Verdict, Want, differences,
+    Availability, Baseline, Change, Command, Difference, JobId, Lifecycle, Node, Occasion, Reason, ServiceName, Sha256,
+    Verdict, Want, differences,
 };
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, OrderRequest, OrderView};
@@ -39,7 +39,13 @@ pub async fn order(
         "commission" => desk.commission().await?,
         "decommission" => desk.decommission().await?,
         "update" => desk.update().await?,
-        "pause" => desk.simple(Command::Availability { node: node.id, availability: Availability::Pause }, "is paused: examined and reported only").await?,
+        "pause" => {
+            desk.simple(
+                Command::Availability { node: node.id, availability: Availability::Pause },
+                "is paused: examined and reported only",
+            )
+            .await?
+        }
         "resume" => desk.simple(Command::ResumeNode { node: node.id }, "is active again").await?,
         "maintenance" => desk.maintenance().await?,
         "trust-key" => desk.trust_key().await?,
@@ -73,7 +79,13 @@ impl Desk<'_> {
         Ok(said(&format!("{} {text}", self.node.name())))
     }
 
-    async fn want(&self, occasion: Occasion, services: Vec<ServiceName>, reasons: Vec<Reason>, decommission: bool) -> Result<OrderView, Failure> {
+    async fn want(
+        &self,
+        occasion: Occasion,
+        services: Vec<ServiceName>,
+        reasons: Vec<Reason>,
+        decommission: bool,
+    ) -> Result<OrderView, Failure> {
         let name = self.node.name();
         let away = self.node.absence.as_ref().filter(|a| a.returned.is_none());
         if let Some(absence) = away
@@ -97,7 +109,10 @@ impl Desk<'_> {
         Ok(match away {
             Some(absence) => OrderView {
                 version: 1,
-                text: format!("queued: {name} is away since {}; it is done once on its return", crate::rpc::wire::rfc3339(absence.last_seen)),
+                text: format!(
+                    "queued: {name} is away since {}; it is done once on its return",
+                    crate::rpc::wire::rfc3339(absence.last_seen)
+                ),
                 queued: true,
                 nothing_to_do: false,
             },
@@ -134,11 +149,17 @@ impl Desk<'_> {
             let text = format!("{name} could not be judged: {why}");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
-        let named: BTreeSet<ServiceName> = reasons.iter().map(|r| r.service.clone()).filter(|s| known.contains(s)).collect();
+        let named: BTreeSet<ServiceName> =
+            reasons.iter().map(|r| r.service.clone()).filter(|s| known.contains(s)).collect();
         let chosen = match (services.is_empty(), &verdict, inventory.generation()) {
             (false, ..) => services,
             (true, Verdict::Same, _) => {
-                return Ok(OrderView { version: 1, text: format!("{name} is as it should be: nothing to do"), nothing_to_do: true, queued: false });
+                return Ok(OrderView {
+                    version: 1,
+                    text: format!("{name} is as it should be: nothing to do"),
+                    nothing_to_do: true,
+                    queued: false,
+                });
             }
             (true, Verdict::Drifted | Verdict::Conflict, Some(generation)) if !named.is_empty() => {
                 engine::with_dependents(&generation.summary, &named)
@@ -159,13 +180,19 @@ impl Desk<'_> {
     async fn decommission(&self) -> Result<OrderView, Failure> {
         let name = self.node.name();
         if self.node.lifecycle == Lifecycle::Decommissioned {
-            return Ok(OrderView { version: 1, text: format!("{name} is decommissioned already"), nothing_to_do: true, queued: false });
+            return Ok(OrderView {
+                version: 1,
+                text: format!("{name} is decommissioned already"),
+                nothing_to_do: true,
+                queued: false,
+            });
         }
         if let Some(absence) = self.node.absence.as_ref().filter(|a| a.returned.is_none())
             && !self.request.force
         {
             let text = format!("{name} is away since {}", crate::rpc::wire::rfc3339(absence.last_seen));
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor decommission {name} --force cleans it up on its return")));
+            return Err(Failure::new(Code::Refused, text)
+                .next(format!("remoor decommission {name} --force cleans it up on its return")));
         }
         self.want(Occasion::Apply, Vec::new(), Vec::new(), true).await
     }
@@ -238,7 +265,8 @@ async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
             Err(Failure::new(Code::Timeout, text).next(format!("remoor why {name}")))
         }
         ExamOutcome::Failed(why) => {
-            Err(Failure::new(Code::Unavailable, format!("{name} could not be examined: {why}")).next(format!("remoor why {name}")))
+            Err(Failure::new(Code::Unavailable, format!("{name} could not be examined: {why}"))
+                .next(format!("remoor why {name}")))
         }
     }
 }
@@ -270,8 +298,15 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
             file.attributes.push(format!("{attribute}: {expected} -> {found}"));
         }
     }
-    let secret: BTreeSet<&str> =
-        evidence.exam.digest.services.values().flat_map(|s| &s.entries).filter(|e| e.secret).map(|e| e.path.as_str()).collect();
+    let secret: BTreeSet<&str> = evidence
+        .exam
+        .digest
+        .services
+        .values()
+        .flat_map(|s| &s.entries)
+        .filter(|e| e.secret)
+        .map(|e| e.path.as_str())
+        .collect();
     for file in files.values_mut().filter(|f| secret.contains(f.path.as_str())) {
         file.note = Some("secret: content is never shown".to_owned());
     }
@@ -287,18 +322,30 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
 }
 
-async fn contents(shared: &Arc<Shared>, node: &Node, paths: Vec<String>, files: &mut BTreeMap<String, FileDiff>) -> Result<(), Failure> {
+async fn contents(
+    shared: &Arc<Shared>,
+    node: &Node,
+    paths: Vec<String>,
+    files: &mut BTreeMap<String, FileDiff>,
+) -> Result<(), Failure> {
     let failed = |e: String| Failure::new(Code::Unavailable, e);
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
-    let reply = session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await;
+    // The executor shows only what a manifest of the same session does not call secret.
+    let seen = examine::evidence(shared, &mut session, node.id, &prepared).await;
+    let reply = match seen {
+        Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
+        Err(error) => Err(error),
+    };
     session.close().await;
     let Reply::Fetched { files: fetched } = reply.map_err(|e| failed(e.to_string()))? else { return Ok(()) };
-    for (path, content) in fetched {
-        let (Some(file), Some(rendered)) = (files.get_mut(&path), prepared.rendered.get(&path)) else { continue };
-        match (content, std::str::from_utf8(&rendered.content)) {
-            (Some(found), Ok(wanted)) => {
-                let found = String::from_utf8_lossy(&found).into_owned();
+    for got in fetched {
+        let (Some(file), Some(rendered)) = (files.get_mut(&got.path), prepared.rendered.get(&got.path)) else {
+            continue;
+        };
+        match (got.error, std::str::from_utf8(&rendered.content)) {
+            (None, Ok(wanted)) => {
+                let found = String::from_utf8_lossy(&got.content).into_owned();
                 let text = similar::TextDiff::from_lines(wanted, &found);
                 let mut unified = text.unified_diff().header("rendered", "found").to_string();
                 if unified.len() > DIFF_MAX {
@@ -308,7 +355,7 @@ async fn contents(shared: &Arc<Shared>, node: &Node, paths: Vec<String>, files: 
                 }
                 file.unified = Some(unified);
             }
-            _ => file.note = Some("content can't be shown as text".to_owned()),
+            (error, _) => file.note = Some(error.unwrap_or_else(|| "content can't be shown as text".to_owned())),
         }
     }
     Ok(())
@@ -328,11 +375,15 @@ pub async fn adopt(
     let mut digest = evidence.exam.digest.clone();
     let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unreadable.keys().cloned()).collect();
     if !unreadable.is_empty() {
-        return Err(Failure::new(Code::Refused, format!("can't be read and so not adopted: {}", unreadable.join(", "))));
+        return Err(Failure::new(
+            Code::Refused,
+            format!("can't be read and so not adopted: {}", unreadable.join(", ")),
+        ));
     }
     if !request.paths.is_empty() {
         digest = only(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
-            Failure::new(Code::NotFound, format!("{path} is no declared file of {name}")).next(format!("remoor check {name}"))
+            Failure::new(Code::NotFound, format!("{path} is no declared file of {name}"))
+                .next(format!("remoor check {name}"))
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();

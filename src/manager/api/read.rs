@@ -109,7 +109,9 @@ pub async fn job_log(
                 }
             }
         }
-        let open = |s: &Shared| s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == crate::model::JobState::Open);
+        let open = |s: &Shared| {
+            s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == crate::model::JobState::Open)
+        };
         if query.follow {
             pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)).await;
         }
@@ -170,14 +172,24 @@ async fn pump(
     }
 }
 
-pub async fn why(State(shared): State<Arc<Shared>>, caller: Caller, Path(name): Path<String>) -> Result<Json<WhyView>, Failure> {
+pub async fn why(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<WhyView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
     let (not_done, next) = untold(&node, &view);
-    let mut history: Vec<_> =
-        inventory.history.iter().rev().filter(|i| i.node == Some(node.id)).take(50).map(|i| i.as_ref().clone()).collect();
+    let mut history: Vec<_> = inventory
+        .history
+        .iter()
+        .rev()
+        .filter(|i| i.node == Some(node.id))
+        .take(50)
+        .map(|i| i.as_ref().clone())
+        .collect();
     history.reverse();
     Ok(Json(WhyView {
         version: 1,
