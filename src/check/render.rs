@@ -212,7 +212,8 @@ mod tests {
         expect![[r#"
             f.yml:3:1: unknown name `prxy`
               hint: did you mean `proxy`?
-        "#]].assert_eq(&rendered(text));
+        "#]]
+        .assert_eq(&rendered(text));
         assert_eq!(rendered(&text.replace("prxy", "proxy")), "\n\nab");
     }
 
