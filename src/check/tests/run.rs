@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -133,23 +133,33 @@ fn ports() {
     assert_eq!(answers(&format!("addr: {{'tcp://127.0.0.1:{port}': {{reachable: true}}}}")), ["reachable Fail"]);
 }
 
+/// A child that does not outlive its test, however that ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn processes() {
     let dir = tempfile::tempdir().unwrap();
-    let name = format!("remoor-test-{}", std::process::id());
+    let name = format!("remoor-test-process-{}", std::process::id());
     let long = dir.path().join(&name);
     fs::copy("/bin/sleep", &long).unwrap();
     let ask = |name: &str| answers(&format!("process: {{{name}: {{running: true}}}}"));
     assert_eq!(ask(&name), ["running Fail"]);
-    let mut child = Command::new(&long).arg("86000").spawn().unwrap();
+    let mut child =
+        Ended(Command::new(&long).arg("86000").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let found = (ask(&name), ask(&format!("{name}x")), ask(&name[..15]));
-    child.kill().unwrap();
+    child.0.kill().unwrap();
     // Ended and not yet waited for: no longer running.
     let deadline = Instant::now() + Duration::from_secs(60);
     while ask(&name) != ["running Fail"] {
         assert!(Instant::now() < deadline);
     }
-    child.wait().unwrap();
     assert_eq!(found, (vec!["running Pass".into()], vec!["running Fail".into()], vec!["running Pass".into()]));
 }
 
@@ -159,6 +169,16 @@ fn services() {
         answers("service: {no-such-unit-anywhere: {running: false, enabled: false}, other-none: {running: true}}");
     if Path::new("/run/systemd/system").exists() {
         assert_eq!(found, ["enabled Pass", "running Pass", "running Fail"]);
+        // Three names, one of them twice under another spelling, and systemd's own word on each.
+        let units = ["dbus", "dbus.service", "systemd-journald"];
+        for unit in units {
+            let says = |what: &str| Command::new("systemctl").args([what, "--quiet", unit]).status().unwrap().success();
+            let (enabled, running) = (says("is-enabled"), says("is-active"));
+            let others: String =
+                units.iter().map(|unit| format!("o-{unit}: {{name: {unit}, running: true}}, ")).collect();
+            let text = format!("service: {{{others}x: {{name: {unit}, enabled: {enabled}, running: {running}}}}}");
+            assert_eq!(answers(&text)[3..], ["enabled Pass", "running Pass"], "{unit}");
+        }
     } else {
         assert_eq!(found, ["enabled", "running", "running"].map(|p| format!("{p} Unknown systemd does not run here")));
     }
