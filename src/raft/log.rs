@@ -87,14 +87,13 @@ impl<S: StateMachine> LogStore<S> {
             vote: optional(slot(Slot::Vote)).map_err(corrupt)?,
             committed: optional(slot(Slot::Committed)).map_err(corrupt)?,
         };
-        let mut expected = memory.purged.map_or(0, |id| id.index + 1);
-        for (index, bytes) in &stored.log {
+        let first = memory.purged.map_or(0, |id| id.index + 1);
+        for (expected, (index, bytes)) in (first..).zip(&stored.log) {
             let entry: Entry<S> = record::decode(bytes).map_err(|why| corrupt(format!("entry {index}: {why}")))?;
             if *index != expected || entry.log_id.index != expected {
                 return Err(corrupt(format!("entry {expected} is missing")));
             }
             memory.entries.insert(expected, Held { entry, bytes: bytes.len() });
-            expected += 1;
         }
         let writer = writer::spawn(db, path)?;
         Ok(Self { memory: Arc::new(Mutex::new(memory)), writer })

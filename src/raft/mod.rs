@@ -30,6 +30,7 @@ pub use machine::AppliedEntry;
 pub use network::{BoxFuture, Transport, TransportError};
 pub use status::RaftStatus;
 pub use wire::{Address, sender_of};
+pub use writer::OPENING_THREAD;
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
