@@ -89,8 +89,8 @@ impl Stored {
     }
 }
 
-/// Makes a new database that belongs to `owner`. It gets its name only when complete, so a crash leaves no empty log.
-pub fn create(path: &Path, owner: &[u8]) -> Result<(), RaftError> {
+/// Makes a new database with these values. It gets its name only when complete, so a crash leaves no empty log.
+pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> {
     let unfinished = path.with_extension("new");
     match std::fs::remove_file(&unfinished) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -102,7 +102,12 @@ pub fn create(path: &Path, owner: &[u8]) -> Result<(), RaftError> {
         let db = Database::create(&unfinished)?;
         let txn = db.begin_write()?;
         txn.open_table(LOG)?;
-        txn.open_table(META)?.insert(Slot::Owner.key(), owner)?;
+        {
+            let mut meta = txn.open_table(META)?;
+            for (slot, record) in values {
+                meta.insert(slot.key(), record.as_slice())?;
+            }
+        }
         txn.commit()?;
         Ok(())
     };
