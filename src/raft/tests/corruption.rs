@@ -16,7 +16,7 @@ async fn written(dir: &Path) -> (PathBuf, PathBuf) {
         raft.propose(format!("a word of some length, number {n:04}")).await.unwrap();
     }
     let seen = tokio::time::timeout(LONG, async {
-        while !snapshot.exists() {
+        while !snapshot.exists() || raft.inner.log.purged().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
