@@ -1,7 +1,7 @@
 //! [`Raft`], the handle that the rest of the program uses: start, propose, read, answer peers, stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
-use super::log::{LogStore, Owner};
+use super::log::{self, LogStore, Owner};
 use super::machine::{AppliedEntry, Machine};
 use super::network::{Network, Transport};
 use super::snapshot::{Image, Snapshot, SnapshotFile};
@@ -56,8 +56,8 @@ pub(super) struct Inner<S: StateMachine> {
     pub status: watch::Receiver<RaftStatus>,
     /// Held during a change of members.
     pub change: Mutex<()>,
+    pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
-    log: LogStore<S>,
 }
 
 impl<S: StateMachine> Raft<S> {
@@ -103,7 +103,7 @@ impl<S: StateMachine> Raft<S> {
         let (status, followed) = watch::channel(first);
         // Ends by itself when the core does.
         tokio::spawn(status::follow::<S>(metrics, status, tick, lease));
-        let inner = Inner { core, us, status: followed, change: Mutex::new(()), state, log };
+        let inner = Inner { core, us, status: followed, change: Mutex::new(()), log, state };
         Ok((Self { inner: Arc::new(inner) }, entries))
     }
 
@@ -235,22 +235,22 @@ impl<S: StateMachine> Raft<S> {
 
 type Opened<S> = (LogStore<S>, Machine<S>);
 
-fn open<S: StateMachine>(
+/// Opens both files and checks that they fit together. Blocks.
+pub(super) fn open<S: StateMachine>(
     cfg: &RaftConfig,
     publish: watch::Sender<Arc<S>>,
     feed: mpsc::UnboundedSender<AppliedEntry<S>>,
     announce: Arc<AtomicBool>,
 ) -> Result<Opened<S>, RaftError> {
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
-    let (log_path, snapshot_path) = (cfg.dir.join("log.redb"), cfg.dir.join("snapshot"));
+    let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
     if snapshot_path.exists() && !log_path.exists() {
         // A new log beside an old snapshot would have forgotten its vote.
         let why = "it is missing, but there is a snapshot".to_owned();
         return Err(RaftError::Corrupt { path: log_path, why });
     }
-    let owner = Owner { cluster: cfg.cluster.0.clone(), epoch: cfg.epoch.0, raft: cfg.id.0 };
     let machine = Machine::open(SnapshotFile::new(&snapshot_path), publish, feed, announce)?;
-    let log = LogStore::open(&log_path, &owner)?;
+    let log = LogStore::open(&log_path, &Owner::of(cfg))?;
     if let Some(purged) = log.purged()
         && machine.applied().is_none_or(|applied| applied.index < purged.index)
     {

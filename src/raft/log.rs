@@ -4,6 +4,7 @@
 
 use super::StateMachine;
 use super::error::RaftError;
+use super::handle::RaftConfig;
 use super::record;
 use super::types::{Entry, LogId, Types, Vote};
 use super::writer::{self, Op, Slot};
@@ -23,12 +24,21 @@ use tokio::sync::{mpsc, oneshot};
 /// Encoded bytes in one message of entries, unless a single entry is larger.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
+/// The log's name in its directory.
+pub const FILE: &str = "log.redb";
+
 /// Who a log belongs to, as stored in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     pub cluster: String,
     pub epoch: u64,
     pub raft: u64,
+}
+
+impl Owner {
+    pub fn of(cfg: &RaftConfig) -> Self {
+        Self { cluster: cfg.cluster.0.clone(), epoch: cfg.epoch.0, raft: cfg.id.0 }
+    }
 }
 
 impl std::fmt::Display for Owner {
@@ -69,7 +79,7 @@ impl<S: StateMachine> LogStore<S> {
         let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
         if !path.exists() {
             let record = record::encode(owner).map_err(|e| corrupt(e.to_string()))?;
-            writer::create(path, &record)?;
+            writer::create(path, &[(Slot::Owner, record)])?;
         }
         let (db, stored) = writer::open(path)?;
         let slot = |slot| stored.get(slot);
@@ -87,14 +97,13 @@ impl<S: StateMachine> LogStore<S> {
             vote: optional(slot(Slot::Vote)).map_err(corrupt)?,
             committed: optional(slot(Slot::Committed)).map_err(corrupt)?,
         };
-        let mut expected = memory.purged.map_or(0, |id| id.index + 1);
-        for (index, bytes) in &stored.log {
+        let first = memory.purged.map_or(0, |id| id.index + 1);
+        for (expected, (index, bytes)) in (first..).zip(&stored.log) {
             let entry: Entry<S> = record::decode(bytes).map_err(|why| corrupt(format!("entry {index}: {why}")))?;
             if *index != expected || entry.log_id.index != expected {
                 return Err(corrupt(format!("entry {expected} is missing")));
             }
             memory.entries.insert(expected, Held { entry, bytes: bytes.len() });
-            expected += 1;
         }
         let writer = writer::spawn(db, path)?;
         Ok(Self { memory: Arc::new(Mutex::new(memory)), writer })
@@ -123,7 +132,8 @@ impl<S: StateMachine> LogStore<S> {
         self.writer.send(op).await.map_err(|_| io::Error::other("the replicated log is closed"))
     }
 
-    fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<Entry<S>> {
+    /// Entries in `range`; the first always, more while their encoded size stays within `bytes_max`.
+    pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<Entry<S>> {
         // BTreeMap panics on an inverted range, which openraft may ask for.
         let empty = match (range.start_bound(), range.end_bound()) {
             (Bound::Included(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => a >= b,

@@ -15,6 +15,7 @@ mod log;
 mod machine;
 mod member;
 mod network;
+mod offline;
 mod record;
 mod snapshot;
 mod status;
@@ -29,8 +30,10 @@ pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig};
 pub use machine::AppliedEntry;
 pub use network::{BoxFuture, Transport, TransportError};
+pub use offline::{LastState, last_state, seed};
 pub use status::RaftStatus;
 pub use wire::{Address, sender_of};
+pub use writer::OPENING_THREAD;
 
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;

@@ -20,7 +20,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// The other way round, for comparing with what arrives.
+    /// Whether a message with this address is for `ours`.
     fn accept(&self, ours: &Us) -> Result<(), RaftError> {
         if self.cluster != ours.cluster {
             return Err(RaftError::WrongCluster { found: self.cluster.clone(), ours: ours.cluster.clone() });

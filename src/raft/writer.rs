@@ -7,6 +7,7 @@ use super::error::RaftError;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +21,10 @@ const BATCH_MAX: usize = 512;
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
 /// The commit position is written with the next batch, or after this time without one.
 const IDLE: Duration = Duration::from_millis(100);
+
+/// The name of the thread that opens the database. A panic on it is caught and becomes an error that names the file, so a
+/// panic hook that ends the process must let it pass.
+pub const OPENING_THREAD: &str = "raft-open";
 
 /// Called once the operation is on disk, or failed.
 pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -84,8 +89,8 @@ impl Stored {
     }
 }
 
-/// Makes a new database that belongs to `owner`. It gets its name only when complete, so a crash leaves no empty log.
-pub fn create(path: &Path, owner: &[u8]) -> Result<(), RaftError> {
+/// Makes a new database with these values. It gets its name only when complete, so a crash leaves no empty log.
+pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> {
     let unfinished = path.with_extension("new");
     match std::fs::remove_file(&unfinished) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {
@@ -97,7 +102,12 @@ pub fn create(path: &Path, owner: &[u8]) -> Result<(), RaftError> {
         let db = Database::create(&unfinished)?;
         let txn = db.begin_write()?;
         txn.open_table(LOG)?;
-        txn.open_table(META)?.insert(Slot::Owner.key(), owner)?;
+        {
+            let mut meta = txn.open_table(META)?;
+            for (slot, record) in values {
+                meta.insert(slot.key(), record.as_slice())?;
+            }
+        }
         txn.commit()?;
         Ok(())
     };
@@ -114,14 +124,27 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
     if size == 0 {
         return Err(RaftError::Corrupt { path: path.to_owned(), why: "the file is empty".to_owned() });
     }
-    read(path).map_err(|source| match source {
-        redb::Error::Io(_) | redb::Error::DatabaseAlreadyOpen => RaftError::Database { path: path.to_owned(), source },
-        other => RaftError::Corrupt { path: path.to_owned(), why: other.to_string() },
-    })
+    let guarded = {
+        let path = path.to_owned();
+        // redb panics on some damaged files; on a thread of its own that is an error like any other.
+        std::thread::Builder::new().name(OPENING_THREAD.to_owned()).spawn(move || read(&path))
+    };
+    let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
+    match guarded.map_err(crate::disk::DiskError::io("starting the reader of", path))?.join() {
+        Ok(Ok((db, stored, true))) => Ok((db, stored)),
+        Ok(Ok((_, _, false))) => Err(corrupt("its pages contradict each other".to_owned())),
+        Ok(Err(source @ (redb::Error::Io(_) | redb::Error::DatabaseAlreadyOpen))) => {
+            Err(RaftError::Database { path: path.to_owned(), source })
+        }
+        Ok(Err(other)) => Err(corrupt(other.to_string())),
+        Err(_) => Err(corrupt("the database gave up reading it".to_owned())),
+    }
 }
 
-fn read(path: &Path) -> Result<(Database, Stored), redb::Error> {
-    let db = Database::open(path)?;
+fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
+    let mut db = Database::open(path)?;
+    // All pages, free ones included: a wrong list of free pages would let later writes destroy entries.
+    let sound = db.check_integrity()?;
     let mut stored = Stored::default();
     let txn = db.begin_read()?;
     for row in txn.open_table(LOG)?.iter()? {
@@ -133,7 +156,7 @@ fn read(path: &Path) -> Result<(Database, Stored), redb::Error> {
         stored.meta.insert(key.value().to_owned(), record.value().to_vec());
     }
     txn.close()?;
-    Ok((db, stored))
+    Ok((db, stored, sound))
 }
 
 /// Starts the thread. It ends with `Close`, or when all senders are gone.
@@ -211,10 +234,17 @@ impl Writer {
 
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
-            if let Err(error) = self.commit(&batch) {
-                tracing::error!(%error, file = %self.path.display(), "writing the replicated log failed, it is closed now");
-                self.failed = Some(error.to_string());
+            // A panic must not leave waiting callers without an answer.
+            let committed = std::panic::catch_unwind(AssertUnwindSafe(|| self.commit(&batch)));
+            let failed = match committed {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the database gave up".to_owned()),
+            };
+            if let Some(why) = &failed {
+                tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed, it is closed now");
             }
+            self.failed = failed;
             self.late = None;
         }
         for op in batch {

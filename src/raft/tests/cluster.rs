@@ -1,7 +1,7 @@
 //! Members in one process: agreement, fail-over, restart, partition, membership, and refusals.
 
 use super::*;
-use crate::raft::{MemberError, ReadError, sender_of, wire};
+use crate::raft::{MemberError, ReadError, last_state, seed, sender_of, wire};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
@@ -50,8 +50,11 @@ async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_a
         let word = format!("after {n}");
         acknowledged.insert(propose_somewhere(rest, &word).await, word);
     }
+    // All first: the last entry of a follower is confirmed by a leader that still lives.
     for raft in rest {
         until_word(raft, "after 19").await;
+    }
+    for raft in rest {
         stop(raft, &mesh).await;
     }
     drop(members);
@@ -62,6 +65,8 @@ async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_a
     propose_somewhere(&members, "last").await;
     for raft in &members {
         until_word(raft, "last").await;
+    }
+    for raft in &members {
         let state = raft.state().borrow().clone();
         for (index, word) in &acknowledged {
             assert_eq!(state.words.get(index), Some(word), "lost by {}", raft.status().borrow().id);
@@ -213,4 +218,57 @@ async fn a_new_disk_under_an_old_id_is_never_fed_the_old_log() {
     for raft in [&members[0], &members[1], &fresh] {
         raft.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_members_are_refused() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    let mut index = 0;
+    for n in 0..5 {
+        index = members[0].propose(format!("w{n}")).await.unwrap().0;
+    }
+    // Two of three are lost; the survivor may not know that the last entry was committed.
+    until_status(&members[1], "the last entry", |s| s.last_log >= Some(index)).await;
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+    let old = config(dir.path(), 2);
+    let last = last_state::<Words>(&old).await.unwrap();
+    assert!(last.state.has("w4") && last.index >= index);
+    let new = RaftConfig { dir: dir.path().join("anew"), epoch: Epoch(2), ..old.clone() };
+    seed(&new, address(2), last.clone()).unwrap();
+    assert!(matches!(seed(&new, address(2), last.clone()), Err(RaftError::InitializeRefused { .. })));
+
+    let (raft, _) = start(new, &mesh).await;
+    assert_eq!(*raft.state().borrow().clone(), last.state);
+    let status = until_status(&raft, "leading alone", |s| s.is_leader).await;
+    assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [RaftId(2)]);
+    let (next, _) = raft.propose("anew".to_owned()).await.unwrap();
+    assert!(next > last.index);
+    let stale = wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1) };
+    let body = wire::request(&stale.address(RaftId(2)), &"", &[]).unwrap();
+    assert!(matches!(raft.handle("append", body).await, Err(RaftError::WrongEpoch { .. })));
+
+    let (joiner, _) = start(RaftConfig { epoch: Epoch(2), ..config(dir.path(), 9) }, &mesh).await;
+    raft.add_learner(RaftId(9), address(9)).await.unwrap();
+    until_word(&joiner, "anew").await;
+    assert!(joiner.state().borrow().has("w0"));
+    stop(&joiner, &mesh).await;
+    stop(&raft, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (raft, _) = founder(dir.path(), &mesh).await;
+    raft.propose("kept".to_owned()).await.unwrap();
+    raft.inner.log.close().await;
+    let answer = raft.propose("lost".to_owned()).await;
+    assert!(matches!(answer, Err(ProposeError::Unknown { .. })), "{answer:?}");
+    let status = until_status(&raft, "the stop", |s| !s.running).await;
+    assert!(!status.is_leader && status.stopped.is_some(), "{status:?}");
+    assert!(matches!(raft.linearizable().await, Err(ReadError::Stopped { .. })));
+    assert!(!raft.state().borrow().has("lost"));
+    stop(&raft, &mesh).await;
 }

@@ -1,6 +1,7 @@
 //! Damaged or foreign files are refused by name and left as they are.
 
 use super::*;
+use crate::raft::writer;
 use std::path::PathBuf;
 
 /// A stopped founder's directory with a snapshot, a cut log and some entries behind it.
@@ -15,7 +16,7 @@ async fn written(dir: &Path) -> (PathBuf, PathBuf) {
         raft.propose(format!("a word of some length, number {n:04}")).await.unwrap();
     }
     let seen = tokio::time::timeout(LONG, async {
-        while !snapshot.exists() {
+        while !snapshot.exists() || raft.inner.log.purged().is_none() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     });
@@ -105,4 +106,52 @@ async fn a_log_of_another_member_cluster_or_epoch_is_refused() {
         assert!(matches!(error, RaftError::Foreign { .. }), "{error:?}");
     }
     reopen(good).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_damaged_byte_anywhere_is_refused_or_does_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, _) = written(dir.path()).await;
+    let good = std::fs::read(&log).unwrap();
+    let content = |log: &Path| writer::open(log).map(|(_, stored)| (stored.log, stored.meta));
+    let wanted = content(&log).unwrap();
+    let used = good.iter().rposition(|b| *b != 0).unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    // The header closely, the rest in steps that meet every page.
+    for at in (0..400).step_by(9).chain((400..used).step_by(2047)) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x55;
+        std::fs::write(&log, bad).unwrap();
+        match content(&log) {
+            Err(error) => {
+                refused_naming(&error, &log);
+                refused += 1;
+            }
+            Ok(found) => {
+                let same = found.0.len() == wanted.0.len() && found.1.len() == wanted.1.len();
+                assert!(same, "byte {at} lost something in silence");
+                harmless += 1;
+            }
+        }
+    }
+    assert!(refused > 0 && harmless > 0, "{refused} refused, {harmless} harmless");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_acknowledged_is_in_the_files_as_a_crash_would_leave_them() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (raft, _) = founder(dir.path(), &mesh).await;
+    for n in 0..10 {
+        raft.propose(format!("w{n}")).await.unwrap();
+    }
+    let crashed = dir.path().join("crashed");
+    std::fs::create_dir_all(crashed.join("raft-1")).unwrap();
+    // Nothing is closed or flushed before the copy, except what an acknowledgement promises.
+    std::fs::copy(dir.path().join("raft-1/log.redb"), crashed.join("raft-1/log.redb")).unwrap();
+    stop(&raft, &mesh).await;
+    let (raft, _) = start(config(&crashed, 1), &mesh).await;
+    for n in 0..10 {
+        until_word(&raft, &format!("w{n}")).await;
+    }
+    stop(&raft, &mesh).await;
 }
