@@ -4,12 +4,6 @@ use crate::disk::{DiskError, atomic_write};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Default data directory and socket.
-pub const DIR: &str = "/var/lib/remoor";
-pub const SOCKET: &str = "/run/remoor/remoor.sock";
-pub const API_PORT: u16 = 7947;
-pub const GOSSIP_PORT: u16 = 7946;
-
 #[derive(Debug, Clone)]
 pub struct Layout(pub PathBuf);
 
