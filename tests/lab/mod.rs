@@ -174,6 +174,11 @@ impl Lab {
         Host { name: name.to_owned(), ip }
     }
 
+    /// The lab's own directory, removed with it; a place for what belongs to one run.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     // --- the operator -----------------------------------------------------------------------------------------------
 
     /// The operator's address on the lab's network.

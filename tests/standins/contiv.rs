@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         _ => Err(format!("called as {name:?}: the name must be netmaster or netplugin")),
     });
     let Err(why) = outcome;
-    eprintln!("{name}: {why}");
+    let _ = std::io::stderr().write_all(format!("{name}: {why}\n").as_bytes());
     ExitCode::FAILURE
 }
 
@@ -148,11 +148,14 @@ fn find_store(place: &str) -> Result<(), String> {
     loop {
         match ask_store(place) {
             Ok(Some(answer)) if answer.contains("etcdserver") => {
-                println!("cluster store etcd://{place}: {}", answer.trim());
+                println!("cluster store etcd://{place}: {}", answer.lines().last().unwrap_or_default());
                 return Ok(());
             }
             Ok(Some(answer)) => {
-                return Err(format!("etcd://{place} is no etcd: it says {:?}", answer.get(..60).unwrap_or(&answer)));
+                return Err(format!(
+                    "etcd://{place} is no etcd: it says {:?}",
+                    answer.lines().next().unwrap_or_default()
+                ));
             }
             Ok(None) => refused_since = None,
             Err(e) => {
@@ -166,20 +169,18 @@ fn find_store(place: &str) -> Result<(), String> {
     }
 }
 
-/// The store's version; none if it took the connection and said nothing in time.
+/// The store's answer, head and version; none if it took the connection and said nothing in time.
 fn ask_store(place: &str) -> std::io::Result<Option<String>> {
     let to = place.to_socket_addrs()?.next().ok_or(ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&to, STORE_ANSWER)?;
     stream.set_read_timeout(Some(STORE_ANSWER))?;
     stream.write_all(b"GET /version HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
-    // A proxy whose members are all away closes without a word: it is there, so it is waited for as well.
+    // Silence and a server's error are those of an etcd without a quorum, or of a proxy whose members are all away.
     let _ = stream.take(4096).read_to_end(&mut answer);
-    let text = String::from_utf8_lossy(&answer);
-    Ok(text
-        .split_once("\r\n\r\n")
-        .filter(|(head, _)| head.contains(" 200 ") || !head.starts_with("HTTP/"))
-        .map(|(_, body)| body.to_owned()))
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let waits = text.is_empty() || text.split(' ').nth(1).is_some_and(|code| code.starts_with('5'));
+    Ok((!waits).then_some(text))
 }
 
 fn ready() -> std::io::Result<()> {
