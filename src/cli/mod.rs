@@ -39,8 +39,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    if let Verb::Exec(_) = &cli.verb {
-        return drivers::exec(&args.state_dir).unwrap_or_else(|e| end(Err(e)).into());
+    if let Verb::Exec(exec) = &cli.verb {
+        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| end(Err(e)).into());
     }
     end(dispatch(cli.verb)).into()
 }
