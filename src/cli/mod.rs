@@ -2,15 +2,16 @@
 //! in `drivers` only. Decides nothing about nodes: it asks, shows, and maps answers to exit codes.
 
 pub mod args;
+pub mod drivers;
 pub mod exit;
 
 mod api;
 mod ask;
 mod command;
-mod drivers;
 mod duration;
 mod error;
 mod format;
+mod interrupt;
 mod moment;
 mod out;
 mod sanitize;
