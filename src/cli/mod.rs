@@ -11,6 +11,7 @@ mod command;
 mod duration;
 mod error;
 mod format;
+mod interrupt;
 mod moment;
 mod out;
 mod sanitize;

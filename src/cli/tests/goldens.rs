@@ -25,12 +25,41 @@ fn table(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
 
 #[test]
 fn status_on_a_bad_morning() {
-    table(|out| status::show(out, &views::status(), true), expect![[""]]);
+    table(
+        |out| status::show(out, &views::status(), true),
+        expect![[r#"
+        cluster c0ffee00c0ff   generation 3 (applied 2026-03-04T18:00:00Z)   managers up: 3 of 3
+        warning: 2 of 3 managers answered late
+
+        NODE  GROUP           ROLE     SEEN      LIFECYCLE     CONFIG    CHECKS        LAST VERDICT                     NOW
+        m1*   service-master  leader   alive     commissioned  ok        -             -                                -
+        m2    service-master  manager  alive     commissioned  ok        -             -                                -
+        m3    service-master  manager  alive     commissioned  outdated  -             -                                -
+        w1    service-worker  worker   alive     commissioned  drifted   1 of 13 fail  drifted after network, 12:01:09  resetup: job 17, attempt 1, cleanup
+        w2    service-worker  worker   away 3 m  commissioned  ok        -             -                                -
+        --- 1
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        not as desired: m3 is outdated
+        not as desired: w1 is being set up by job 17
+        not as desired: w2 is away
+    "#]],
+    );
 }
 
 #[test]
 fn status_of_a_clean_fleet_is_zero() {
-    table(|out| status::show(out, &views::clean_status(), true), expect![[""]]);
+    table(
+        |out| status::show(out, &views::clean_status(), true),
+        expect![[r#"
+        cluster c0ffee00c0ff   generation 3 (applied 2026-03-04T18:00:00Z)   managers up: 1 of 1
+
+        NODE  GROUP           ROLE    SEEN   LIFECYCLE     CONFIG  CHECKS  LAST VERDICT  NOW
+        m1*   service-master  leader  alive  commissioned  ok      -       -             -
+        w1    service-worker  worker  alive  commissioned  ok      -       -             -
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
 }
 
 #[test]
@@ -62,25 +91,154 @@ fn a_stale_view_is_said_loudly_and_is_three() {
 
 #[test]
 fn nodes_are_listed_and_described() {
-    table(|out| nodes::list(out, &views::status()), expect![[""]]);
+    table(
+        |out| nodes::list(out, &views::status()),
+        expect![[r#"
+        NODE  ID  GROUP           ROLE     LIFECYCLE     AVAILABILITY  API            SSH
+        m1    1   service-master  leader   commissioned  active        10.0.0.1:7443  10.0.0.1:22
+        m2    2   service-master  manager  commissioned  active        10.0.0.2:7443  10.0.0.2:22
+        m3    3   service-master  manager  commissioned  active        10.0.0.3:7443  10.0.0.3:22
+        w1    4   service-worker  worker   commissioned  active        10.0.0.4:7443  10.0.0.4:22
+        w2    5   service-worker  worker   commissioned  active        10.0.0.5:7443  10.0.0.5:22
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
     let view = views::status();
-    table(|out| nodes::describe(out, &view.nodes[3], &view.as_of), expect![[""]]);
+    table(
+        |out| nodes::describe(out, &view.nodes[3], &view.as_of),
+        expect![[r#"
+        node:           w1 (id 4)
+        group:          service-worker
+        role:           worker
+        seen:           alive
+        lifecycle:      commissioned
+        availability:   active
+        configuration:  drifted
+        checks:         1 of 13 fail
+        addresses:      api 10.0.0.4:7443, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
+        host keys:      SHA256:key-of-w1
+        absences:       3, of these 0 agent faults
+        baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
+        last verdict:   drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network) (at 12:01:09, by m1)
+        now:            resetup: job 17, attempt 1, cleanup
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
 }
 
 #[test]
 fn history_reads_like_a_story() {
-    table(|out| history::show(out, &views::history()), expect![[""]]);
+    table(
+        |out| history::show(out, &views::history()),
+        expect![[r#"
+            TIME      NODE  WHAT
+            11:59:40  w1    away, last seen 10 s before; missed by m1, m2
+            12:01:02  w1    back after 92 s; examining
+            12:01:09  w1    back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
+            12:01:10  w1    job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+            12:01:10  w1    job 17: attempt 1 by m1
+            12:01:12  w1    job 17: cleanup begins
+            12:01:52  w1    job 17: attempt 1 done
+            12:01:52  w1    job 17 done
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
 }
 
 #[test]
 fn why_tells_the_whole_story() {
-    table(|out| why::show(out, &views::why()), expect![[""]]);
+    table(
+        |out| why::show(out, &views::why()),
+        expect![[r#"
+            node:           w1 (id 4)
+            group:          service-worker
+            role:           worker
+            seen:           alive
+            lifecycle:      commissioned
+            availability:   active
+            configuration:  drifted
+            checks:         1 of 13 fail
+            addresses:      api 10.0.0.4:7443, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
+            host keys:      SHA256:key-of-w1
+            absences:       3, of these 0 agent faults
+            baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
+
+            Absence
+              number 4: its agent is down, its host answers on SSH
+              last seen at 12:03:50; missed by m1, m2
+              away for 70 s and not back
+
+            Last verdict
+              drifted (at 12:01:09 by m1, after 4 s)
+              cause: network
+              evidence: boot id is the same, 6f1c2d3e
+              evidence: the agent lost 4 peers for 90 s
+              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+              checks: 12 passed, 1 failed, 0 unknown
+              action: resetup(contiv_network)
+
+            Wanted
+              re-setup of contiv_network, since 12:04:30, by alice
+              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+
+            Not done, and why
+              not yet: waiting for the node to come back
+
+            What happened
+              11:59:40  away, last seen 10 s before; missed by m1, m2
+              12:01:02  back after 92 s; examining
+              12:01:09  back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
+              12:01:10  job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+              12:01:10  job 17: attempt 1 by m1
+              12:01:12  job 17: cleanup begins
+              12:01:52  job 17: attempt 1 done
+              12:01:52  job 17 done
+
+            Next
+              on w1: systemctl restart remoor
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
 }
 
 #[test]
 fn jobs_are_listed_and_shown() {
-    table(|out| job::list(out, &views::jobs()), expect![[""]]);
-    table(|out| job::show(out, &views::jobs(), 17), expect![[""]]);
+    table(
+        |out| job::list(out, &views::jobs()),
+        expect![[r#"
+        JOB  NODE  STATE    ATTEMPT  OPENED    TOOK  SERVICES         BECAUSE
+        9    w2    done     -        12:01:10  50 s  the whole group  ordered by alice
+        17   w1    cleanup  2        12:01:10  3 m   contiv_network   contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+    table(
+        |out| job::show(out, &views::jobs(), 17),
+        expect![[r#"
+            job:         17
+            node:        w1
+            state:       cleanup
+            what:        re-setup
+            services:    contiv_network
+            generation:  3
+            by:          remoor itself
+            opened:      12:01:10
+            ended:       -
+            because:     contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+
+            Attempts
+              1 (id 17) opened 12:01:10 by m1: after 42 s failed(step=provision rc=2): playbooks/provision.yml:12: start netplugin: unit failed
+                | netplugin: no such device
+              2 (id 25) opened 12:02:52 by m2, because retry after a failure: cleanup now
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
     let missing = job::show(&Out::memory(Format::Table, false), &views::jobs(), 99).unwrap_err();
     assert_eq!(Stop::of(&missing).exit, Exit::Refused);
 }
@@ -109,7 +267,18 @@ fn a_check_shows_what_is_wrong() {
         differences: vec![Difference { service: "etcd".into(), path: "/etc/etcd.conf".into(), what: Change::Missing }],
         took_ms: 1_300,
     };
-    table(|out| examine::show_check(out, &view), expect![[""]]);
+    table(
+        |out| examine::show_check(out, &view),
+        expect![[r#"
+        w1: drifted (1 checks passed, 1 failed, 0 unknown; took 1 s)
+          reason: netplugin is not running
+          differs: etcd: /etc/etcd.conf missing
+        SERVICE         CHECK              PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        contiv_network  service:netplugin  running   fail   critical  true      false  -
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
 }
 
 #[test]
@@ -123,7 +292,21 @@ fn a_diff_is_shown() {
         note: None,
     };
     let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: vec![changed] };
-    table(|out| examine::show_diff(out, &view), expect![[""]]);
+    table(
+        |out| examine::show_diff(out, &view),
+        expect![[r#"
+        changed /etc/etcd.conf (etcd)
+          sha256: 1f2e.. -> 99aa..
+        --- rendered
+        +++ found
+        @@ -1 +1 @@
+        -port=2379
+        +port=2380
+
+        --- 1
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
 }
 
 #[test]
@@ -132,10 +315,27 @@ fn faults_and_applied_generations_are_shown() {
         Fault::error("remoor.yml", 3, 5, "unknown key").hint("groups"),
         Fault::warn("checks/a.yml", 1, 1, "no digest"),
     ];
-    table(|out| fleet::show_faults(out, &faults), expect![[""]]);
+    table(
+        |out| fleet::show_faults(out, &faults),
+        expect![[r#"
+        remoor.yml:3:5: unknown key
+          hint: groups
+        checks/a.yml:1:1: warning: no digest
+        --- 2
+        1 faults, 1 warnings
+    "#]],
+    );
     assert!(printed(Format::Table, |out| fleet::show_faults(out, &faults[1..])).contains("--- 0"));
     let view = AppliedView { version: 1, generation: 4, outdated: vec!["w1".into()], ..AppliedView::default() };
-    table(|out| fleet::show_applied(out, &view), expect![[""]]);
+    table(
+        |out| fleet::show_applied(out, &view),
+        expect![[r#"
+        generation 4 applied
+        outdated now: w1
+        --- 0
+        next: remoor update w1
+    "#]],
+    );
 }
 
 #[test]
