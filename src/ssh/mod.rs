@@ -1,1 +1,24 @@
-//! To be written.
+//! The manager's end of an executor session: one SSH login that carries a series of orders, by the system's `ssh`.
+//!
+//! Host keys are strict always and come from the inventory. A node that lacks this build gets it over the same login.
+//! What orders mean is the executor's business (`exec`); when to give one is the manager's.
+
+mod channel;
+mod remote; // logging in and starting the executor there
+mod session; // one login with its executor
+mod target; // whom to talk to, and what names are fit for a command line // orders and replies over any pair of streams
+
+mod error;
+mod host_key;
+mod probe;
+
+pub use channel::Canceller;
+pub use error::SshError;
+pub use host_key::{fingerprint, scan_host_keys};
+pub use probe::{Probe, probe};
+pub use remote::{Build, Launch, Remote, RemoteConfig, clean_control_dir};
+pub use session::Session;
+pub use target::Target;
+
+#[cfg(test)]
+mod live_tests;
