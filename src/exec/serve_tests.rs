@@ -7,6 +7,7 @@ use crate::exec::wire::{PROTO, Phase, RunOrder, sample_fence};
 use crate::model::{AttemptId, Exam, Manifest, NodeName, ServiceManifest};
 use proptest::prelude::*;
 use std::io::{PipeReader, PipeWriter};
+use std::os::unix::process::CommandExt;
 
 /// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo).
 struct Scripted;
@@ -216,13 +217,43 @@ fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
 }
 
 #[test]
+fn the_fence_is_stored_before_an_older_attempt_is_ended() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    // The older attempt notes what the fence was when it was told to end.
+    let script = "trap 'cp fence.json seen; exit 0' TERM; : > ready; while :; do sleep 0.05; done";
+    let mut older = std::process::Command::new("flock")
+        .args(["-o", "run.lock", "sh", "-c", script])
+        .current_dir(dir)
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while !dir.join("ready").exists() {
+        assert!(older.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    crate::exec::FenceStore::new(dir).advance(&sample_fence(2)).unwrap();
+    let process = crate::exec::ProcessId::of(older.id() as i32).unwrap();
+    let own = crate::exec::Holder::own(crate::exec::HolderKind::Attempt, Some(sample_fence(2))).unwrap();
+    let holder = crate::exec::Holder { process, leads_group: true, leads_session: false, ..own };
+    std::fs::write(dir.join("run.lock"), serde_json::to_vec(&holder).unwrap()).unwrap();
+
+    let mut peer = start_with(dir, Tuning { grace: Duration::from_secs(20), ..Tuning::default() });
+    let reply = peer.ask(&fence(3));
+    assert!(matches!(&reply, Reply::Fenced { ended: Some(who) } if who.contains("attempt 2")), "{reply:?}");
+    let seen: crate::model::Fence = serde_json::from_slice(&std::fs::read(dir.join("seen")).unwrap()).unwrap();
+    assert_eq!(seen, sample_fence(3));
+    older.wait().unwrap();
+}
+
+#[test]
 fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
-    assert!(matches!(RunLock::take_for_play(dir.path()), Err(_)));
+    assert!(RunLock::take_for_play(dir.path()).is_err());
     assert_eq!(peer.hang_up(), 12);
     RunLock::take_for_play(dir.path()).unwrap();
     assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));

@@ -5,7 +5,7 @@
 //! ```
 
 use super::error::SshError;
-use crate::exec::frame::{self, PREFACE};
+use crate::exec::wire::frame::{self, PREFACE};
 use crate::exec::wire::{Hello, Order, Reply};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,7 +2,7 @@
 //! canned frames: what is tested here is login, upload, streams and errors; the executor itself has its own tests.
 
 use super::*;
-use crate::exec::frame::{PREFACE, encode};
+use crate::exec::wire::frame::{PREFACE, encode};
 use crate::exec::wire::{Hello, Order, PROTO, Reply, sample_fence};
 use std::fs;
 use std::net::TcpListener;

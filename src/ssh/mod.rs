@@ -3,10 +3,11 @@
 //! Host keys are strict always and come from the inventory. A node that lacks this build gets it over the same login.
 //! What orders mean is the executor's business (`exec`); when to give one is the manager's.
 
+// Whom to talk to; logging in and starting the executor there; orders and replies.
 mod channel;
-mod remote; // logging in and starting the executor there
-mod session; // one login with its executor
-mod target; // whom to talk to, and what names are fit for a command line // orders and replies over any pair of streams
+mod remote;
+mod session;
+mod target;
 
 mod error;
 mod host_key;
