@@ -99,8 +99,17 @@ impl Peer {
 
     fn hang_up(mut self) -> u8 {
         self.orders = None;
-        self.server.join().unwrap()
+        exit_of(self.server)
     }
+}
+
+fn exit_of(server: thread::JoinHandle<u8>) -> u8 {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server.is_finished() {
+        assert!(Instant::now() < deadline, "the session does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.join().unwrap()
 }
 
 fn fence(n: u64) -> Order {
@@ -142,7 +151,7 @@ fn a_session_examines_fences_runs_and_closes() {
     let cleaned = Order::Cleaned { fence: sample_fence(3), units: vec![], files: vec![gone], keep: vec![] };
     assert_eq!(peer.ask(&cleaned), Reply::Cleaned { leftovers: vec![] });
     assert_eq!(peer.ask(&close(3)), Reply::Closed);
-    assert_eq!(peer.server.join().unwrap(), 0);
+    assert_eq!(exit_of(peer.server), 0);
     let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
     assert!(audit.contains("cleanup 1-3 nginx started") && audit.contains("cleanup 1-3 nginx done"), "{audit}");
 }
@@ -275,7 +284,7 @@ fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     }
     assert!(alive > 2 && !peer.server.is_finished());
     // The stream stays open, and nothing comes.
-    assert_eq!(peer.server.join().unwrap(), 12);
+    assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }
 
@@ -284,7 +293,7 @@ fn an_idle_session_ends_with_silence_too() {
     let dir = tempfile::tempdir().unwrap();
     let silence = Duration::from_millis(300);
     let peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
-    assert_eq!(peer.server.join().unwrap(), 12);
+    assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }
 
@@ -312,7 +321,7 @@ fn cancel_and_time_stop_a_run() {
         while !matches!(peer.receive(), Reply::RunEnd(_)) {}
         assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "a stop is for good");
         assert_eq!(peer.ask(&close(3)), Reply::Closed);
-        assert_eq!(peer.server.join().unwrap(), 14);
+        assert_eq!(exit_of(peer.server), 14);
     }
 }
 
@@ -325,7 +334,7 @@ fn exit_codes_tell_how_the_run_ended() {
         let end = peer.ask(&run(3, plan));
         assert_eq!(matches!(end, Reply::Error { .. }), plan == "panic", "{end:?}");
         assert_eq!(peer.ask(&close(3)), Reply::Closed);
-        assert_eq!(peer.server.join().unwrap(), code, "{plan}");
+        assert_eq!(exit_of(peer.server), code, "{plan}");
     }
 }
 
@@ -365,7 +374,7 @@ fn orders_that_do_not_wait_are_cut_off() {
         // The pipe may be closed already.
         let _cut_off = peer.orders.as_mut().unwrap().write_all(&frame::encode(&run(3, "ok")).unwrap());
     }
-    assert_eq!(peer.server.join().unwrap(), 11);
+    assert_eq!(exit_of(peer.server), 11);
 }
 
 proptest! {
@@ -376,7 +385,7 @@ proptest! {
         let mut peer = start(dir.path());
         peer.orders.as_mut().unwrap().write_all(&bytes).unwrap();
         peer.orders = None;
-        prop_assert_eq!(peer.server.join().unwrap(), 11);
+        prop_assert_eq!(exit_of(peer.server), 11);
         let mut said_why = false;
         while let Ok(Some(content)) = frame::read(&mut peer.replies) {
             said_why |= matches!(frame::decode::<Reply>(&content), Ok(Reply::Error { .. }));
@@ -391,5 +400,5 @@ fn an_oversized_frame_is_answered_and_ends_the_session() {
     let mut peer = start(dir.path());
     peer.orders.as_mut().unwrap().write_all(&u32::MAX.to_be_bytes()).unwrap();
     assert!(matches!(peer.receive(), Reply::Error { message } if message.contains("more than")));
-    assert_eq!(peer.server.join().unwrap(), 11);
+    assert_eq!(exit_of(peer.server), 11);
 }
