@@ -156,7 +156,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         user: ssh.user,
         identity: ssh.identity.map(Into::into),
         sudo: ssh.sudo,
-        config: ssh.config.map(Into::into),
+        user_config: ssh.config.map(Into::into),
         host_keys: node.spec.ssh_host_keys.clone(),
         connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
     })

@@ -311,7 +311,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         api: node.spec.api.clone(),
         gossip: node.spec.gossip.clone(),
         ssh: shared.addresses().get(node.name().as_str()).cloned(),
-        ssh_fingerprints: node.spec.ssh_host_keys.iter().map(|k| crate::ssh::fingerprint(k)).collect(),
+        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
         outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),
