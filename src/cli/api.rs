@@ -75,6 +75,15 @@ impl Api {
     }
 }
 
+/// Whether a manager that comes back, or another one, may answer.
+pub fn temporary(error: &ApiError) -> bool {
+    match error {
+        ApiError::Identity { .. } => false,
+        ApiError::Status { http, .. } => *http >= 500 || matches!(http, 421 | 429),
+        _ => true,
+    }
+}
+
 /// A name as one part of a path.
 pub fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -105,9 +105,8 @@ fn of_api(error: &ApiError) -> Stop {
         }
         ApiError::Identity { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
             .next("compare --credentials with the cluster that this manager belongs to"),
-        ApiError::Timeout { .. } | ApiError::Protocol { .. } => {
-            Stop::new(Exit::CouldNotAsk, error.to_string()).next("remoor history shows whether it was done")
-        }
+        ApiError::Timeout { .. } | ApiError::Protocol { .. } => Stop::new(Exit::CouldNotAsk, error.to_string())
+            .next("the same command again; of an order, remoor history first shows whether it was done"),
     }
 }
 

@@ -2,15 +2,16 @@
 //! in `drivers` only. Decides nothing about nodes: it asks, shows, and maps answers to exit codes.
 
 pub mod args;
+pub mod drivers;
 pub mod exit;
 
 mod api;
 mod ask;
 mod command;
-mod drivers;
 mod duration;
 mod error;
 mod format;
+mod interrupt;
 mod moment;
 mod out;
 mod sanitize;
@@ -39,8 +40,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
         }
     };
-    if let Verb::Exec(_) = &cli.verb {
-        return drivers::exec(&args.state_dir).unwrap_or_else(|e| end(Err(e)).into());
+    if let Verb::Exec(exec) = &cli.verb {
+        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| end(Err(e)).into());
     }
     end(dispatch(cli.verb)).into()
 }

@@ -9,13 +9,15 @@ use super::table::{Look, Table};
 use crate::rpc::view::AsOf;
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+#[cfg(test)]
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where the text of a command goes.
 #[derive(Debug, Clone)]
 enum Sink {
     Process,
-    /// For tests: answer and talk.
+    /// Answer and talk.
+    #[cfg(test)]
     Memory(Arc<Mutex<(String, String)>>),
 }
 
@@ -42,18 +44,22 @@ impl Out {
     }
 
     /// Keeps what is written.
+    #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
         Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty }
     }
 
     /// What a memory output has: answer and talk.
+    #[cfg(test)]
     pub fn written(&self) -> (String, String) {
         match &self.sink {
             Sink::Process => Default::default(),
+            #[cfg(test)]
             Sink::Memory(both) => both.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         }
     }
 
+    #[cfg(test)]
     pub fn quietly(mut self, quiet: bool) -> Self {
         self.quiet = quiet;
         self
@@ -78,6 +84,7 @@ impl Out {
                 stdout.write_all(text.as_bytes())?;
                 stdout.flush()
             }
+            #[cfg(test)]
             Sink::Memory(both) => {
                 both.lock().unwrap_or_else(PoisonError::into_inner).0.push_str(text);
                 Ok(())
@@ -99,6 +106,7 @@ impl Out {
                 // Nobody is there to be told that nobody listens.
                 let _ = writeln!(anstream::stderr().lock(), "{text}");
             }
+            #[cfg(test)]
             Sink::Memory(both) => {
                 let mut both = both.lock().unwrap_or_else(PoisonError::into_inner);
                 both.1.push_str(&text);

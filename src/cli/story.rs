@@ -4,8 +4,8 @@
 use super::duration::age;
 use super::moment::Today;
 use crate::model::{
-    AbsenceNo, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName, Verdict,
-    Wall,
+    AbsenceNo, AttemptId, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName,
+    Verdict, Wall,
 };
 use std::collections::BTreeMap;
 
@@ -15,11 +15,13 @@ pub struct Story {
     names: BTreeMap<u64, String>,
     /// Absences by node and number: last seen, and back.
     absences: BTreeMap<(u64, AbsenceNo), (Wall, Option<Wall>)>,
+    /// Number of an attempt within its job.
+    attempts: BTreeMap<AttemptId, u32>,
 }
 
 impl Story {
     pub fn new(names: BTreeMap<u64, String>) -> Self {
-        Self { names, absences: BTreeMap::new() }
+        Self { names, ..Self::default() }
     }
 
     /// `name` is how the stream calls the node.
@@ -42,6 +44,9 @@ impl Story {
                 if let Some(away) = self.absences.get_mut(&(node, *absence)) {
                     away.1 = Some(item.at);
                 }
+            }
+            Happening::AttemptOpened { attempt, no, .. } => {
+                self.attempts.insert(*attempt, *no);
             }
             _ => {}
         }
@@ -75,19 +80,21 @@ impl Story {
             }
             Happening::WantDropped { why } => format!("re-setup no longer wanted: {why}"),
             Happening::JobOpened { job, services, reasons, generation } => {
-                let because = if reasons.is_empty() { String::new() } else { format!(": {}", reason_list(reasons)) };
+                let because =
+                    if reasons.is_empty() { String::new() } else { format!(", because {}", reason_list(reasons)) };
                 format!(
                     "job {job} opened: re-setup of {} with generation {generation}{because}",
                     service_list(services)
                 )
             }
-            Happening::AttemptOpened { job, attempt, no, runner, why } => {
+            Happening::AttemptOpened { job, no, runner, why, .. } => {
                 let why = if *no == 1 { String::new() } else { format!(": {why}") };
-                format!("job {job}: attempt {no} ({attempt}) by {runner}{why}")
+                format!("job {job}: attempt {no} by {runner}{why}")
             }
-            Happening::Phase { job, phase, .. } => format!("job {job}: {phase}"),
+            Happening::Phase { job, phase, .. } => format!("job {job}: {phase} begins"),
             Happening::AttemptClosed { job, attempt, outcome } => {
-                format!("job {job}: attempt {attempt} {}", outcome_words(outcome))
+                let no = self.attempts.get(attempt).map(|no| format!(" {no}")).unwrap_or_default();
+                format!("job {job}: attempt{no} {}", outcome_words(outcome))
             }
             Happening::JobHeld { job, why } => format!("job {job} held: {why}"),
             Happening::JobCancelled { job, why } => format!("job {job} cancelled: {why}"),

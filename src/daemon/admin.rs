@@ -10,6 +10,7 @@ use crate::model::{
 };
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
+use crate::rpc::client::ApiError;
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
 use crate::rpc::join::{JoinError, JoinReply, JoinRequest, Peer};
 use crate::rpc::token::{Secret, Token, TokenError};
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const CERTIFICATE_DAYS: u32 = 90;
+const ELECTION_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub struct InitOptions {
@@ -192,7 +194,7 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: options.manager,
     };
-    let reply = crate::rpc::join::join(&options.addr, &token, request).await?;
+    let reply = ask(&options.addr, &token, request).await?;
     reply.credentials(&key)?.save(&options.dir)?;
     options.config.save(&options.dir)?;
     save_peers(&layout, &reply.peers, &reply.managers)?;
@@ -200,6 +202,25 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
     identity.raft = reply.raft;
     data.store_identity(&identity)?;
     Ok(reply)
+}
+
+/// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
+async fn ask(addr: &str, token: &Token, request: JoinRequest) -> Result<JoinReply, JoinError> {
+    let mut at = addr.to_owned();
+    let begun = std::time::Instant::now();
+    loop {
+        let error = match crate::rpc::join::join(&at, token, request.clone()).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let JoinError::Api { source: ApiError::Status { code, details, .. }, .. } = &error else { return Err(error) };
+        let passing = matches!(code.as_str(), "not-leader" | "retry" | "no-quorum");
+        if !passing || begun.elapsed() > ELECTION_PATIENCE {
+            return Err(error);
+        }
+        at = details["leader"].as_str().unwrap_or(addr).to_owned();
+        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    }
 }
 
 fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {

@@ -245,6 +245,7 @@ impl Parts<'_> {
             peers: self.peers.clone(),
             secret: self.credentials.gossip_key.0,
             runs: self.layout.runs(),
+            sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
         }));
         let desk =

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Entries that a learner may lack when it is given a vote.
+const LAG_MAX: u64 = 100;
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Members {
@@ -70,6 +72,12 @@ async fn add(shared: &Shared, id: RaftId, addr: String, learner: bool) -> Result
     if !learner {
         shared.raft.add_learner(id, addr).await?;
     }
+    // A vote only for who has nearly the whole log: a promotion must not cost the quorum.
+    let mut status = shared.raft.status();
+    let caught_up = |s: &crate::raft::RaftStatus| {
+        s.matched.get(&id).is_some_and(|have| have + LAG_MAX >= s.last_log.unwrap_or(0)) || !s.is_leader
+    };
+    let _ = status.wait_for(caught_up).await; // the caller bounds the whole step
     let mut voters: BTreeSet<RaftId> = shared.raft.status().borrow().voters.keys().copied().collect();
     voters.insert(id);
     shared.raft.set_voters(voters).await

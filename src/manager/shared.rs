@@ -8,7 +8,7 @@ use crate::model::{ClusterId, Inventory, NodeId, NodeName};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -41,6 +41,8 @@ pub struct Startup {
     pub peers: Arc<super::Peers>,
     /// Folder of the attempts' logs.
     pub runs: PathBuf,
+    /// The managers that this one was told of when it joined.
+    pub sponsors: BTreeSet<NodeId>,
     /// Secret of the cluster from which each node's digest key is derived.
     pub secret: [u8; 32],
     pub timing: Timing,
@@ -57,6 +59,7 @@ pub struct Shared {
     pub peers: Arc<super::Peers>,
     pub notices: Notices,
     pub runs: PathBuf,
+    pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
     pub started: Instant,
     secret: [u8; 32],
@@ -78,6 +81,7 @@ impl Shared {
             peers: s.peers,
             notices: Notices::default(),
             runs: s.runs,
+            sponsors: s.sponsors,
             timing: s.timing,
             started: Instant::now(),
             secret: s.secret,

@@ -227,8 +227,13 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             Ok(true)
         }
         Was::Parked { to } => {
-            if now.is_some() || safe::look(to)?.is_none() {
-                return Ok(false);
+            let Some(parked) = safe::look(to)? else { return Ok(false) };
+            let file = |s: &rustix::fs::Stat| safe::kind(s) == FileType::RegularFile;
+            if now.is_some_and(|s| !(file(&s) && file(&parked))) {
+                return Err(SafeError::refused(
+                    path,
+                    format!("something new is there; what was parked stays at {}", to.display()),
+                ));
             }
             std::fs::rename(to, path).map_err(|source| SafeError::Io {
                 path: path.clone(),

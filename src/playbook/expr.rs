@@ -16,17 +16,25 @@ const FUEL: u64 = 2_000_000;
 /// Longest text that one template may give, in bytes.
 const OUTPUT_MAX: usize = 16 << 20;
 
-static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict));
-static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Chainable));
+static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::No));
+static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Chainable, Named::No));
+/// Says which name is undefined, at the price of rendering every variable in sight: only for what failed already.
+static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::Yes));
 
-fn environment(undefined: UndefinedBehavior) -> Environment<'static> {
+#[derive(PartialEq)]
+enum Named {
+    Yes,
+    No,
+}
+
+fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'static> {
     let mut env = Environment::new();
     env.set_undefined_behavior(undefined);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     env.set_fuel(Some(FUEL));
     env.set_recursion_limit(100);
-    env.set_debug(true);
+    env.set_debug(named == Named::Yes);
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).keep_trailing_newline(true).build() {
         env.set_syntax(syntax);
     }
@@ -44,12 +52,7 @@ fn environment(undefined: UndefinedBehavior) -> Environment<'static> {
 pub fn explain(error: &Error) -> String {
     let mut text = match (error.kind(), error.detail()) {
         (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
-        (ErrorKind::UndefinedError, None) => match error.range().zip(error.template_source()) {
-            Some((range, source)) => {
-                format!("`{}` is undefined", source.get(range).unwrap_or("?").trim())
-            }
-            None => "a value is undefined".to_owned(),
-        },
+        (ErrorKind::UndefinedError, None) => "a value is undefined".to_owned(),
         (ErrorKind::OutOfFuel, _) => "the template runs too long".to_owned(),
         (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
         (kind, Some(detail)) => format!("{kind}: {detail}"),
@@ -74,15 +77,20 @@ pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
 }
 
 fn again_if_undefined<T>(text: &str, attempt: impl Fn(&Environment<'static>) -> Result<T, Error>) -> Result<T, Error> {
-    match attempt(&STRICT) {
-        Err(e)
-            if e.kind() == ErrorKind::UndefinedError
-                && ["default", "d(", "defined", "ternary"].iter().any(|word| text.contains(word)) =>
-        {
-            attempt(&CHAIN)
+    let words = ["default", "d(", "defined", "ternary"];
+    attempt(&STRICT).or_else(|e| {
+        if e.kind() != ErrorKind::UndefinedError {
+            return Err(e);
         }
-        other => other,
-    }
+        // Variables in variables that all fail would double the work with each level.
+        if words.iter().any(|word| text.contains(word))
+            && super::scope::depth() < 6
+            && let Ok(value) = attempt(&CHAIN)
+        {
+            return Ok(value);
+        }
+        if e.detail().is_none() { attempt(&NAMED) } else { Err(e) }
+    })
 }
 
 /// A condition (`when`, `changed_when`, `until` ...).

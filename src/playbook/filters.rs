@@ -29,9 +29,14 @@ fn failure(message: impl Into<String>) -> Error {
 /// Adds everything to an environment.
 pub fn register(env: &mut Environment<'static>) {
     env.add_filter("bool", |v: Value| truthy(&v));
-    env.add_filter("to_json", |v: Value, _: Kwargs| json_text(&v, None));
-    env.add_filter("tojson", |v: Value, _: Kwargs| json_text(&v, None));
+    for name in ["to_json", "tojson"] {
+        env.add_filter(name, |v: Value, k: Kwargs| {
+            forget(&k, &["sort_keys", "ensure_ascii", "separators"])?;
+            json_text(&v, k.get::<Option<usize>>("indent")?)
+        });
+    }
     env.add_filter("to_nice_json", |v: Value, k: Kwargs| {
+        forget(&k, &["sort_keys", "ensure_ascii"])?;
         json_text(&v, Some(k.get::<Option<usize>>("indent")?.unwrap_or(4)))
     });
     env.add_filter("from_json", |text: String| -> Result<Value, Error> {
@@ -39,10 +44,12 @@ pub fn register(env: &mut Environment<'static>) {
         Ok(super::scope::plain(&json))
     });
     env.add_filter("to_yaml", |v: Value, k: Kwargs| -> Result<String, Error> {
+        forget(&k, &["width", "allow_unicode", "default_flow_style", "explicit_start"])?;
         let indent = k.get::<Option<usize>>("indent")?.unwrap_or(2);
         Ok(yaml_text::compact(&expr::to_json(&v)?, indent))
     });
     env.add_filter("to_nice_yaml", |v: Value, k: Kwargs| -> Result<String, Error> {
+        forget(&k, &["width", "allow_unicode", "default_flow_style", "explicit_start"])?;
         let indent = k.get::<Option<usize>>("indent")?.unwrap_or(4);
         Ok(yaml_text::block(&expr::to_json(&v)?, indent, k.get::<Option<bool>>("sort_keys")?.unwrap_or(true)))
     });
@@ -137,7 +144,7 @@ pub fn register(env: &mut Environment<'static>) {
         Some("sha256") => Ok(crate::model::Sha256::of(text.as_bytes()).to_string()),
         other => Err(failure(format!("hash: only sha256 is known, not {}", other.unwrap_or("sha1")))),
     });
-    env.add_filter("subelements", |v: Value, key: String, _: Kwargs| -> Result<Vec<Value>, Error> {
+    env.add_filter("subelements", |v: Value, key: String| -> Result<Vec<Value>, Error> {
         let mut out = Vec::new();
         for item in list(&v)? {
             for sub in list(&item.get_attr(&key)?)? {
@@ -149,7 +156,7 @@ pub fn register(env: &mut Environment<'static>) {
     env.add_filter("urlsplit", urlsplit);
     register_tests(env);
     env.add_function("lookup", lookup);
-    env.add_function("query", |state: &State, rest: Rest<Value>| lookup(state, rest).map(|v| vec![v]));
+    env.add_function("query", |state: &State, rest: Rest<Value>, k: Kwargs| lookup(state, rest, k).map(|v| vec![v]));
 }
 
 fn register_tests(env: &mut Environment<'static>) {
@@ -174,7 +181,8 @@ fn register_tests(env: &mut Environment<'static>) {
         });
     }
     for name in ["version", "version_compare"] {
-        env.add_test(name, |v: Value, other: Value, op: Option<String>, _: Kwargs| {
+        env.add_test(name, |v: Value, other: Value, op: Option<String>, k: Kwargs| {
+            forget(&k, &["strict", "version_type"])?;
             version::holds(&v.to_string(), op.as_deref().unwrap_or("=="), &other.to_string()).map_err(failure)
         });
     }
@@ -228,6 +236,11 @@ pub fn shell_quote(text: &str) -> String {
     }
 }
 
+/// Options of Python's writers that change nothing here are taken and forgotten.
+fn forget(k: &Kwargs, names: &[&str]) -> Result<(), Error> {
+    names.iter().try_for_each(|name| k.get::<Option<Value>>(name).map(|_| ()))
+}
+
 fn json_text(v: &Value, indent: Option<usize>) -> Result<String, Error> {
     Ok(yaml_text::json(&expr::to_json(v)?, indent))
 }
@@ -267,18 +280,13 @@ fn flatten(v: &Value, levels: usize, out: &mut Vec<Value>) -> Result<(), Error> 
     Ok(())
 }
 
-fn combine(first: Value, rest: Rest<Value>) -> Result<Value, Error> {
-    let mut rest = rest.0;
-    let mut recursive = false;
-    if let Some(kwargs) = rest.last().filter(|v| v.is_kwargs()) {
-        recursive = kwargs.get_attr("recursive")?.is_true();
-        rest.pop();
-    }
+fn combine(first: Value, rest: Rest<Value>, k: Kwargs) -> Result<Value, Error> {
+    let recursive = k.get::<Option<bool>>("recursive")?.unwrap_or(false);
     let mut out = match expr::to_json(&first)? {
         Json::Object(map) => map,
         _ => return Err(failure("combine: not a map")),
     };
-    for other in &rest {
+    for other in &rest.0 {
         let others = if other.kind() == minijinja::value::ValueKind::Seq { list(other)? } else { vec![other.clone()] };
         for other in others {
             match expr::to_json(&other)? {
@@ -365,13 +373,9 @@ fn regex_replace(text: Value, pattern: String, with: Option<String>, k: Kwargs) 
     Ok(regex.replace_all(&text.to_string(), replacement(&with.unwrap_or_default())).into_owned())
 }
 
-fn regex_search(text: String, pattern: String, rest: Rest<Value>) -> Result<Value, Error> {
-    let mut rest = rest.0;
-    let kwargs = match rest.last().filter(|v| v.is_kwargs()) {
-        Some(_) => rest.pop().map(Kwargs::try_from).transpose()?,
-        None => None,
-    };
-    let regex = pattern_of(&pattern, &kwargs.unwrap_or_else(|| Kwargs::from_iter(Vec::<(String, Value)>::new())))?;
+fn regex_search(text: String, pattern: String, rest: Rest<Value>, k: Kwargs) -> Result<Value, Error> {
+    let rest = rest.0;
+    let regex = pattern_of(&pattern, &k)?;
     let Some(found) = regex.captures(&text) else { return Ok(Value::from(())) };
     if rest.is_empty() {
         return Ok(Value::from(&found[0]));
@@ -438,25 +442,75 @@ fn urlsplit(url: String, part: Option<String>) -> Result<Value, Error> {
 }
 
 /// `lookup('env', 'NAME')` and `lookup('vars', 'name', default=x)`; the rest needs the manager's files and is refused by the compiler.
-fn lookup(state: &State, rest: Rest<Value>) -> Result<Value, Error> {
-    let mut rest = rest.0;
-    let kwargs = match rest.last().filter(|v| v.is_kwargs()) {
-        Some(_) => rest.pop().map(Kwargs::try_from).transpose()?,
-        None => None,
-    };
+fn lookup(state: &State, rest: Rest<Value>, k: Kwargs) -> Result<Value, Error> {
+    let fallback = k.get::<Option<Value>>("default")?;
+    let rest = rest.0;
     let word = |i: usize| rest.get(i).map(Value::to_string).unwrap_or_default();
     match word(0).trim_start_matches("ansible.builtin.") {
         "env" => Ok(Value::from(std::env::var(word(1)).unwrap_or_default())),
-        "vars" => {
-            let fallback = match &kwargs {
-                Some(k) => k.get::<Option<Value>>("default")?,
-                None => None,
-            };
-            state
-                .lookup(&word(1))
-                .or(fallback)
-                .ok_or_else(|| Error::new(ErrorKind::UndefinedError, format!("`{}` is undefined", word(1))))
-        }
+        "vars" => state
+            .lookup(&word(1))
+            .or(fallback)
+            .ok_or_else(|| Error::new(ErrorKind::UndefinedError, format!("`{}` is undefined", word(1)))),
         other => Err(failure(format!("lookup `{other}` is not known here; known are env and vars"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::playbook::data::VarMap;
+    use crate::playbook::expr;
+    use crate::playbook::scope::Scope;
+    use std::sync::Arc;
+
+    #[test]
+    fn answers_as_ansible_does() {
+        let vars = serde_json::json!({
+            "l": [3, 1, [2, [4]]], "d": {"b": 1, "a": {"x": 1}}, "e": {"a": {"y": 2}}, "s": "path/to/file.tar.gz",
+            "ok": {"failed": false, "changed": true}, "lazy": "{{ d.b + 1 }}",
+        });
+        let scope = Scope::new(vec![Arc::new(VarMap::trusted(vars.as_object().unwrap()))], Default::default());
+        for (text, want) in [
+            ("{{ 'yes' | bool }} {{ 'no' | bool }} {{ 1 | bool }}", "True False True"),
+            ("{{ d | to_json }}", r#"{"b": 1, "a": {"x": 1}}"#),
+            ("{{ d | combine(e) | to_json }}", r#"{"b": 1, "a": {"y": 2}}"#),
+            ("{{ d | combine(e, recursive=true) | to_json }}", r#"{"b": 1, "a": {"x": 1, "y": 2}}"#),
+            ("{{ l | flatten | sort | join(',') }}", "1,2,3,4"),
+            (
+                "{{ [1, 2] | union([2, 3]) }} {{ [1, 2] | difference([2]) }} {{ [1, 2] | intersect([2]) }}",
+                "[1, 2, 3] [1] [2]",
+            ),
+            ("{{ s | basename }} {{ s | dirname }} {{ s | splitext | last }}", "file.tar.gz path/to .gz"),
+            ("{{ 'a1b2' | regex_replace('([a-z])(\\d)', '\\\\2\\\\1') }}", "1a2b"),
+            ("{{ 'v1.22.3' | regex_search('\\d+') }}", "1"),
+            ("{{ 'hi' | b64encode }} {{ 'aGk=' | b64decode }} {{ 'a b' | quote }}", "aGk= hi 'a b'"),
+            ("{{ d | dict2items | map(attribute='key') | join(' ') }}", "b a"),
+            ("{{ [{'key': 'k', 'value': 2}] | items2dict | to_json }}", r#"{"k": 2}"#),
+            ("{{ nothing.at.all | default('none') }} {{ '' | default('e', true) }}", "none e"),
+            (
+                "{{ (d.b == 1) | ternary('y', 'n') }} {{ ok is changed }} {{ ok is succeeded }} {{ ok is failed }}",
+                "y True True False",
+            ),
+            (
+                "{{ '1.10' is version('1.9', '>') }} {{ 'abc' is match('ab') }} {{ 'abc' is search('c$') }}",
+                "True True True",
+            ),
+            ("{{ lazy }} {{ vars['lazy'] }} {{ lookup('vars', 'lazy') }}", "2 2 2"),
+            ("{{ 'a\nb' | comment }}", "#\n# a\n# b\n#"),
+            ("{{ 'a\nb\n' | indent(2) }}|", "a\n  b\n|"),
+            ("{% for k, v in d.items() %}{{ k }}{% endfor %}", "ba"),
+        ] {
+            let got = expr::render(&scope, "t", text, &Default::default()).unwrap_or_else(|e| expr::explain(&e));
+            assert_eq!(got, want, "{text}");
+        }
+        let missing = expr::render(&scope, "t", "{{ gone | mandatory }}", &Default::default()).unwrap_err();
+        assert!(expr::explain(&missing).contains("undefined"));
+        let endless = expr::render(
+            &scope,
+            "t",
+            "{% for i in range(9999) %}{% for j in range(9999) %}{{ j }}{% endfor %}{% endfor %}",
+            &Default::default(),
+        );
+        assert!(expr::explain(&endless.unwrap_err()).contains("too long"));
     }
 }

@@ -7,7 +7,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .into_iter()
         .map(|name| (distance(word, name), name))
         .filter(|(d, _)| *d <= limit)
-        .min_by_key(|(d, name)| (*d, *name))
+        // Of two as near, the one that has all the letters typed: `taks` is `tasks` rather than `tags`.
+        .min_by_key(|(d, name)| (*d, word.chars().filter(|c| !name.contains(*c)).count(), *name))
         .map(|(_, name)| name)
 }
 
@@ -41,5 +42,6 @@ mod tests {
         assert_eq!(nearest("notfy", known), Some("notify"));
         assert_eq!(nearest("docker_container", known), None);
         assert_eq!(nearest("cpy", known), Some("copy"));
+        assert_eq!(nearest("taks", ["tags", "tasks"]), Some("tasks"));
     }
 }

@@ -108,6 +108,11 @@ pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
     Value::from_object(LazyMap { scope: Scope::default(), map })
 }
 
+/// How many variables deep the current evaluation is.
+pub fn depth() -> u32 {
+    DEPTH.get()
+}
+
 #[derive(Debug)]
 struct Root(Scope);
 

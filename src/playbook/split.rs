@@ -57,6 +57,34 @@ pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
     Ok(out)
 }
 
+/// The line in pieces that end after blanks, with markup and quotes left whole; joined they are the line.
+pub fn pieces(line: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    let mut quote: Option<char> = None;
+    while let Some(c) = line[at..].chars().next() {
+        let rest = &line[at..];
+        if rest.starts_with("{{") || rest.starts_with("{%") {
+            let close = if rest.starts_with("{{") { "}}" } else { "%}" };
+            at += rest.find(close).map_or(rest.len(), |end| end + 2);
+            continue;
+        }
+        at += c.len_utf8();
+        match quote {
+            Some(q) if q == c => quote = None,
+            Some(_) => {}
+            None if c == '\'' || c == '"' => quote = Some(c),
+            None if c.is_whitespace() => {
+                out.push(&line[start..at]);
+                start = at;
+            }
+            None => {}
+        }
+    }
+    out.push(&line[start..]);
+    out
+}
+
 fn empty() -> Word {
     Word { text: String::new(), quoted: false }
 }
@@ -76,6 +104,7 @@ mod tests {
             texts(r#"echo {{ x | default("a b") }}-z "{{ y }} w""#),
             ["echo", "{{ x | default(\"a b\") }}-z", "{{ y }} w"]
         );
+        assert_eq!(pieces("a 'b c' x={{ d e }} f"), ["a ", "'b c' ", "x={{ d e }} ", "f"]);
         assert!(words("a 'b").is_err());
         assert!(words("a {{ b").is_err());
     }

@@ -30,7 +30,7 @@ impl<'a> Run<'a, '_> {
     pub fn task(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let scope = self.frame.scope(play, task);
         let Some(repeat) = &task.repeat else {
-            let judged = self.item(play, task, &scope, None, handler)?;
+            let judged = self.item(task, &scope, None, handler)?;
             return self.conclude(play, task, &judged, judged.result.clone());
         };
         let items = match frame::items(&scope, repeat) {
@@ -54,7 +54,7 @@ impl<'a> Run<'a, '_> {
             // A fact that the item before has set is seen by this one.
             let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
             let label = frame::label(&inner, repeat, item);
-            let mut judged = self.item(play, task, &inner, Some(label), handler)?;
+            let mut judged = self.item(task, &inner, Some(label), handler)?;
             judged.result[repeat.var.as_str()] = item.clone();
             judged.result["ansible_loop_var"] = json!(repeat.var);
             changed |= judged.status == Status::Changed || judged.result["changed"] == true;
@@ -117,14 +117,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// One item: condition, tries, events, counts.
-    fn item(
-        &mut self,
-        play: &'a Play,
-        task: &'a Task,
-        scope: &Scope,
-        item: Option<String>,
-        handler: bool,
-    ) -> Result<Judged, Stop> {
+    fn item(&mut self, task: &'a Task, scope: &Scope, item: Option<String>, handler: bool) -> Result<Judged, Stop> {
         let name = if task.no_log {
             task.name.clone()
         } else {
@@ -162,7 +155,7 @@ impl<'a> Run<'a, '_> {
             }
         }
         (self.sink)(Event::TaskStart { i: task.id, name: name.clone(), item: item.clone() });
-        let (outcome, mut result) = self.tries(play, task, scope);
+        let (outcome, mut result) = self.tries(task, scope);
         let failed = result["failed"] == true;
         let changed = result["changed"] == true;
         let ignore = failed && !self.cancel.cancelled() && ignored(scope, task);
@@ -196,8 +189,7 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Runs the module until `until` holds or the tries are used up.
-    fn tries(&mut self, play: &'a Play, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
-        let _ = play;
+    fn tries(&mut self, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
         let retries = match &task.until {
             None => 1,
             Some(_) => seconds(scope, task.retries.as_ref()).map_or(3, |d| d.as_secs()).clamp(1, RETRIES_MAX),

@@ -81,7 +81,7 @@ fn file_modules_change_once() {
     - {name: mode, file: {path: '{{ dir }}/new', mode: '0600'}}
     - {name: hard, file: {src: '{{ dir }}/new', path: '{{ dir }}/hard', state: hard}}
     - {name: absent, file: {path: '{{ dir }}/nothing', state: absent}}
-    - {name: command, command: touch {{ dir }}/once creates={{ dir }}/once}
+    - {name: command, command: 'touch {{ dir }}/once creates={{ dir }}/once'}
 ";
     let files = [
         ("site.yml", text),
@@ -216,6 +216,7 @@ fn protected_paths_are_parked() {
     assert_eq!(std::fs::read_to_string(&parked[1]).unwrap(), "data");
     undo(&d.join("backup")).unwrap();
     assert!(d.join("lib/etcd/member/wal").exists());
+    assert_eq!(std::fs::read_to_string(d.join("state")).unwrap(), "data");
     let vital = go(&tasks(d, "    - {file: {path: /usr/, state: absent}}\n"), &options);
     assert!(vital.end.failure.unwrap().message.contains("never removed"));
 }
@@ -223,16 +224,20 @@ fn protected_paths_are_parked() {
 #[test]
 fn a_value_with_blanks_stays_one_argument() {
     let dir = TempDir::new().unwrap();
-    let text = "
-    - {command: 'printf [%s] {{ evil }} \"{{ evil }}\" {{ nothing }} $(id)', register: r, changed_when: false, vars: {evil: '; rm -rf / $(x) -o', nothing: ''}}
-    - assert: {that: r.stdout == '[; rm -rf / $(x) -o][; rm -rf / $(x) -o][$(id)]'}
-    - {command: echo '{{ '{{ 1 + 1 }}' }}', register: r}
-    - assert: {that: \"r.stdout == '{{' ~ ' 1 + 1 }' ~ '}'\"}
-    - {set_fact: {copied: '{{ r.stdout }}'}}
-    - assert: {that: \"copied == r.stdout\"}
-    - {shell: 'echo {{ \"a b;c\" | quote }}', register: r}
+    let text = r#"
+    - command: printf [%s] {{ evil }} "{{ evil }}" {{ nothing }} $(id)
+      register: r
+      vars: {evil: '; rm -rf / $(x) -o', nothing: ''}
+    - assert: {that: "r.stdout == '[; rm -rf / $(x) -o][; rm -rf / $(x) -o][$(id)]'"}
+    - command: printf {{ open }}
+      vars: {open: "{{ '{' ~ '{ 1 + 1 }' ~ '}' }}"}
+      register: r
+    - set_fact: {copied: '{{ r.stdout }}'}
+    - assert: {that: ["copied == r.stdout", "copied | length == 11", "'1 + 1' in copied"]}
+    - shell: echo {{ "a b;c" | quote }}
+      register: r
     - assert: {that: r.stdout == 'a b;c'}
-";
+"#;
     go(&tasks(dir.path(), text), &options(dir.path())).good();
 }
 
@@ -247,7 +252,7 @@ fn loops_registers_retries_blocks_and_includes() {
     list: ['{{ table.a }}', x]
   tasks:
     - {command: 'echo {{ item }}', loop: '{{ list }}', register: r, loop_control: {label: 'L{{ item }}', index_var: n}}
-    - assert: {that: [r.results | map(attribute='stdout') | list == ['1', 'x'], r is changed, r.results | length == 2]}
+    - assert: {that: [\"r.results | map(attribute='stdout') | list == ['1', 'x']\", r is changed, r.results | length == 2]}
     - {set_fact: {sum: '{{ sum | default(0) + item.value }}'}, with_dict: '{{ table }}'}
     - assert: {that: sum == 3}
     - {shell: 'echo x >> {{ dir }}/tries; grep -c x {{ dir }}/tries', register: t, until: t.stdout | int >= 3, retries: 5, delay: 0}
@@ -255,7 +260,7 @@ fn loops_registers_retries_blocks_and_includes() {
     - {command: 'false', register: f, ignore_errors: yes}
     - assert: {that: [f is failed, f.rc == 1]}
     - {command: exit, when: false, register: s}
-    - assert: {that: [s is skipped, not s is changed, (s.stat.exists | default('none')) == 'none']}
+    - assert: {that: [s is skipped, not s is changed, \"(s.stat.exists | default('none')) == 'none'\"]}
     - {command: 'sh -c \"exit 3\"', register: c, failed_when: c.rc == 0, changed_when: c.rc == 3}
     - block:
         - {fail: {msg: planned}}
@@ -264,14 +269,14 @@ fn loops_registers_retries_blocks_and_includes() {
         - {set_fact: {rescued: '{{ ansible_failed_result.msg }}'}}
       always:
         - {set_fact: {ended: true}}
-    - assert: {that: [rescued == 'planned', ended, never is undefined]}
+    - assert: {that: [\"rescued == 'planned'\", ended, never is undefined]}
     - {include_tasks: 'sub-{{ item }}.yml', loop: [a, b]}
-    - assert: {that: [from_a == 'a', from_b == 'b']}
+    - assert: {that: [\"from_a == 'a'\", \"from_b == 'b'\"]}
     - {import_tasks: sub-a.yml, when: false}
     - {stat: {path: '{{ dir }}/tries'}, register: st}
     - assert: {that: [st.stat.exists, st.stat.isreg, st.stat.size == 6]}
     - {shell: 'echo $A-$B', environment: {B: '2'}, register: e}
-    - assert: {that: e.stdout == '1-2'}
+    - assert: {that: \"e.stdout == '1-2'\"}
     - {debug: {msg: '{{ missing | default(omit) }}'}}
   environment: {A: 1}
 ";

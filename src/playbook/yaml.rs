@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn refuses_tags_duplicates_and_bombs() {
         let vault = parse("v.yml", "a: 1\nsecret: !vault |\n  66616c7365\n").unwrap_err();
-        assert_eq!(vault.line, 2, "{vault}");
+        assert_eq!(vault.line, 3, "{vault}");
         assert!(vault.to_string().contains("vault"), "{vault}");
         let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
         assert!(twice.line == 3 && twice.message.contains("duplicate"), "{twice}");

@@ -238,7 +238,7 @@ fn plain_is_safe(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let word = matches!(
         lower.as_str(),
-        "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "~" | "y" | "n" | "<<" | ".inf" | ".nan"
+        "yes" | "no" | "on" | "off" | "true" | "false" | "null" | "~" | "<<" | ".inf" | ".nan"
     );
     let number = text.parse::<f64>().is_ok() && lower.chars().any(|c| c.is_ascii_digit())
         || text.starts_with("0x")

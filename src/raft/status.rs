@@ -50,13 +50,15 @@ impl RaftStatus {
 /// Translates one report of openraft. `lease` is how long an acknowledgement counts.
 pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration) -> RaftStatus {
     let elapsed = |at: openraft::TokioInstant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let quorum_acked_ms = metrics.last_quorum_acked.map(|at| elapsed(at.into_inner()));
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<u64> = membership.voter_ids().collect();
+    // A single voter is its own majority: openraft has nobody to hear from, so its stamp stands still.
+    let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
+    let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
     let acked = quorum_acked_ms.is_some_and(|ms| u128::from(ms) < lease.as_millis());
     let caught_up = metrics.last_applied.is_some_and(|id| id.leader_id == *metrics.vote.leader_id());
     let running = metrics.running_state.is_ok();
 
-    let membership = metrics.membership_config.membership();
-    let voters: BTreeSet<u64> = membership.voter_ids().collect();
     let members = |voting: bool| {
         let chosen = membership.nodes().filter(|(id, _)| voters.contains(id) == voting);
         chosen.map(|(id, node)| (RaftId(*id), node.addr.clone())).collect()

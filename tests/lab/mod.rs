@@ -14,6 +14,7 @@
 #![allow(dead_code, reason = "the tests and the demo each use a part")]
 
 pub mod cgroup;
+pub mod cluster;
 pub mod console;
 pub mod five;
 pub mod host;

@@ -5,6 +5,7 @@ use super::{job, watch};
 use crate::cli::api::{self, Api};
 use crate::cli::duration;
 use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story;
@@ -102,6 +103,7 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
     let screen = Screen::new(out);
     let (tx, mut logs) = mpsc::channel::<(u64, StreamItem)>(LOG_DEPTH);
     let mut silent: Option<Instant> = None;
+    let mut interrupt = Interrupt::new()?;
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while followed.iter().any(|f| f.exit.is_none()) {
@@ -113,14 +115,18 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
                 continue;
             }
             _ = tick.tick() => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = interrupt.wait() => {
                 screen.detach(followed);
                 return Ok(Exit::Interrupted);
             }
         }
-        match look(api, &screen, followed, &tx).await {
+        let Some(looked) = interrupt.or(look(api, &screen, followed, &tx)).await else {
+            screen.detach(followed);
+            return Ok(Exit::Interrupted);
+        };
+        match looked {
             Ok(()) => silent = None,
-            Err(error) if temporary(&error) => {
+            Err(error) if api::temporary(&error) => {
                 let since = *silent.get_or_insert_with(|| {
                     screen.say(&format!("{error}; trying again"));
                     Instant::now()
@@ -133,15 +139,6 @@ pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyh
         }
     }
     Ok(followed.iter().filter_map(|f| f.exit).fold(Exit::Done, Exit::and))
-}
-
-/// A manager that comes back, or another one, may answer.
-fn temporary(error: &ApiError) -> bool {
-    match error {
-        ApiError::Identity { .. } => false,
-        ApiError::Status { http, .. } => *http >= 500 || *http == 421,
-        _ => true,
-    }
 }
 
 /// Asks once for everything.

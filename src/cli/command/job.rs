@@ -6,6 +6,7 @@ use crate::cli::args::{JobListArgs, JobLogsArgs, JobShowArgs, JobVerb};
 use crate::cli::duration;
 use crate::cli::error;
 use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story;
@@ -107,16 +108,14 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
 async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> {
     let names = api.get::<JobsView>("/v1/jobs").await?.names;
     let mut teller = Teller::new(names);
+    let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream(&format!("/v1/jobs/{}/log?follow={}", args.job, args.follow)).await?;
     loop {
-        let line = tokio::select! {
-            line = lines.next() => line?,
-            _ = tokio::signal::ctrl_c() => {
-                out.talk(&goes_on(args.job));
-                return Ok(Exit::Interrupted);
-            }
+        let Some(line) = interrupt.or(lines.next()).await else {
+            out.talk(&goes_on(args.job));
+            return Ok(Exit::Interrupted);
         };
-        match line {
+        match line? {
             Some(value) => teller.print(out, value)?,
             None => return Ok(Exit::Done),
         }
@@ -154,7 +153,7 @@ pub fn attempt_line(attempt: &Attempt, today: Today) -> String {
     let end = match &attempt.closed {
         None => format!("{} now", attempt.phase),
         Some((at, outcome)) => {
-            format!("{} after {}", story::outcome_words(outcome), duration::age(at.since(attempt.opened)))
+            format!("after {} {}", duration::age(at.since(attempt.opened)), story::outcome_words(outcome))
         }
     };
     let why = if attempt.no == 1 { String::new() } else { format!(", because {}", attempt.why) };

@@ -1,9 +1,11 @@
 //! `remoor status`: the whole fleet on one page.
 
-use crate::cli::api::Api;
+use crate::cli::api::{self, Api};
 use crate::cli::args::StatusArgs;
+use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::state;
@@ -18,21 +20,31 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
         let view: StatusView = api.get("/v1/status").await?;
         return show(out, &view, args.exit_code);
     };
+    let mut interrupt = Interrupt::new()?;
     loop {
-        let view: StatusView = api.get("/v1/status").await?;
-        if let Some(line) = out.format.machine_line(&view)? {
-            out.raw(&line)?;
-        } else {
-            if out.is_tty() {
-                out.raw(CLEAR)?;
-            }
-            show(out, &view, false)?;
+        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+            return Ok(Exit::Interrupted);
+        };
+        match answer {
+            Ok(view) => redraw(out, &view)?,
+            // It may come back, and whoever watches wants to see that.
+            Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
+            Err(error) => return Err(error.into()),
         }
-        tokio::select! {
-            () = tokio::time::sleep(every.0) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        if interrupt.or(tokio::time::sleep(every.0)).await.is_none() {
+            return Ok(Exit::Interrupted);
         }
     }
+}
+
+fn redraw(out: &Out, view: &StatusView) -> anyhow::Result<()> {
+    if let Some(line) = out.format.machine_line(view)? {
+        return Ok(out.raw(&line)?);
+    }
+    if out.is_tty() {
+        out.raw(CLEAR)?;
+    }
+    show(out, view, false).map(|_| ())
 }
 
 pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exit> {

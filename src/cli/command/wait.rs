@@ -1,13 +1,12 @@
 //! `remoor wait`: asks until the answer is yes or the time is over.
 
 use super::which;
-use crate::cli::api::Api;
+use crate::cli::api::{self, Api};
 use crate::cli::args::{Goal, WaitArgs};
-use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
 use crate::cli::state;
-use crate::rpc::client::ApiError;
 use crate::rpc::view::{NodeView, StatusView};
 use std::time::{Duration, Instant};
 
@@ -16,8 +15,11 @@ const EVERY: Duration = Duration::from_millis(500);
 pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> {
     let ends = Instant::now() + args.timeout.0;
     let mut said = String::new();
+    let mut interrupt = Interrupt::new()?;
     loop {
-        let answer: Result<StatusView, ApiError> = api.get("/v1/status").await;
+        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+            return Ok(Exit::Interrupted);
+        };
         let over = Instant::now() >= ends;
         match answer {
             Ok(view) if !view.as_of.stale => {
@@ -45,15 +47,12 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                 return Ok(out.source(&view.as_of));
             }
             Ok(_) => say(out, &mut said, "no quorum"),
-            Err(error @ (ApiError::Identity { .. } | ApiError::Status { http: 400..500, .. })) => {
-                return Err(error.into());
-            }
-            Err(error) if over => return Err(Stop::of(&error.into()).into()),
+            Err(error) if over || !api::temporary(&error) => return Err(error.into()),
             Err(error) => say(out, &mut said, &error.to_string()),
         }
-        tokio::select! {
-            () = tokio::time::sleep(EVERY.min(ends.saturating_duration_since(Instant::now()))) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
+        let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
+        if interrupt.or(tokio::time::sleep(pause)).await.is_none() {
+            return Ok(Exit::Interrupted);
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::cli::api::Api;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
@@ -11,17 +12,15 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream("/v1/watch").await?;
     let mut told = Teller::default();
     if !out.quiet && !out.format.is_machine() {
         out.talk("watching; Ctrl-C ends it");
     }
     loop {
-        let line = tokio::select! {
-            line = lines.next() => line?,
-            _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-        };
-        let Some(value) = line else {
+        let Some(line) = interrupt.or(lines.next()).await else { return Ok(Exit::Interrupted) };
+        let Some(value) = line? else {
             let text = "the manager ended the stream";
             return Err(Stop::new(Exit::CouldNotAsk, text)
                 .next("remoor watch, and remoor history for what was missed")

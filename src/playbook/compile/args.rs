@@ -82,6 +82,9 @@ impl Compiler<'_> {
                 self.fault_hint(file, place, format!("`{text}` is no {name} of {}", spec.name), hint);
             }
         }
+        if spec.name == "lineinfile" {
+            self.patterns(file, at, &out, &places);
+        }
         self.conditions_inside(file, spec.name, node);
         if spec.name == "command" {
             self.command(file, at, &mut out);
@@ -98,6 +101,23 @@ impl Compiler<'_> {
             *mode = Value::String(text);
         }
         out
+    }
+
+    /// Patterns that hold no markup must be patterns.
+    fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
+        for name in ["regexp", "regex", "insertafter", "insertbefore"] {
+            let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !data::has_markup(t)) else { continue };
+            if let Err(e) = regex::bytes::Regex::new(text) {
+                let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
+                let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                self.fault_hint(
+                    file,
+                    place,
+                    format!("pattern of `{name}`: {last}"),
+                    "look-around and back-references in patterns are not known",
+                );
+            }
+        }
     }
 
     /// `that` of assert and `var` of debug are expressions, not templates.
@@ -154,11 +174,11 @@ impl Compiler<'_> {
             return out;
         }
         let mut rest = Vec::new();
-        for part in text.split_inclusive(char::is_whitespace) {
+        for part in split::pieces(text) {
             let word = part.trim();
             let option = ["creates", "removes", "chdir", "executable", "warn"].iter().find_map(|o| {
                 let value = word.strip_prefix(o)?.strip_prefix('=')?;
-                (!value.is_empty() && value.matches("{{").count() == value.matches("}}").count()).then_some((*o, value))
+                (!value.is_empty()).then_some((*o, value))
             });
             match option {
                 Some((name, value)) => {

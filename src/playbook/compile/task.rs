@@ -129,7 +129,9 @@ impl Compiler<'_> {
                 }
             }
             "include_tasks" => {
-                let choices = self.choices(&file, at, &own, &task);
+                // What the include says of itself does not reach its tasks; what stands around it does.
+                let around = Context { tags: context.tags.clone(), ..own };
+                let choices = self.choices(&file, at, &around, &task);
                 if selected { vec![Step::Include(Box::new(Include { task, choices }))] } else { Vec::new() }
             }
             _ => {
@@ -323,12 +325,11 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Every file that an include could mean, compiled. The conditions of the include are its own, its tags too.
+    /// Every file that an include could mean, compiled. Conditions are asked once, at the include.
     fn choices(&mut self, file: &str, at: (u32, u32), own: &Context, task: &Task) -> BTreeMap<String, Vec<Step>> {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut inner = own.clone();
         inner.when.clear();
-        inner.tags = Vec::new();
         let mut out = BTreeMap::new();
         if !data::has_markup(&name) {
             match self.task_path(own, &name) {

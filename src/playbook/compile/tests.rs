@@ -96,7 +96,7 @@ fn what_only_ansible_can_do_is_named() {
     check_refused(
         &[("site.yml", text)],
         expect![[r#"
-            site.yml:11:26: YAML tag `!vault` is not supported in strict tag mode
+            site.yml:11:33: unsupported tag `!vault`
               hint: encrypted values are not read; hand secrets over as variables of the inventory, or use provisioner kind: ansible
         "#]],
     );
@@ -130,8 +130,24 @@ fn missing_files_broken_templates_and_unknown_handlers() {
             ("templates/a.j2", "ok\n{% if x %}\n"),
         ],
         expect![[r#"
-            site.yml:3:7: `b.j2` is not in the fleet directory
-              hint: looked in files
+            site.yml:5:7: `b.j2` is not in the fleet directory
+              hint: looked in templates
+            site.yml:6:7: c.yml is not in the fleet directory
+            templates/a.j2:2:1: template: unexpected end of input, expected end of block
+        "#]],
+    );
+}
+
+#[test]
+fn a_notification_must_have_a_handler() {
+    check_refused(
+        &[(
+            "site.yml",
+            "- hosts: all\n  tasks:\n    - debug: msg=x\n      notify: restrat\n  handlers:\n    - {name: restart, debug: }\n",
+        )],
+        expect![[r#"
+            site.yml:3:1: no handler is called `restrat`
+              hint: did you mean `restart`?
         "#]],
     );
 }
@@ -170,6 +186,29 @@ fn tags_choose() {
 }
 
 #[test]
+fn tags_around_an_include_reach_its_tasks_and_its_own_do_not() {
+    let site = "- hosts: all\n  roles:\n    - {role: etcd, tags: etcd}\n  tasks:\n    - {name: own, include_tasks: x.yml, tags: other}\n";
+    let list = [
+        ("site.yml", site),
+        ("x.yml", "- {name: untagged, debug: }\n"),
+        ("roles/etcd/tasks/main.yml", "- {name: inner, include_tasks: y.yml}\n"),
+        ("roles/etcd/tasks/y.yml", "- {name: tagged, debug: }\n"),
+    ];
+    assert_eq!(names(&compiled(&list, &["etcd"]).plan), ["inner", "tagged"]);
+    assert_eq!(names(&compiled(&list, &["other"]).plan), ["own"]);
+}
+
+#[test]
+fn a_thousand_tasks_compile_and_keep_their_places() {
+    let mut text = String::from("- hosts: all\n  tasks:\n");
+    for i in 0..1000 {
+        text.push_str(&format!("    - copy: {{content: '{{{{ port }}}} {i}', dest: '/x/{{{{ base }}}}{i}'}}\n      when: port == 80 and base is defined\n"));
+    }
+    let plan = compiled(&[("site.yml", &text)], &[]).plan;
+    assert_eq!((plan.task_count(), plan.declared_files().len()), (1000, 1000));
+}
+
+#[test]
 fn a_plan_holds_what_it_needs_and_no_more() {
     let text = "\
 - hosts: all:!db
@@ -196,13 +235,13 @@ fn a_plan_holds_what_it_needs_and_no_more() {
     assert_eq!(plan.blobs.len(), 2);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(
-        warnings[0].to_string().starts_with("roles/nginx/tasks/main.yml:1:67: warning: bare 0644"),
+        warnings[0].to_string().starts_with("roles/nginx/tasks/main.yml:1:63: warning: bare 0644"),
         "{}",
         warnings[0]
     );
     assert_eq!(plan.declared_files(), ["/etc/nginx.conf"]);
     let file = &crate::playbook::rendered(&plan, &Map::new())["/etc/nginx.conf"];
-    assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www\n\n");
+    assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www\n");
     assert_eq!((file.mode.as_deref(), file.source.as_str()), (Some("0644"), "roles/nginx/templates/nginx.conf.j2"));
     let json: Plan = serde_json::from_slice(&serde_json::to_vec(&plan).unwrap()).unwrap();
     let packed: Plan = rmp_serde::from_slice(&rmp_serde::to_vec(&plan).unwrap()).unwrap();

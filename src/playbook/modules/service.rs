@@ -39,7 +39,7 @@ pub fn service(call: &mut Call) -> Answer {
         let enabled = matches!(value("UnitFileState"), "enabled" | "enabled-runtime");
         let fixed =
             matches!(value("UnitFileState"), "static" | "alias" | "generated" | "transient" | "linked" | "indirect");
-        if want != enabled && !(fixed && (want || value("UnitFileState") == "static")) && !(masked && !want) {
+        if want != enabled && !(fixed && (want || value("UnitFileState") == "static")) && (want || !masked) {
             systemctl(call, &[if want { "enable" } else { "disable" }, "--", &name])?;
             said.push(if want { "enabled" } else { "disabled" }.into());
         }
