@@ -43,6 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("daemon", &["model", "disk", "gossip", "raft", "rpc", "ssh", "telemetry", "agent", "manager"]),
     ("solo", &["model", "disk", "files", "check", "playbook", "config", "fleet", "exec", "ssh"]),
     ("cli", &["model", "exec::STATE_DIR", "rpc::client", "rpc::identity", "rpc::tls", "rpc::view", "rpc::wire"]),
+    // Its tests answer as a daemon would.
+    ("cli/tests/transport.rs", &["model", "rpc"]),
     ("cli/drivers.rs", &["model", "config", "fleet", "exec", "telemetry", "daemon", "solo", "ssh", "rpc"]),
 ];
 
