@@ -196,3 +196,14 @@ impl Cluster {
 pub fn row<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
     status["nodes"].as_array()?.iter().find(|n| n["name"] == name)
 }
+
+impl Lab {
+    /// Until the agent of a host that was cut off has noticed itself that it is alone.
+    pub fn wait_isolated(&self, host: &str) -> Result<()> {
+        wait_for(&format!("{host} to notice that it is alone"), PATIENCE, || {
+            let record: Value = serde_json::from_slice(&self.read(host, "/var/lib/remoor/agent.json").ok()?).ok()?;
+            let episode = &record["last_isolation"];
+            (!episode.is_null() && episode["to"].is_null()).then_some(())
+        })
+    }
+}

@@ -37,12 +37,15 @@ pub(super) fn join(dir: &str, name: &str) -> Option<String> {
 
 /// Files below `dir` that a name with markup could mean: (name as written there, path).
 pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
-    let pattern = join("", &stars(name)).unwrap_or_default();
+    let inner = name.trim_start_matches("../");
+    let ups = &name[..name.len() - inner.len()];
+    let Some(dir) = join(dir, ups) else { return Vec::new() };
+    let pattern = join("", &stars(inner)).unwrap_or_default();
     files
-        .under(dir)
+        .under(&dir)
         .filter_map(|path| {
             let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
-            wildcard(&pattern, rest).then(|| (rest.to_owned(), path.to_owned()))
+            wildcard(&pattern, rest).then(|| (format!("{ups}{rest}"), path.to_owned()))
         })
         .collect()
 }

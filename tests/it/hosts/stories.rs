@@ -48,7 +48,7 @@ fn network_loss(c: &Cluster) -> Result<()> {
     let (runs, before) = (five::runs(&c.lab, "w1")?.len(), pids(c, "w1")?);
     let no = away(c, "w1", |c| {
         ensure!(c.node("w1")?["lifecycle"] == "commissioned");
-        Ok(())
+        c.lab.wait_isolated("w1")
     })?;
     let verdict = c.verdict("w1", no)?;
     ensure!(verdict["cause"] == "network", "{verdict:#}");
