@@ -56,6 +56,12 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
 /// The files that the provisioning of `host` writes with a content known beforehand. Facts are not known to the
 /// manager, so what depends on them is left out.
 pub fn expected_files(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> Result<Expected, Vec<Fault>> {
+    let group = fleet.host_group(host).map_err(|f| vec![f])?;
+    let native =
+        |g: &crate::config::GroupConfig| g.provisioner == crate::config::Provisioner::Remoor && g.provision.is_some();
+    if !fleet.config.groups.get(&group).is_some_and(native) {
+        return Ok(Expected::new());
+    }
     let plan = compile(fleet, host, context, Phase::Provision, &Scope::default())?;
     Ok(playbook::rendered(&plan, &Map::new()))
 }
