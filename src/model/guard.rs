@@ -125,7 +125,7 @@ fn running_work(
     {
         return Err(Wait::Manager(other.name().to_string()));
     }
-    if group.quorum {
+    if group.quorum && !node.half_done() {
         let members: Vec<&Node> = inventory
             .nodes
             .values()
@@ -133,7 +133,8 @@ fn running_work(
             .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
             .filter(|n| n.lifecycle != Lifecycle::Decommissioned)
             .collect();
-        let others = members.iter().filter(|n| n.id != node.id && !n.away() && !working(n)).count();
+        let up = |n: &Node| !n.away() && !n.half_done() && !working(n);
+        let others = members.iter().filter(|n| n.id != node.id && up(n)).count();
         let majority = members.len() / 2 + 1;
         if members.len() > 1 && others < majority {
             return Err(Wait::Quorum(format!(

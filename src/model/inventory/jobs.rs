@@ -84,14 +84,19 @@ impl Inventory {
                 if job.closed.is_some() {
                     return Err(Refusal::new("job-closed", format!("job {id} has ended")));
                 }
+                let mut reached = None;
                 if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
                     attempt.closed = Some((moment, Outcome::Cancelled(why.clone())));
+                    reached = Some(attempt.phase);
                 }
                 job.state = JobState::Cancelled;
                 job.closed = Some(moment);
                 let node = job.node;
                 let changed = self.change(node)?;
                 changed.job = None;
+                if let Some(phase) = reached {
+                    changed.fail(phase);
+                }
                 changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
                 self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.clone() });
                 Ok(Applied::Done)
@@ -231,7 +236,7 @@ impl Inventory {
                 job.result = baseline.cloned();
             }
             Outcome::Failed(failure) => {
-                failed = Some(failure.phase.word().to_owned());
+                failed = Some(failure.phase);
                 let eats = failure.class == FailureClass::Step;
                 job.failures += u32::from(eats);
                 let wait = job.failures.checked_sub(1).and_then(|n| limits.retry_ms.get(n as usize));
@@ -260,8 +265,8 @@ impl Inventory {
                 finding.verdict = Verdict::Same;
                 finding.reasons = Vec::new();
             }
-        } else if failed.is_some() {
-            node.failed = failed;
+        } else if let Some(phase) = failed {
+            node.fail(phase);
         }
         self.note(
             at,

@@ -77,6 +77,29 @@ struct Outcome {
     trace: Vec<String>,
 }
 
+/// What many seeds came to.
+#[derive(Default)]
+struct Tally {
+    broken: BTreeMap<u64, String>,
+    fired: BTreeMap<&'static str, u64>,
+    steps: u64,
+}
+
+impl Tally {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.broken.extend(outcome.broken.map(|why| (seed, why)));
+        self.steps += outcome.steps;
+        outcome.fired.into_iter().for_each(|(fault, n)| *self.fired.entry(fault).or_default() += n);
+    }
+
+    fn with(mut self, other: Self) -> Self {
+        self.broken.extend(other.broken);
+        self.steps += other.steps;
+        other.fired.into_iter().for_each(|(fault, n)| *self.fired.entry(fault).or_default() += n);
+        self
+    }
+}
+
 /// One seed from beginning to end.
 fn run(options: Options) -> Outcome {
     let (bad, fine) = (options.faults_ms, options.calm_ms);
@@ -132,33 +155,21 @@ fn seeds() {
     }
     let count = number("REMOOR_SIM_SEEDS").unwrap_or(SEEDS);
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
-    let results: Vec<_> = std::thread::scope(|scope| {
+    let parts: Vec<Tally> = std::thread::scope(|scope| {
         let part = |worker: u64| {
-            let mut fired: BTreeMap<&'static str, u64> = BTreeMap::new();
-            let mut steps = 0;
+            let mut tally = Tally::default();
             for seed in (worker..count).step_by(workers as usize) {
-                let outcome = run(Options::of(seed));
-                if outcome.broken.is_some() {
-                    return Err(seed);
-                }
-                steps += outcome.steps;
-                outcome.fired.into_iter().for_each(|(fault, n)| *fired.entry(fault).or_default() += n);
+                tally.add(seed, run(Options::of(seed)));
             }
-            Ok((fired, steps))
+            tally
         };
         let handles: Vec<_> = (0..workers).map(|w| scope.spawn(move || part(w))).collect();
         handles.into_iter().map(|h| h.join().expect("a worker of the simulation panicked")).collect()
     });
-    let mut fired: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut steps = 0;
-    for result in results {
-        match result {
-            Ok((part, n)) => {
-                steps += n;
-                part.into_iter().for_each(|(fault, n)| *fired.entry(fault).or_default() += n);
-            }
-            Err(seed) => panic!("{}", report(Options::of(seed))),
-        }
+    let Tally { broken, fired, steps } = parts.into_iter().fold(Tally::default(), Tally::with);
+    if let Some((first, _)) = broken.first_key_value() {
+        let others: Vec<String> = broken.iter().take(3000).map(|(seed, why)| format!("{seed}: {why}")).collect();
+        panic!("{} of {count} seeds fail:\n{}\n{}", broken.len(), others.join("\n"), report(Options::of(*first)));
     }
     println!("{count} seeds, {steps} steps of the engine, each fault so often: {fired:#?}");
     if count >= 1_000 {

@@ -36,6 +36,7 @@ pub enum Due {
     Stop { term: u64, attempt: AttemptId },
     /// The run does half of its work, or ends.
     Step { host: usize, serial: u64, last: bool },
+    HandOver { term: u64 },
     PowerOn { host: usize },
     AgentOn { host: usize },
     Heal { host: usize },
@@ -254,6 +255,7 @@ impl World {
             Due::Order { term, job, attempt, phase, node } => self.order(term, job, attempt, phase, node),
             Due::Stop { term, attempt } => self.stop(term, attempt),
             Due::Step { host, serial, last } => self.step(host, serial, last),
+            Due::HandOver { term } => self.hand_over(term),
             Due::PowerOn { host } => self.power_on(host),
             Due::AgentOn { host } => self.agent_on(host),
             Due::Heal { host } => self.heal(host),
@@ -339,7 +341,10 @@ impl World {
                 let ms = self.rng.between(5, 200);
                 self.after(ms, Due::Stop { term, attempt });
             }
-            Action::HandOver { .. } => self.hand_over(term),
+            Action::HandOver { .. } => {
+                let ms = self.rng.between(50, 900);
+                self.after(ms, Due::HandOver { term });
+            }
             Action::Notify { key, .. } => {
                 self.told.insert(key);
             }

@@ -81,7 +81,7 @@ impl Budgets {
             .filter(|h| before.node(world.hosts[*h].id).is_some_and(|n| n.lifecycle != Lifecycle::Decommissioned))
             .collect();
         let others = members.iter().filter(|h| up(h)).count();
-        if members.len() > 1 && others < members.len() / 2 + 1 {
+        if !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
             return Err(format!("{} begins, and only {others} others of {} are up", host.name, members.len()));
         }
         Ok(())
