@@ -8,12 +8,16 @@ impl Inventory {
             Command::Want { node, want } => {
                 let id = *node;
                 let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-                let closed = known.lifecycle == Lifecycle::Decommissioned;
-                if closed && !want.decommission && want.occasion != Occasion::Apply {
-                    let text = format!("{} is decommissioned and is not set up again", known.name());
+                let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
+                let commission = want.by.is_some() && want.occasion == Occasion::Apply;
+                if out && !want.decommission && !commission {
+                    let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
                     return Err(
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
                     );
+                }
+                if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
+                    return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
                 }
                 if self.group(known).is_none() {
                     let text = format!("no applied fleet speaks of {}", known.name());
@@ -23,13 +27,13 @@ impl Inventory {
                     let text = format!("job {} is open on {}", job.id, known.name());
                     return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
                 }
+                self.end_held(id, at.entry.at)?;
                 let node = self.change(id)?;
-                node.job = None; // a held job gives way to the new order
                 node.want = Some((**want).clone());
                 node.lifecycle = match (want.decommission, node.lifecycle) {
                     (true, _) => Lifecycle::Decommissioning,
-                    (false, Lifecycle::Accepted | Lifecycle::Decommissioned) => Lifecycle::Commissioning,
-                    (false, other) => other,
+                    (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
+                    (false, _) => Lifecycle::Commissioning,
                 };
                 self.note(
                     at,
@@ -39,9 +43,17 @@ impl Inventory {
                 Ok(Applied::Done)
             }
             Command::DropWant { node, why } => {
-                let id = *node;
-                if self.change(id)?.want.take().is_none() {
+                let (id, moment) = (*node, at.entry.at);
+                let changed = self.change(id)?;
+                let Some(want) = changed.want.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
+                };
+                if matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning) {
+                    changed.lifecycle = if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+                }
+                if want.by.is_none() {
+                    let why = "its waiting re-setup was called off".to_owned();
+                    changed.hold = Some(Hold { why, since: moment, until: None });
                 }
                 self.note(at, Some(id), Happening::WantDropped { why: why.clone() });
                 Ok(Applied::Done)
@@ -277,6 +289,19 @@ impl Inventory {
             self.note(at, Some(node_id), Happening::JobDone { job: id });
         }
         Ok(Applied::Done)
+    }
+
+    /// A held job of this node gives way: it is closed, and returned.
+    pub(super) fn end_held(&mut self, id: NodeId, moment: Wall) -> Result<Option<Arc<Job>>, Refusal> {
+        let known = self.node(id).and_then(|n| n.job);
+        let Some(job) = known.filter(|j| self.job(*j).is_some_and(|j| j.state == JobState::Held)) else {
+            return Ok(None);
+        };
+        self.change(id)?.job = None;
+        let held = self.change_job(job)?;
+        held.state = JobState::Cancelled;
+        held.closed = Some(moment);
+        Ok(self.jobs.get(&job).cloned())
     }
 
     fn change_job(&mut self, id: JobId) -> Result<&mut Job, Refusal> {
