@@ -32,8 +32,7 @@ impl Manager {
             self.retry(at, node, job, out);
             return;
         };
-        let own = node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1;
-        if own {
+        if self.is_me(at, node) {
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
         } else if !self.mine.contains(&attempt.id) {
             let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
@@ -55,9 +54,9 @@ impl Manager {
         let Some(last) = job.attempts.last() else { return };
         let Some((closed, Outcome::Failed(failure))) = &last.closed else { return };
         let hold = match failure.class {
-            FailureClass::ProvisionedWrong | FailureClass::Plan | FailureClass::HostKey => true,
+            FailureClass::ProvisionedWrong | FailureClass::Plan => true,
             FailureClass::Step => job.retry_at.is_none(),
-            FailureClass::Unreachable => false,
+            FailureClass::Unreachable | FailureClass::HostKey => false,
         };
         if hold || last.no >= ATTEMPTS_MAX {
             let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
@@ -86,10 +85,13 @@ impl Manager {
         out: &mut Vec<Action>,
     ) {
         let Some(job) = at.inventory.job(job_id) else { return };
-        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id && a.phase == phase) else {
+        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id) else {
             out.push(Action::Stop { attempt: attempt_id });
             return;
         };
+        if attempt.phase != phase || !self.mine.contains(&attempt_id) {
+            return; // told twice, or of a leadership of before: that attempt is taken over
+        }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.decommission) {
                 Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },

@@ -178,6 +178,8 @@ impl Inventory {
                 changed.baseline = Some(baseline.clone());
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
+                changed.altered = at.index;
+                changed.drifted_since = None;
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
             }

@@ -176,6 +176,11 @@ pub struct Node {
     pub agent_faults: u32,
     /// Examinations in a row that ended unknown.
     pub unknowns: u32,
+    /// Index of the last entry after which an older examination says nothing any more: it came back, something ran on
+    /// it, its baseline or its verdict changed.
+    pub altered: u64,
+    /// Since when it is known to be drifted; a later look that confirms it does not make the drift new.
+    pub drifted_since: Option<Wall>,
 }
 
 impl Node {

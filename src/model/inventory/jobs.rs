@@ -71,6 +71,7 @@ impl Inventory {
                     return Err(Refusal::new("wrong-phase", text));
                 }
                 attempt.phase = phase;
+                self.change(node)?.altered = at.index;
                 self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)
             }
@@ -106,6 +107,7 @@ impl Inventory {
                 let node = job.node;
                 let changed = self.change(node)?;
                 changed.job = None;
+                changed.altered = at.index;
                 if let Some(phase) = reached {
                     changed.fail(phase);
                 }
@@ -161,6 +163,7 @@ impl Inventory {
         self.trim_jobs();
         let node = self.change(id)?;
         node.want = None;
+        node.altered = at.index;
         node.job = Some(job_id);
         if want.now {
             node.hold = None;
@@ -217,6 +220,7 @@ impl Inventory {
             closed: None,
         });
         let node = job.node;
+        self.change(node)?.altered = at.index;
         let what = Happening::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
         self.note(at, Some(node), what);
         Ok(Applied::Job(id, attempt))
@@ -239,6 +243,9 @@ impl Inventory {
         if *outcome == Outcome::Done && attempt.phase.next(decommission).is_some() {
             return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
         }
+        if *outcome == Outcome::Done && !decommission && baseline.is_none() {
+            return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
+        }
         attempt.closed = Some((moment, outcome.clone()));
         let mut failed = None;
         match outcome {
@@ -257,8 +264,13 @@ impl Inventory {
             Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
         }
         let node = self.change(node_id)?;
+        node.altered = at.index;
+        if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome {
+            node.key_changed = Some(message.clone());
+        }
         if *outcome == Outcome::Done {
             node.job = None;
+            node.drifted_since = None;
             node.failed = None;
             node.hold = None;
             node.unknowns = 0;
@@ -276,6 +288,8 @@ impl Inventory {
             if let Some(finding) = &mut node.finding {
                 finding.verdict = Verdict::Same;
                 finding.reasons = Vec::new();
+                finding.digest = baseline.map(|b| b.root);
+                finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
             }
         } else if let Some(phase) = failed {
             node.fail(phase);
