@@ -98,7 +98,7 @@ impl Manager {
                 None => close(job_id, attempt.id, Outcome::Done),
             },
             PhaseResult::Failed(failure) => close(job_id, attempt.id, Outcome::Failed(failure)),
-            PhaseResult::Verified(verified) => match judge(&verified) {
+            PhaseResult::Verified(verified) => match judge(job, &verified) {
                 Ok(()) => Command::CloseAttempt {
                     job: job_id,
                     attempt: attempt.id,
@@ -126,8 +126,9 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
 }
 
-/// A re-setup is done only if the node is as it was rendered, and every check that asks for a re-setup passes.
-fn judge(verified: &Verified) -> Result<(), Failure> {
+/// A re-setup is done only if what it was about is as it was rendered, and every check of it that asks for a re-setup
+/// passes. What it was not about is looked at afterwards like any other drift: no retry could mend it.
+fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
         let message = format!("provisioned, and not as rendered: {}", verified.wrong.join(", "));
@@ -138,6 +139,7 @@ fn judge(verified: &Verified) -> Result<(), Failure> {
         .digest
         .services
         .iter()
+        .filter(|(name, _)| job.services.is_empty() || job.services.contains(*name))
         .flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")))
         .collect();
     if let Some(first) = unreadable.first() {
@@ -146,6 +148,7 @@ fn judge(verified: &Verified) -> Result<(), Failure> {
     let bad: Vec<String> = exam
         .checks
         .iter()
+        .filter(|c| job.services.is_empty() || job.services.contains(&c.service))
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
         .map(|c| format!("{} {}: {}", c.check, c.property, c.message))
         .collect();

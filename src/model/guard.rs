@@ -152,13 +152,14 @@ fn running_work(
     {
         return Err(Wait::Manager(other.name().to_string()));
     }
-    if group.quorum && !node.half_done() {
+    // Who serves nobody yet, or not any more, can't take a quorum away.
+    if group.quorum && node.serves() && !node.half_done() {
         let members: Vec<&Node> = inventory
             .nodes
             .values()
             .map(|n| n.as_ref())
             .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
-            .filter(|n| n.lifecycle != Lifecycle::Decommissioned)
+            .filter(|n| n.serves())
             .collect();
         let up = |n: &Node| !n.away() && !n.half_done() && !working(n);
         let others = members.iter().filter(|n| n.id != node.id && up(n)).count();

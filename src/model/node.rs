@@ -197,6 +197,10 @@ impl Node {
             self.failed = Some(phase.word().to_owned());
         }
     }
+    /// Was set up, and not cleaned up for good yet.
+    pub fn serves(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Commissioned | Lifecycle::Decommissioning)
+    }
     /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())

@@ -224,7 +224,17 @@ impl World {
     }
 
     fn verified(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
+        let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let mut baseline = self.baseline(at, false);
+        // What the job was not about keeps what was recorded of it.
+        let mut digest = self.hosts[at].digest().clone();
+        if let Some(old) = before.and_then(|b| self.blobs.get(&b)) {
+            let others = old.services.iter().filter(|(name, _)| !run.services.contains(&name.as_str()));
+            digest.services.extend(others.map(|(name, s)| (name.clone(), s.clone())));
+            digest.root = NodeDigest::root_of(&digest.services);
+        }
+        (baseline.root, baseline.blob) = (digest.root, digest.root);
+        self.blobs.insert(digest.root, digest);
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
         baseline.desired = run.version;
         let exam = self.hosts[at].exam();

@@ -8,8 +8,10 @@ pub fn missing(world: &mut World) -> Option<String> {
     if world.leader.is_none() {
         return Some("a leader".to_owned());
     }
-    if let Some(job) = world.state.jobs.values().find(|j| j.state == JobState::Open || j.state == JobState::Held) {
-        return Some(format!("the end of job {} of node {}, {:?}", job.id, job.node, job.state));
+    let open = |j: &&std::sync::Arc<Job>| j.state == JobState::Open || j.state == JobState::Held;
+    if let Some(job) = world.state.jobs.values().filter(open).find(|j| !stuck(world, j.node)) {
+        let (id, state, node) = (job.id, job.state, job.node);
+        return Some(format!("the end of job {id}, {state:?}, {}", waits(world, node)));
     }
     for at in 0..world.hosts.len() {
         let node = world.state.node(world.hosts[at].id).expect("every host is a node").clone();
@@ -17,8 +19,11 @@ pub fn missing(world: &mut World) -> Option<String> {
         if let Some(absence) = &node.absence {
             return Some(format!("the verdict on absence {} of {name}", absence.no));
         }
+        if stuck(world, node.id) {
+            continue;
+        }
         if node.want.is_some() {
-            return Some(format!("what is wanted of {name}: {:?}", node.want));
+            return Some(format!("what is wanted of {name}, {}", waits(world, node.id)));
         }
         if node.marks.is_none() {
             return Some(format!("a first sight of {name}"));
@@ -39,6 +44,21 @@ pub fn missing(world: &mut World) -> Option<String> {
         }
     }
     None
+}
+
+/// One of two that are left of a group with a quorum: neither can be set up without losing it, which nothing overrides.
+fn stuck(world: &World, id: NodeId) -> bool {
+    let master = |id| world.hosts[world.host_of(id)].group == "master";
+    master(id) && world.state.nodes.values().filter(|n| master(n.id) && n.serves()).count() == 2
+}
+
+/// What the engine itself says that the node waits for.
+fn waits(world: &World, id: NodeId) -> String {
+    let (Some(leader), Some(node)) = (&world.leader, world.state.node(id)) else { return String::new() };
+    let wall = Wall(super::world::EPOCH + world.now + world.skew[leader.host]);
+    let conditions = leader.engine.conditions(Now(world.now), wall, &world.state, node);
+    let texts: Vec<String> = conditions.into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();
+    format!("{} of {}: {}", node.lifecycle.word(), node.name(), texts.join("; "))
 }
 
 fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {

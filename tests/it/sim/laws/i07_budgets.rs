@@ -23,6 +23,10 @@ impl Law for Budgets {
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
+            // Somebody looked at it and called it right.
+            Fact::Applied { entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, .. } => {
+                self.broken.remove(&world.host_of(*node));
+            }
             Fact::Applied { applied: Applied::Job(job, _), before, entry } => {
                 let takeover = before.job(*job).is_some_and(|j| j.open_attempt().is_some());
                 let job = world.state.job(*job).expect("was just opened");
@@ -78,11 +82,12 @@ impl Budgets {
         };
         let members: Vec<usize> = (0..world.hosts.len())
             .filter(|h| world.hosts[*h].group == "master" && host.group == "master")
-            .filter(|h| before.node(world.hosts[*h].id).is_some_and(|n| n.lifecycle != Lifecycle::Decommissioned))
+            .filter(|h| before.node(world.hosts[*h].id).is_some_and(Node::serves))
             .collect();
         let others = members.iter().filter(|h| up(h)).count();
-        if !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
-            return Err(format!("{} begins, and only {others} others of {} are up", host.name, members.len()));
+        if members.contains(&at) && !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
+            let (all, broken) = (members.len(), &self.broken);
+            return Err(format!("{} begins, and only {others} others of {all} are up; half done: {broken:?}", host.name));
         }
         Ok(())
     }
