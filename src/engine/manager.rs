@@ -352,7 +352,7 @@ impl Manager {
         let every = at.inventory.limits().check_interval_ms;
         let again = seen.looked_at.filter(|(before, _, _)| *before == look);
         let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
-        let news = (hashed || checked) && rested;
+        let news = (hashed || checked || node.half_done()) && rested;
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,

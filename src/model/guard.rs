@@ -1,7 +1,7 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want};
+use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Phase, Wall, Want};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -152,8 +152,9 @@ fn running_work(
     {
         return Err(Wait::Manager(other.name().to_string()));
     }
-    // Who serves nobody yet, or not any more, can't take a quorum away.
-    if group.quorum && node.serves() && !node.half_done() {
+    // Who serves nobody yet, or not any more, can't take a quorum away. Failed in verification, it may serve well.
+    let down = node.half_done() && node.failed.as_deref() != Some(Phase::Verify.word());
+    if group.quorum && node.serves() && !down {
         let members: Vec<&Node> = inventory
             .nodes
             .values()

@@ -179,7 +179,7 @@ impl Inventory {
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
                 changed.altered = at.index;
-                changed.drifted_since = None;
+                changed.is_right(Some(baseline.root));
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
             }

@@ -197,6 +197,16 @@ impl Node {
             self.failed = Some(phase.word().to_owned());
         }
     }
+    /// What is there is what is wanted: the last finding, which said otherwise, is overtaken.
+    pub(super) fn is_right(&mut self, root: Option<Sha256>) {
+        self.drifted_since = None;
+        if let Some(finding) = &mut self.finding {
+            finding.verdict = super::Verdict::Same;
+            finding.reasons = Vec::new();
+            finding.digest = root;
+            finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
+        }
+    }
     /// Was set up, and not cleaned up for good yet.
     pub fn serves(&self) -> bool {
         matches!(self.lifecycle, Lifecycle::Commissioned | Lifecycle::Decommissioning)

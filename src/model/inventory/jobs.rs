@@ -202,8 +202,10 @@ impl Inventory {
         job.retry_at = None;
         job.generation = current;
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
+        let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
             last.closed = Some((moment, Outcome::Superseded(why.to_owned())));
+            reached = Some(last.phase);
         }
         if job.attempts.len() >= 16 {
             job.attempts.remove(0);
@@ -220,7 +222,11 @@ impl Inventory {
             closed: None,
         });
         let node = job.node;
-        self.change(node)?.altered = at.index;
+        let changed = self.change(node)?;
+        changed.altered = at.index;
+        if let Some(phase) = reached {
+            changed.fail(phase);
+        }
         let what = Happening::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
         self.note(at, Some(node), what);
         Ok(Applied::Job(id, attempt))
@@ -270,7 +276,6 @@ impl Inventory {
         }
         if *outcome == Outcome::Done {
             node.job = None;
-            node.drifted_since = None;
             node.failed = None;
             node.hold = None;
             node.unknowns = 0;
@@ -285,12 +290,7 @@ impl Inventory {
                 node.marks = Some(marks.clone());
                 node.seen = moment;
             }
-            if let Some(finding) = &mut node.finding {
-                finding.verdict = Verdict::Same;
-                finding.reasons = Vec::new();
-                finding.digest = baseline.map(|b| b.root);
-                finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
-            }
+            node.is_right(baseline.map(|b| b.root));
         } else if let Some(phase) = failed {
             node.fail(phase);
         }

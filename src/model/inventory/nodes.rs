@@ -159,6 +159,9 @@ impl Inventory {
             node.agent_faults += 1;
             node.agent_faults
         });
+        if node.job.is_none() && finding.verdict == Verdict::Same {
+            node.failed = None;
+        }
         node.absence = None;
         node.altered = at.index;
         node.drifted_since = match &finding.verdict {

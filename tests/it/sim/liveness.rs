@@ -46,10 +46,12 @@ pub fn missing(world: &mut World) -> Option<String> {
     None
 }
 
-/// One of two that are left of a group with a quorum: neither can be set up without losing it, which nothing overrides.
+/// One of two that are left of a group with a quorum, or of three of which another was called off halfway: it can't be
+/// set up without losing the quorum, which nothing overrides.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
-    master(id) && world.state.nodes.values().filter(|n| master(n.id) && n.serves()).count() == 2
+    let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());
+    master(id) && world.state.nodes.values().filter(left).count() == 2
 }
 
 /// What the engine itself says that the node waits for.
