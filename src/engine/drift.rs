@@ -74,7 +74,8 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             by: Witness::Desired,
         });
     }
-    let drifted = reasons.iter().any(|r| r.by != Witness::Desired);
+    // A check that only warns is a reason to say so, not to call the configuration drifted.
+    let drifted = reasons.iter().any(|r| r.by == Witness::Digest || r.by == Witness::Check && r.grave);
     let grave = reasons.iter().any(|r| r.grave);
     let verdict = match (drifted, outdated, unclear.is_empty()) {
         (true, true, clear) if clear || grave => Verdict::Conflict,

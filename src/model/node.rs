@@ -198,10 +198,13 @@ impl Node {
         }
     }
     /// What is there is what is wanted: the last finding, which said otherwise, is overtaken.
-    pub(super) fn is_right(&mut self, root: Option<Sha256>) {
+    pub(super) fn is_right(&mut self, root: Option<Sha256>, at: Wall) {
         self.drifted_since = None;
         if let Some(finding) = &mut self.finding {
-            finding.verdict = super::Verdict::Same;
+            let before = std::mem::replace(&mut finding.verdict, super::Verdict::Same);
+            if before != super::Verdict::Same {
+                finding.overtaken = Some((before, at));
+            }
             finding.reasons = Vec::new();
             finding.digest = root;
             finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);

@@ -24,7 +24,9 @@ impl Law for Budgets {
                 self.broken.remove(host);
             }
             // Somebody looked at it and called it right.
-            Fact::Applied { entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, .. } => {
+            Fact::Applied {
+                entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..
+            } => {
                 self.broken.remove(&world.host_of(*node));
             }
             Fact::Applied { applied: Applied::Job(job, _), before, entry } => {
@@ -45,11 +47,8 @@ impl Budgets {
         let at = world.host_of(job.node);
         let host = &world.hosts[at];
         let node = before.node(job.node).expect("a job has its node");
-        let works = |id: NodeId| {
-            before.jobs.values().any(|j| j.node == id && j.open_attempt().is_some())
-        };
-        let busy: Vec<usize> =
-            (0..world.hosts.len()).filter(|h| *h != at && works(world.hosts[*h].id)).collect();
+        let works = |id: NodeId| before.jobs.values().any(|j| j.node == id && j.open_attempt().is_some());
+        let busy: Vec<usize> = (0..world.hosts.len()).filter(|h| *h != at && works(world.hosts[*h].id)).collect();
         let fleet = (world.hosts.len() * world.options.limits.fleet_percent as usize / 100).max(1);
         if busy.len() >= fleet {
             return Err(format!("{} begins beside {} others of the fleet", host.name, busy.len()));
@@ -87,7 +86,10 @@ impl Budgets {
         let others = members.iter().filter(|h| up(h)).count();
         if members.contains(&at) && !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
             let (all, broken) = (members.len(), &self.broken);
-            return Err(format!("{} begins, and only {others} others of {all} are up; half done: {broken:?}", host.name));
+            return Err(format!(
+                "{} begins, and only {others} others of {all} are up; half done: {broken:?}",
+                host.name
+            ));
         }
         Ok(())
     }
