@@ -145,7 +145,7 @@ fn judge(verified: &Verified) -> Result<(), Failure> {
         .checks
         .iter()
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
-        .map(|c| format!("{} {}: {}", c.check, c.property, c.message))
+        .map(|c| c.told())
         .collect();
     match bad.first() {
         Some(first) => {
