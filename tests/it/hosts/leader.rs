@@ -21,6 +21,7 @@ pub const ALL: &[Story] = &[
     ("A17c leader killed in provision", killed_in_provision),
     ("A18 target reboots in provision", target_reboots),
     ("A25b leader and target cut from the rest", minority),
+    ("A25c leader and target cut while a re-setup runs", minority_running),
 ];
 
 /// The fleet of these stories: contiv_network's playbooks stop for a minute where a file on the host asks for it, and
@@ -391,6 +392,40 @@ fn minority(c: &Cluster) -> Result<()> {
     repaired(c, "w1")?;
     quiet(c)?;
     once(c, "w1", runs)?;
+    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
+    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
+    Ok(())
+}
+
+fn minority_running(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let (old, _) = leader(c)?;
+    c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
+    let no = away(c, "w1", |c| drift(c, "w1"))? + 1;
+    wait_for("the cleanup to be under way", PATIENCE, || asleep(c, "cleanup"))?;
+    let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
+    c.lab.partition(&[&[&old, "w1"], &rest])?;
+    wait_for("the minority to say that it has no quorum", PATIENCE, || {
+        (c.run(&old, &["status"]).ok()?.code == 3).then_some(())
+    })?;
+    c.wait("w1 to be missed by the majority", |s| {
+        (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
+    })?;
+    ensure!(c.lab.read("w1", "/run/gone").is_err(), "the cleanup went on without a quorum");
+    ensure!(c.ran_since("w1", runs)? == pairs(&["contiv_network"])[..1], "ran {:?}", c.ran_since("w1", runs)?);
+    c.lab.heal()?;
+    c.verdict("w1", no)?;
+    repaired(c, "w1")?;
+    quiet(c)?;
+    let job = last_job(c, "w1")?;
+    let last = job["attempts"].as_array().and_then(|all| all.last()).context("attempts")?["id"].to_string();
+    let ran = five::runs(&c.lab, "w1")?.split_off(runs);
+    let of_last: Vec<&str> = ran.iter().filter(|r| r.attempt == last).map(|r| r.phase.as_str()).collect();
+    ensure!(of_last == ["cleanup", "provision"], "{ran:?} {job:#}");
+    ensure!(ran.iter().all(|r| r.job == job["id"].to_string()), "more than one job: {ran:?}");
+    ensure!(ran.iter().filter(|r| r.phase == "provision").count() == 1, "{ran:?}");
+    ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
     let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
     ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
     Ok(())
