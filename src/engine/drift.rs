@@ -55,11 +55,11 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         match check.state {
             CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
                 service: check.service.clone(),
-                text: format!("{}: {} {}", check.service, check.check, check.message),
+                text: format!("{}: {}", check.service, check.told()),
                 grave: check.on_fail == OnFail::Resetup,
                 by: Witness::Check,
             }),
-            CheckState::Unknown => unclear.push(format!("{} {}: {}", check.check, check.property, check.message)),
+            CheckState::Unknown => unclear.push(check.told()),
             _ => {}
         }
     }

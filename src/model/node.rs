@@ -218,6 +218,10 @@ impl Node {
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())
     }
+    /// Away, and its host answers on SSH.
+    pub fn agent_down(&self) -> bool {
+        self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.gone == Gone::AgentDown)
+    }
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
     }

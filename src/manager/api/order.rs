@@ -88,7 +88,8 @@ impl Desk<'_> {
         decommission: bool,
     ) -> Result<OrderView, Failure> {
         let name = self.node.name();
-        let away = self.node.absence.as_ref().filter(|a| a.returned.is_none());
+        let insisted = self.request.force && !decommission && self.node.agent_down();
+        let away = self.node.absence.as_ref().filter(|a| a.returned.is_none() && !insisted);
         if let Some(absence) = away
             && self.request.no_queue
         {
@@ -103,7 +104,7 @@ impl Desk<'_> {
             since: wall(),
             examined: None,
             by: Some(self.by.to_owned()),
-            now: self.request.now,
+            now: self.request.now || insisted,
             decommission,
         };
         propose(self.shared, self.by, Command::Want { node: self.node.id, want: Box::new(want) }).await?;
