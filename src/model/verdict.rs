@@ -114,6 +114,9 @@ pub struct Finding {
     /// Checks that passed, failed, could not tell.
     pub checks: (u32, u32, u32),
     pub marks: Marks,
+    /// Index of the last entry that was applied when the examination began.
+    #[serde(default)]
+    pub basis: u64,
 }
 
 /// What tells one stay of a node from the next: any difference is an absence, seen or not.

@@ -3,6 +3,7 @@
 mod hosts;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod sim;
 
 #[test]
 fn the_lab_keeps_its_promises() {
