@@ -343,7 +343,7 @@ fn another_host_key(c: &Cluster) -> Result<()> {
 /// On w2 a second agent calls itself w1. It has the gossip key and a certificate, but of w2.
 fn impostor(c: &Cluster) -> Result<()> {
     const START: &str = "set -e; rm -rf /root/imp; cp -a /var/lib/remoor /root/imp; cd /root/imp; \
-        sed -i 's/\"w2\"/\"w1\"/g' identity.json; sed -i 's/7946/7956/g; s/7947/7957/g' *.json; \
+        sed -i 's/\"w2\"/\"w1\"/g' credentials.json; sed -i 's/7946/7956/g; s/7947/7957/g' node.json; \
         systemd-run --unit=imp -p Restart=no /usr/local/bin/remoor agent --dir /root/imp --socket /run/imp.sock 2>&1";
     let before = c.node("w1")?;
     c.lab.shell("w2", START)?;
@@ -464,12 +464,11 @@ fn much_output(c: &Cluster) -> Result<()> {
         five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
     c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
     let loud = std::time::Instant::now();
-    let ended = ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
+    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
     let loud = loud.elapsed();
     c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
     let ended = ended?;
-    let end = ended.rfind('}').context("an order in JSON")?;
-    let order: Value = serde_json::from_str(&ended[..=end]).context("an order in JSON")?;
+    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
     let job = number(&order["orders"][0]["job"], "id")?.to_string();
     ensure!(loud < silent * 2 + std::time::Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
     let log = c.run("m1", &["job", "logs", &job])?;
