@@ -215,8 +215,8 @@ fn ports(c: &Cluster) -> Result<()> {
     let own = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
     let no = away(c, "w2", |c| {
         c.apply(|path, text| match path {
-            "inventory.yml" => fleet(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389"))),
-            _ => fleet(path, text),
+            "inventory.yml" => super::operator::hooked(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389"))),
+            _ => super::operator::hooked(path, text),
         })
     })?;
     let verdict = c.verdict("w2", no)?;
@@ -250,7 +250,7 @@ fn ports(c: &Cluster) -> Result<()> {
     let check: Value = serde_json::from_str(&check)?;
     ensure!(check["differences"].as_array().is_some_and(Vec::is_empty), "the file is as it should be: {check:#}");
     c.lab.shell("w2", &format!("rm -r {dir}; systemctl daemon-reload; systemctl restart etcd-proxy-contiv"))?;
-    c.apply(fleet)?;
+    c.apply(super::operator::hooked)?;
     c.on("m1", &["update", "w2", "--detach"])?;
     updated("2379")?;
     quiet(c)

@@ -2,6 +2,7 @@
 //! the other. Skipped, loudly, where no hosts can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
 
 mod leader;
+mod operator;
 mod stories;
 
 use crate::lab::cluster::Cluster;
@@ -20,14 +21,14 @@ fn scenarios_on_real_hosts() -> Result<()> {
     lab.give_identity(&five::MASTERS)?;
     five::install_contiv(&lab, &five::built("contiv-standin")?)?;
     let cluster = Cluster::up(lab)?;
-    if let Err(error) = cluster.apply(leader::fleet).and_then(|()| cluster.commission()) {
+    if let Err(error) = cluster.apply(operator::hooked).and_then(|()| cluster.commission()) {
         cluster.save_logs("commission")?;
         return Err(error);
     }
     let only = std::env::var("REMOOR_STORY").ok();
     let mut failed = Vec::new();
-    for (name, story) in [stories::ALL, leader::ALL].concat() {
-        if only.as_deref().is_some_and(|only| !name.starts_with(only)) {
+    for (name, story) in [stories::ALL, leader::ALL, operator::ALL].concat() {
+        if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
             continue;
         }
         let begun = std::time::Instant::now();
