@@ -40,7 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("manager/view.rs", &["model", "rpc", "engine"]),
     ("manager/api/order.rs", &["model", "exec::wire", "rpc", "ssh", "engine"]),
     ("manager/api/read.rs", &["model", "rpc", "ssh", "engine"]),
-    ("daemon", &["model", "disk", "gossip", "raft", "rpc", "ssh", "telemetry", "agent", "manager"]),
+    ("daemon", &["model", "disk", "gossip", "raft", "rpc", "ssh", "exec::STATE_DIR", "telemetry", "agent", "manager"]),
     ("solo", &["model", "disk", "files", "check", "playbook", "config", "fleet", "exec", "ssh"]),
     ("cli", &["model", "exec::STATE_DIR", "rpc::client", "rpc::identity", "rpc::tls", "rpc::view", "rpc::wire"]),
     // Its tests answer as a daemon would.
