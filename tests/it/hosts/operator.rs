@@ -587,7 +587,20 @@ fn difference(a: &Value, b: &Value) -> String {
     }
 }
 
+/// Until nothing changes by itself for longer than an agent's interval: what the story before left to be looked at, was.
+fn at_rest(c: &Cluster) -> Result<()> {
+    let mut last = (bare(c.status()?), std::time::Instant::now());
+    c.wait("the fleet to be at rest", |status| {
+        let now = bare(status.clone());
+        if now != last.0 {
+            last = (now, std::time::Instant::now());
+        }
+        (last.1.elapsed().as_secs() >= 8).then_some(())
+    })
+}
+
 fn refusals(c: &Cluster) -> Result<()> {
+    at_rest(c)?;
     let refused = |code: i32, line: &str| -> Result<()> {
         let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
         let argv: Vec<&str> = line.split(' ').collect();
