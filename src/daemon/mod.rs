@@ -7,4 +7,5 @@ mod transport;
 
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use layout::{Layout, NodeConfig};
+pub use crate::raft::OPENING_THREAD;
 pub use run::{DaemonError, RunOptions, run};
