@@ -212,7 +212,11 @@ impl Node {
     }
     /// Was set up, and not cleaned up for good yet.
     pub fn serves(&self) -> bool {
-        matches!(self.lifecycle, Lifecycle::Commissioned | Lifecycle::Decommissioning)
+        match self.lifecycle {
+            Lifecycle::Commissioned => true,
+            Lifecycle::Decommissioning => self.baseline.is_some(),
+            Lifecycle::Accepted | Lifecycle::Commissioning | Lifecycle::Decommissioned => false,
+        }
     }
     /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
     pub fn half_done(&self) -> bool {

@@ -16,6 +16,10 @@ impl Inventory {
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
                     );
                 }
+                if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
+                    let text = format!("{} is decommissioned already", known.name());
+                    return Err(Refusal::new("decommissioned", text));
+                }
                 if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
                     return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
                 }

@@ -4,7 +4,7 @@
 use super::host::{Host, Run, services};
 use super::laws::{Fact, Laws};
 use super::options::Options;
-use super::planted::Planted;
+use super::planted::{self, Planted};
 use super::rng::Rng;
 use remoor::engine::{About, Action, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
 use remoor::model::*;
@@ -127,6 +127,8 @@ impl World {
     pub fn new(options: Options) -> Self {
         let hosts = HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
         let mut rng = Rng::new(options.seed);
+        let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
+        let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().only(law));
         let skew = [0; 3].map(|_: u64| rng.between(0, options.skew_ms + 1));
         let mut world = Self {
             options,
@@ -148,7 +150,7 @@ impl World {
             told: BTreeSet::new(),
             fired: BTreeMap::new(),
             trace: VecDeque::new(),
-            laws: Laws::all(),
+            laws,
             broken: None,
             steps: 0,
         };

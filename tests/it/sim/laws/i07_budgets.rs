@@ -23,6 +23,15 @@ impl Law for Budgets {
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
+            // Called off halfway, looked at afterwards, and really whole.
+            Fact::Applied { entry: Entry { command: Command::Conclude { node, finding }, .. }, applied: Applied::Done, .. }
+                if finding.verdict == Verdict::Same =>
+            {
+                let host = world.host_of(*node);
+                if world.hosts[host].parts.values().all(|p| p.running && p.version.is_some()) {
+                    self.broken.remove(&host);
+                }
+            }
             // Somebody looked at it and called it right.
             Fact::Applied {
                 entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..

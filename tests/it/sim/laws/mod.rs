@@ -88,6 +88,12 @@ impl Laws {
         ])
     }
 
+    /// That one alone: a planted bug may break others before.
+    pub fn only(mut self, name: &str) -> Self {
+        self.0.retain(|law| law.name() == name);
+        self
+    }
+
     pub fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         self.0.iter_mut().try_for_each(|law| law.hear(world, fact).map_err(|why| format!("{}: {why}", law.name())))
     }
