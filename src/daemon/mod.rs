@@ -5,7 +5,7 @@ mod layout;
 mod run;
 mod transport;
 
+pub use crate::raft::OPENING_THREAD;
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use layout::{Layout, NodeConfig};
-pub use crate::raft::OPENING_THREAD;
 pub use run::{DaemonError, RunOptions, run};

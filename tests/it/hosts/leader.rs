@@ -215,7 +215,9 @@ fn ports(c: &Cluster) -> Result<()> {
     let own = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
     let no = away(c, "w2", |c| {
         c.apply(|path, text| match path {
-            "inventory.yml" => super::operator::hooked(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389"))),
+            "inventory.yml" => {
+                super::operator::hooked(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389")))
+            }
             _ => super::operator::hooked(path, text),
         })
     })?;

@@ -24,9 +24,11 @@ impl Law for Budgets {
                 self.broken.remove(host);
             }
             // Called off halfway, looked at afterwards, and really whole.
-            Fact::Applied { entry: Entry { command: Command::Conclude { node, finding }, .. }, applied: Applied::Done, .. }
-                if finding.verdict == Verdict::Same =>
-            {
+            Fact::Applied {
+                entry: Entry { command: Command::Conclude { node, finding }, .. },
+                applied: Applied::Done,
+                ..
+            } if finding.verdict == Verdict::Same => {
                 let host = world.host_of(*node);
                 if world.hosts[host].parts.values().all(|p| p.running && p.version.is_some()) {
                     self.broken.remove(&host);
