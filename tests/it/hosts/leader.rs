@@ -296,7 +296,7 @@ fn last_job(c: &Cluster, host: &str) -> Result<Value> {
     let id = c.node(host)?["id"].clone();
     let jobs: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
     let of = |j: &&Value| j["node"] == id;
-    jobs["jobs"].as_array().and_then(|all| all.iter().filter(of).next_back().cloned()).context("no job")
+    jobs["jobs"].as_array().and_then(|all| all.iter().rfind(of).cloned()).context("no job")
 }
 
 /// A re-setup of w1 whose leader dies when `moment` has come: another manager brings it to its end.
@@ -318,9 +318,11 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     ensure!(attempts[0]["closed"].to_string().contains("superseded"), "{job:#}");
     ensure!(attempts[1]["why"].as_str().is_some_and(|why| why.contains("leader changed")), "{job:#}");
     let ran: Vec<_> = five::runs(&c.lab, "w1")?.split_off(runs);
-    ensure!(ran.iter().all(|r| r.job == job["id"].to_string() && r.service == "contiv_network"), "{ran:?}");
+    let id = job["id"].to_string();
+    ensure!(ran.iter().all(|r| r.job == id && r.service == "contiv_network"), "{ran:?}");
     let of = |attempt: &Value| -> Vec<&str> {
-        ran.iter().filter(|r| r.attempt == attempt["id"].to_string()).map(|r| r.phase.as_str()).collect()
+        let id = attempt["id"].to_string();
+        ran.iter().filter(|r| r.attempt == id).map(|r| r.phase.as_str()).collect()
     };
     ensure!(of(&attempts[1]) == ["cleanup", "provision"], "{ran:?}");
     ensure!(["cleanup", "provision"].starts_with(&of(&attempts[0])), "{ran:?}");

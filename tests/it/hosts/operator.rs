@@ -3,7 +3,7 @@
 //! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave, so that no story needs
 //! a generation of its own.
 
-use super::stories::{away, quick};
+use super::stories::away;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::host::Power;
 use crate::lab::{Output, five};
