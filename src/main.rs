@@ -1,3 +1,5 @@
 //! The binary: arguments in, exit code out.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    remoor::cli::run(std::env::args_os())
+}

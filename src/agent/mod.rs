@@ -1,1 +1,12 @@
-//! To be written.
+//! The driver on every node: hashes what the manifest names, runs the checks, and gossips a signed summary.
+//!
+//! What it says is a hint that decides when a manager looks; evidence is taken over SSH. It goes on without managers,
+//! by the manifest it cached.
+
+mod book;
+mod record;
+mod task;
+
+pub use book::{KeyBook, PeerBook};
+pub use record::RecordKeeper;
+pub use task::{AgentConfig, AgentTask};

@@ -1,1 +1,131 @@
-//! To be written.
+//! The command line: arguments in, exit code out. Talks to a daemon by `rpc::client`; what runs on this machine is called
+//! in `drivers` only. Decides nothing about nodes: it asks, shows, and maps answers to exit codes.
+
+pub mod args;
+pub mod drivers;
+pub mod exit;
+
+mod api;
+mod ask;
+mod command;
+mod duration;
+mod error;
+mod format;
+mod interrupt;
+mod moment;
+mod out;
+mod sanitize;
+mod state;
+mod story;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use api::Api;
+use args::{Connection, NodeVerb, Output, Verb};
+use command::{examine, fleet, history, job, local, nodes, order, status, wait, watch, why};
+use error::Stop;
+use exit::Exit;
+use out::Out;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Runs one command to its end. Never panics on a closed output: nobody reads, so it is done.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match args::parse(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where help or usage can't be printed there is nobody to tell.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+        }
+    };
+    if let Verb::Exec(exec) = &cli.verb {
+        return drivers::exec(&exec.state_dir).unwrap_or_else(|e| end(Err(e)).into());
+    }
+    end(dispatch(cli.verb)).into()
+}
+
+fn end(result: anyhow::Result<Exit>) -> Exit {
+    match result {
+        Ok(exit) => exit,
+        Err(error) if is_broken_pipe(&error) => Exit::Done,
+        Err(error) => {
+            let stop = Stop::of(&error);
+            Out::plain().talk(stop.render().trim_end());
+            stop.exit
+        }
+    }
+}
+
+/// The reader of the answer went away: it has what it wanted.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
+    match verb {
+        Verb::Init(args) => local::init(&Out::new(&args.output), args),
+        Verb::Join(args) => local::join(&Out::plain(), args),
+        Verb::Agent(args) => local::agent(args),
+        Verb::Node(NodeVerb::Add(args)) => drivers::node_add(&args).map(|()| Exit::Done),
+        Verb::Completions(args) => local::completions(&Out::plain(), &args),
+        Verb::Man(args) => local::man(&Out::plain(), &args),
+        Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
+        verb => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let result = runtime.block_on(remote(&verb));
+            runtime.shutdown_background();
+            result
+        }
+    }
+}
+
+/// What a manager is asked for.
+async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
+    let open =
+        |connection: &Connection, output: &Output| Ok::<_, anyhow::Error>((Api::open(connection)?, Out::new(output)));
+    macro_rules! ask {
+        ($args:expr, $call:expr) => {{
+            let (api, out) = open(&$args.connection, &$args.output)?;
+            $call(&api, &out, $args).await
+        }};
+    }
+    match verb {
+        Verb::Status(args) => ask!(args, status::run),
+        Verb::Nodes(args) => ask!(args, nodes::run),
+        Verb::Watch(args) => ask!(args, async |api, out, _| watch::run(api, out).await),
+        Verb::History(args) => ask!(args, history::run),
+        Verb::Why(args) => ask!(args, why::run),
+        Verb::Job(verb) => {
+            let (connection, output) = verb.common();
+            let (api, out) = open(connection, output)?;
+            job::run(&api, &out, verb).await
+        }
+        Verb::Wait(args) => ask!(args, wait::run),
+        Verb::Check(args) => ask!(args, examine::check),
+        Verb::Diff(args) => ask!(args, examine::diff),
+        Verb::Adopt(args) => ask!(args, examine::adopt),
+        Verb::Resetup(args) => ask!(args, order::resetup),
+        Verb::Apply(args) => ask!(args, fleet::apply),
+        Verb::Update(args) => ask!(args, order::update),
+        Verb::Inventory(args) => fleet::inventory(&Api::open(&args.connection)?, &Out::plain(), args).await,
+        Verb::Commission(args) => ask!(args, order::commission),
+        Verb::Decommission(args) => ask!(args, order::decommission),
+        Verb::Pause(args) => {
+            let (api, out) = open(&args.connection, &args.output)?;
+            order::pause(&api, &out, &args.which).await
+        }
+        Verb::Resume(args) => ask!(args, order::resume),
+        Verb::Maintenance(args) => ask!(args, order::maintenance),
+        Verb::TrustKey(args) => ask!(args, order::trust_key),
+        Verb::Lint(_)
+        | Verb::Init(_)
+        | Verb::Join(_)
+        | Verb::Agent(_)
+        | Verb::Node(_)
+        | Verb::Exec(_)
+        | Verb::Completions(_)
+        | Verb::Man(_) => Err(Stop::usage("this command asks no manager").into()),
+    }
+}

@@ -1,1 +1,32 @@
-//! To be written.
+//! The fleet directory: `remoor.yml` and the Ansible inventory that it names, read, checked and joined into `Fleet`.
+//!
+//! ```text
+//! directory -> load -> FileSet -> typed (remoor.yml) -> FleetConfig --+
+//!                  \-> inventory (file, directory, executable) -------+-> Fleet -> validate, vars, ssh_target
+//! ```
+//! Reads files and runs an executable inventory, nothing else. What check files and playbooks say is not its business,
+//! only that they are there.
+
+mod fleet;
+pub mod inventory;
+mod load;
+mod reader;
+mod scalar;
+mod settings;
+mod suggest;
+mod target;
+mod tree;
+mod typed;
+mod validate;
+
+pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
+pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, load_inventory};
+pub use load::{BYTES_MAX, FILES_MAX};
+pub use reader::Place;
+pub use settings::{
+    CONFIG_FILE, FleetConfig, GroupConfig, Notify, NotifyOn, NotifyTo, Provisioner, ServiceConfig, SshConfig,
+};
+pub use target::SshTarget;
+
+#[cfg(test)]
+mod tests;

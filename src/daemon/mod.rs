@@ -1,1 +1,11 @@
-//! To be written.
+//! One process on every node: the agent, and on managers Raft, the API and the engine's loop.
+
+mod admin;
+mod layout;
+mod run;
+mod transport;
+
+pub use crate::raft::OPENING_THREAD;
+pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
+pub use layout::{Layout, NodeConfig};
+pub use run::{DaemonError, RunOptions, run};

@@ -1,1 +1,41 @@
-//! To be written.
+//! What is kept on disk and how: atomic files, the data directory with its lock and identity, content-addressed blobs.
+//!
+//! Nothing here knows what the bytes mean. Files are replaced as a whole and are on disk when a call returns; a damaged
+//! file is an error that names it, it is never reset.
+
+mod atomic;
+mod blob;
+mod boot;
+mod data_dir;
+
+pub use atomic::{atomic_write, sync_dir};
+pub use blob::BlobStore;
+pub use boot::boot_id;
+pub use data_dir::{DataDir, Identity};
+
+use std::path::{Path, PathBuf};
+
+/// Why something on disk could not be read or written. No variant leaves a half-written file in place of a whole one.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The operating system said no; may be tried again once the cause is gone.
+    #[error("{action} {}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+    /// The content is not what was written; a person has to decide.
+    #[error("{} is corrupted ({why}): restore it from a backup, or move it aside to go on without it", path.display())]
+    Corrupt { path: PathBuf, why: String },
+    /// Another process works on this directory.
+    #[error("a second daemon on the same directory: {} is held by {holder}", path.display())]
+    Held { path: PathBuf, holder: String },
+    /// Written by a later version of this program.
+    #[error("{} has format {found}, this program knows up to {known}: install the newer program", path.display())]
+    TooNew { path: PathBuf, found: u32, known: u32 },
+}
+
+impl DiskError {
+    /// Adapter for `map_err`: what was attempted, and on which path.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}

@@ -451,14 +451,7 @@ impl Manager {
         }
     }
 
-    fn found(
-        &mut self,
-        at: Moment,
-        node: &Node,
-        exam: Exam,
-        evidence: drift::Evidence,
-        out: &mut Vec<Action>,
-    ) {
+    fn found(&mut self, at: Moment, node: &Node, exam: Exam, evidence: drift::Evidence, out: &mut Vec<Action>) {
         let limits = at.inventory.limits();
         let (verdict, reasons) = drift::compare(at.inventory, node, &evidence);
         let absence = node.absence.as_ref();
@@ -501,6 +494,7 @@ impl Manager {
         };
         let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
         let finding = Finding {
+            overtaken: None,
             absence: absence.map(|a| a.no),
             cause,
             planned,
@@ -533,6 +527,7 @@ impl Manager {
             Purpose::Live(occasion) => (None, occasion),
         };
         Finding {
+            overtaken: None,
             absence: node.absence.as_ref().map(|a| a.no),
             cause,
             planned: false,

@@ -150,7 +150,7 @@ fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
         .iter()
         .filter(|c| job.services.is_empty() || job.services.contains(&c.service))
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
-        .map(|c| format!("{} {}: {}", c.check, c.property, c.message))
+        .map(|c| c.told())
         .collect();
     match bad.first() {
         Some(first) => {

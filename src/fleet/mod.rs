@@ -1,1 +1,16 @@
-//! To be written.
+//! What a fleet directory means for one node: its variables, manifest, plans, and the hash of all that it is to be.
+//!
+//! The layer between the shells `config`, `check`, `playbook` and the drivers: `lint` on a laptop, `apply` on a manager
+//! and every examination go through the same functions. Pure but for `Book`, which reads generations from the blob store.
+
+mod book;
+mod context;
+mod manifest;
+mod plans;
+mod summary;
+
+pub use book::{Book, BookError};
+pub use context::{Known, context};
+pub use manifest::{Expected, manifest};
+pub use plans::{Scope, compile, expected_files, tags_of};
+pub use summary::{lint, summary};

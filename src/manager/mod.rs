@@ -1,1 +1,182 @@
-//! To be written.
+//! The driver of a manager: gossip, the log and results of work become events of the engine, its actions become calls.
+//!
+//! Every manager runs the loop; only the leader has an engine. What is decided stands in the log, so a new leader
+//! begins with nothing but the applied state and the present members.
+
+mod attempt;
+mod blobs;
+mod examine;
+mod members;
+mod notify;
+mod peers;
+mod perform;
+mod shared;
+mod view;
+
+pub mod api;
+
+pub use notify::Notices;
+pub use peers::Peers;
+pub use shared::{Shared, Startup, Timing};
+
+use crate::engine::{Event, Manager};
+use crate::gossip::MemberEvent;
+use crate::model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
+use crate::raft::AppliedEntry;
+use perform::Performer;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// The loop of one manager, until `shutdown` says so or Raft has stopped.
+pub struct ManagerTask {
+    shared: Arc<Shared>,
+    engine: Option<Manager>,
+    performer: Performer,
+    results: mpsc::UnboundedReceiver<Event>,
+    /// Who gossip has now, kept on followers too: what a new leader begins with.
+    members: BTreeMap<NodeName, Report>,
+    /// The generation whose `notify:` is in force.
+    notified_by: GenerationSeq,
+}
+
+impl ManagerTask {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        let (tx, results) = mpsc::unbounded_channel();
+        let performer = Performer::new(shared.clone(), tx);
+        Self { shared, engine: None, performer, results, members: BTreeMap::new(), notified_by: GenerationSeq(0) }
+    }
+
+    pub async fn run(
+        mut self,
+        mut gossip: mpsc::UnboundedReceiver<MemberEvent>,
+        mut applied: mpsc::UnboundedReceiver<AppliedEntry<Inventory>>,
+        mut shutdown: watch::Receiver<bool>,
+    ) {
+        let mut tick = tokio::time::interval(Duration::from_millis(self.shared.timing.tick_ms));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let mut status = self.shared.raft.status();
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => break,
+                Ok(()) = status.changed() => self.leadership().await,
+                Some(event) = gossip.recv() => self.gossip(event),
+                Some(entry) = applied.recv() => {
+                    self.publish(entry);
+                    while let Ok(more) = applied.try_recv() {
+                        self.publish(more);
+                    }
+                    self.feed(Event::Changed);
+                }
+                Some(event) = self.results.recv() => self.feed(event),
+                _ = tick.tick() => {
+                    self.leadership().await;
+                    self.follow_fleet().await;
+                    self.feed(Event::Tick);
+                    self.performer.members_tick(self.engine.is_some(), &self.members);
+                }
+            }
+        }
+        self.performer.stop_all();
+    }
+
+    /// Notifications go where the applied fleet says, also after a restart and on a new leader.
+    async fn follow_fleet(&mut self) {
+        let inventory = self.shared.inventory();
+        if self.notified_by == inventory.current || inventory.current.0 == 0 {
+            return;
+        }
+        let Some(generation) = inventory.generations.get(&inventory.current).cloned() else { return };
+        self.notified_by = generation.seq;
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            blobs::ensure(&shared, &generation.blob).await;
+            let book = shared.clone();
+            if let Ok(Ok(fleet)) = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await {
+                shared.notices.configure(Some(Arc::new(fleet.config.clone())));
+            }
+        });
+    }
+
+    /// Makes the engine when leadership begins, and drops it, with all that it runs, when it ends.
+    async fn leadership(&mut self) {
+        let leads = self.shared.raft.status().borrow().is_leader;
+        if leads && self.engine.is_none() {
+            if self.shared.raft.linearizable().await.is_err() {
+                return;
+            }
+            tracing::info!(node = %self.shared.me, "leads now");
+            self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
+            for (name, report) in self.members.clone() {
+                self.alive(&name, report);
+            }
+            self.feed(Event::Tick);
+        } else if !leads && self.engine.is_some() {
+            tracing::info!(node = %self.shared.me, "leads no more");
+            self.engine = None;
+            self.performer.stop_all();
+            self.shared.show(None);
+        }
+    }
+
+    fn gossip(&mut self, event: MemberEvent) {
+        match event {
+            MemberEvent::Alive { name, addr, report, .. } | MemberEvent::Update { name, addr, report, .. } => {
+                self.members.insert(name.clone(), report.clone());
+                self.shared.seen_at(&name, addr);
+                self.alive(&name, report);
+            }
+            MemberEvent::Gone { name, .. } => {
+                self.members.remove(&name);
+                let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
+                if let Some(node) = node {
+                    self.feed(Event::Gone { node });
+                }
+            }
+            MemberEvent::Conflict { name, existing, other } => {
+                let text = format!("two nodes call themselves {name}: {existing} and {other}");
+                self.shared.notices.tell(&format!("conflict {name} {other}"), None, &text);
+            }
+            MemberEvent::Forged { name, addr } => {
+                let text = format!("{addr} gossips as {name} without its key; refused");
+                self.shared.notices.tell(&format!("forged {name} {addr}"), None, &text);
+            }
+            MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
+        }
+    }
+
+    fn alive(&mut self, name: &NodeName, report: Report) {
+        let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
+        if let Some(node) = node {
+            self.feed(Event::Alive { node, report });
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let (now, wall) = (self.now(), wall());
+        let inventory = self.shared.inventory();
+        let Some(engine) = &mut self.engine else { return };
+        let actions = engine.step(now, wall, &inventory, event);
+        self.shared.show(Some(view::snapshot(engine, now, wall, &inventory)));
+        for action in actions {
+            self.performer.perform(action);
+        }
+    }
+
+    fn publish(&self, entry: AppliedEntry<Inventory>) {
+        if entry.applied.refusal().is_none() {
+            self.shared.happened(entry.index);
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now(self.shared.started.elapsed().as_millis() as u64)
+    }
+}
+
+/// The wall clock, for stamps that people read.
+pub fn wall() -> Wall {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Wall(since.as_millis() as u64)
+}

@@ -65,7 +65,9 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 /// the host key, the budgets of running work and the quorum.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let automatic = want.by.is_none();
-    if node.away() {
+    // An operator may insist where the host answers and only the agent is silent.
+    let insisted = want.now && !automatic && node.agent_down();
+    if node.away() && !insisted {
         return Err(Wait::Away);
     }
     if node.absence.is_some() && !want.now {

@@ -169,7 +169,9 @@ impl Inventory {
                 }
                 if known.lifecycle == Lifecycle::Decommissioning {
                     let text = format!("{} is being decommissioned", known.name());
-                    return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name())));
+                    return Err(
+                        Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
+                    );
                 }
                 self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
@@ -179,7 +181,7 @@ impl Inventory {
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
                 changed.altered = at.index;
-                changed.is_right(Some(baseline.root));
+                changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
             }

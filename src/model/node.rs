@@ -198,10 +198,13 @@ impl Node {
         }
     }
     /// What is there is what is wanted: the last finding, which said otherwise, is overtaken.
-    pub(super) fn is_right(&mut self, root: Option<Sha256>) {
+    pub(super) fn is_right(&mut self, root: Option<Sha256>, at: Wall) {
         self.drifted_since = None;
         if let Some(finding) = &mut self.finding {
-            finding.verdict = super::Verdict::Same;
+            let before = std::mem::replace(&mut finding.verdict, super::Verdict::Same);
+            if before != super::Verdict::Same {
+                finding.overtaken = Some((before, at));
+            }
             finding.reasons = Vec::new();
             finding.digest = root;
             finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
@@ -218,6 +221,10 @@ impl Node {
     /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())
+    }
+    /// Away, and its host answers on SSH.
+    pub fn agent_down(&self) -> bool {
+        self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.gone == Gone::AgentDown)
     }
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)

@@ -102,6 +102,9 @@ pub struct Finding {
     pub planned: bool,
     pub evidence: Vec<String>,
     pub verdict: Verdict,
+    /// What it was before a re-setup or an adoption overtook it, and when that was.
+    #[serde(default)]
+    pub overtaken: Option<(Verdict, Wall)>,
     pub reasons: Vec<Reason>,
     pub remedy: Remedy,
     pub occasion: Occasion,

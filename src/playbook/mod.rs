@@ -1,1 +1,43 @@
-//! To be written.
+//! Playbooks in the part of Ansible's language that real ones use: compiled on the manager, run on the node.
+//!
+//! ```text
+//! files ──compile──> Plan ──(sent in one session)──> run ──> Events, RunEnd
+//!   yaml, lint, args        rendered: what it makes      modules: what changes
+//! ```
+//! `compile` and `rendered` are pure. `run` blocks, touches only this machine, and knows nothing of SSH or attempts.
+
+mod backup;
+mod compile;
+mod data;
+mod event;
+mod expr;
+mod facts;
+mod filters;
+mod frame;
+mod lint;
+mod modules;
+mod names;
+mod owner;
+mod plan;
+mod process;
+mod rendered;
+mod run;
+mod safe;
+mod scope;
+mod split;
+mod step;
+mod tera_text;
+mod version;
+mod yaml;
+mod yaml_text;
+
+pub use backup::{UndoError, undo};
+pub use compile::{CompileOptions, Compiled, HostContext, compile};
+pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
+pub use facts::facts;
+pub use plan::*;
+pub use rendered::{Rendered, rendered};
+pub use run::run;
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 //! ```
 //! It says who calls; what the caller may do is decided above, from the applied inventory. No business verb lives here.
 
+pub mod agent; // what agents are told
 pub mod ca; // the cluster's certificate authority
 pub mod caller; // who is calling
 pub mod client; // requests, pooled

@@ -2,19 +2,20 @@
 
 use super::identity::IdentityError;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 /// Largest key or credentials file that is read, bytes; far above what is ever written.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Writes `bytes` to `path` with mode 0600. After a crash there is the old content or the new one, never a part.
+/// Writes `bytes` to `path` with mode 0600, in a folder that is made 0700 where it is missing. After a crash there is the old content or the new one, never a part.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
     let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     // A fresh temporary file has mode 0600 from its first moment.
     let mut file = tempfile::Builder::new().prefix(".remoor-").tempfile_in(dir).map_err(failed)?;
     file.write_all(bytes).map_err(failed)?;

@@ -3,7 +3,8 @@
 //! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
 
 use crate::model::{
-    Availability, Baseline, Breaker, CheckResult, Difference, Finding, HistoryItem, Job, Maintenance, NodeDigest, Refusal,
+    Availability, Baseline, Breaker, CheckResult, Difference, Finding, HistoryItem, Job, Maintenance, NodeDigest,
+    Refusal,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -204,11 +205,23 @@ pub struct OrderRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "type")]
 pub enum StreamItem {
-    History { item: Box<HistoryItem>, node: Option<String> },
-    Task { job: u64, attempt: u64, phase: String, event: serde_json::Value },
+    History {
+        item: Box<HistoryItem>,
+        node: Option<String>,
+    },
+    Task {
+        job: u64,
+        attempt: u64,
+        phase: String,
+        event: serde_json::Value,
+    },
     /// The stream was too fast for this reader: so many items are missing.
-    Missed { count: u64 },
-    End { text: String },
+    Missed {
+        count: u64,
+    },
+    End {
+        text: String,
+    },
 }
 
 /// Faults of `apply` and `lint`, inside an error's details.

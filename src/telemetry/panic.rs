@@ -8,9 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const PANIC_EXIT: i32 = 70;
 
 /// From now on a panic is logged and the process exits with [`PANIC_EXIT`], whichever thread it was and whether or not
-/// somebody would have caught it. For daemons; a command that catches panics must not call it.
-pub fn exit_on_panic() {
-    std::panic::set_hook(Box::new(|info| {
+/// somebody would have caught it. For daemons; a command that catches panics must not call it. `but_for` names the threads
+/// that do catch theirs and say more of it: opening a damaged log.
+pub fn exit_on_panic(but_for: &'static [&'static str]) {
+    std::panic::set_hook(Box::new(move |info| {
+        if std::thread::current().name().is_some_and(|name| but_for.contains(&name)) {
+            return;
+        }
         static PANICKED: AtomicBool = AtomicBool::new(false);
         // A second panic, in another thread or in the logging below, must not start over.
         if PANICKED.swap(true, Ordering::SeqCst) {
@@ -46,7 +50,7 @@ mod tests {
         if std::env::var_os(ASK).is_none() {
             return;
         }
-        exit_on_panic();
+        exit_on_panic(&[]);
         let caught =
             std::thread::Builder::new().name("worker".to_owned()).spawn(|| panic!("the reason")).map(|t| t.join());
         std::process::exit(if caught.is_ok() { 0 } else { 1 });

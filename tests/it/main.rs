@@ -1,3 +1,12 @@
 //! The one test binary: what crosses module borders. Tests of one module stand beside its code.
 
+mod hosts;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod sim;
+mod tidy;
+
+#[test]
+fn the_lab_keeps_its_promises() {
+    lab::selftest::lab_self_test();
+}

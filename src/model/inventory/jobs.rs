@@ -53,7 +53,8 @@ impl Inventory {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
                 };
                 if matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning) {
-                    changed.lifecycle = if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+                    changed.lifecycle =
+                        if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
@@ -294,7 +295,7 @@ impl Inventory {
                 node.marks = Some(marks.clone());
                 node.seen = moment;
             }
-            node.is_right(baseline.map(|b| b.root));
+            node.is_right(baseline.map(|b| b.root), moment);
         } else if let Some(phase) = failed {
             node.fail(phase);
         }

@@ -18,8 +18,7 @@ impl World {
     fn line(&self, from: usize, to: usize, recorded: &[String]) -> Line {
         let host = &self.hosts[to];
         let source = &self.hosts[from];
-        let cut = from != to
-            && (host.cut == Cut::Full || source.cut == Cut::Full || host.cut == Cut::From(from));
+        let cut = from != to && (host.cut == Cut::Full || source.cut == Cut::Full || host.cut == Cut::From(from));
         match host.sshd {
             _ if cut || !host.up || !source.up => Line::Dead,
             Sshd::Down => Line::Dead,
@@ -191,7 +190,12 @@ impl World {
             Phase::Cleanup | Phase::Cleaned | Phase::Provision => PhaseResult::Ok,
             Phase::Verify => PhaseResult::Verified(self.verified(at, &run, job)),
         };
-        self.tell_laws(&Fact::Ended { host: at, attempt: run.attempt, phase: run.phase, well: !matches!(result, PhaseResult::Failed(_)) });
+        self.tell_laws(&Fact::Ended {
+            host: at,
+            attempt: run.attempt,
+            phase: run.phase,
+            well: !matches!(result, PhaseResult::Failed(_)),
+        });
         if run.orphan {
             return;
         }
@@ -238,7 +242,11 @@ impl World {
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
         baseline.desired = run.version;
         let exam = self.hosts[at].exam();
-        let marks = exam.agent.as_ref().map(|a| Marks { boot: a.boot.clone(), instance: a.instance.clone(), isolation: a.isolation });
+        let marks = exam.agent.as_ref().map(|a| Marks {
+            boot: a.boot.clone(),
+            instance: a.instance.clone(),
+            isolation: a.isolation,
+        });
         let wrong = self.hosts[at]
             .parts
             .iter()

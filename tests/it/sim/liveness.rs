@@ -34,7 +34,9 @@ pub fn missing(world: &mut World) -> Option<String> {
                     return Some(format!("{name}: {text}"));
                 }
             }
-            Lifecycle::Decommissioned if world.hosts[at].parts.values().any(|p| p.version.is_some() && p.edits == 0) => {
+            Lifecycle::Decommissioned
+                if world.hosts[at].parts.values().any(|p| p.version.is_some() && p.edits == 0) =>
+            {
                 let manual = world.hosts[at].parts.values().any(|p| p.edits > 0);
                 if !manual {
                     return Some(format!("a clean {name}"));
@@ -83,9 +85,8 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     let (_, group) = world.state.group(node)?;
     let grave = finding.reasons.iter().any(|r| r.grave);
     let only_reported = finding.remedy == Remedy::Report;
-    let by_policy = group.policy(finding.occasion) == Policy::Report
-        || finding.verdict == Verdict::Conflict && !grave
-        || !grave;
+    let by_policy =
+        group.policy(finding.occasion) == Policy::Report || finding.verdict == Verdict::Conflict && !grave || !grave;
     match only_reported && by_policy {
         true => None,
         false => Some(format!("drifted, and not repaired: {:?} {:?}", finding.occasion, finding.remedy)),

@@ -102,7 +102,14 @@ impl World {
             && let Command::Phase { job, attempt, phase } = &command
             && let Some(node) = self.state.job(*job).map(|j| j.node)
         {
-            self.tell_laws(&Fact::Ordered { job: *job, attempt: *attempt, phase: *phase, node, view: None, current: true });
+            self.tell_laws(&Fact::Ordered {
+                job: *job,
+                attempt: *attempt,
+                phase: *phase,
+                node,
+                view: None,
+                current: true,
+            });
         }
         let at = Wall(EPOCH + self.now + self.skew[host]);
         let entry = Entry { at, by: self.hosts[host].name.to_owned(), command };

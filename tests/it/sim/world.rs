@@ -28,20 +28,59 @@ pub struct Leader {
 pub enum Due {
     /// Once a second: clocks of managers, gossip, elections, faults.
     Second,
-    Propose { term: Option<u64>, about: About, entry: Box<Entry> },
-    Tell { term: u64, event: Box<Event> },
-    Probe { term: u64, node: NodeId },
-    Examine { term: u64, node: NodeId, ticket: Ticket },
-    Order { term: u64, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId },
-    Stop { term: u64, attempt: AttemptId },
+    Propose {
+        term: Option<u64>,
+        about: About,
+        entry: Box<Entry>,
+    },
+    Tell {
+        term: u64,
+        event: Box<Event>,
+    },
+    Probe {
+        term: u64,
+        node: NodeId,
+    },
+    Examine {
+        term: u64,
+        node: NodeId,
+        ticket: Ticket,
+    },
+    Order {
+        term: u64,
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+        node: NodeId,
+    },
+    Stop {
+        term: u64,
+        attempt: AttemptId,
+    },
     /// The run does half of its work, or ends.
-    Step { host: usize, serial: u64, last: bool },
-    HandOver { term: u64 },
-    PowerOn { host: usize },
-    AgentOn { host: usize },
-    Heal { host: usize },
-    SshOn { host: usize },
-    ChecksOn { host: usize },
+    Step {
+        host: usize,
+        serial: u64,
+        last: bool,
+    },
+    HandOver {
+        term: u64,
+    },
+    PowerOn {
+        host: usize,
+    },
+    AgentOn {
+        host: usize,
+    },
+    Heal {
+        host: usize,
+    },
+    SshOn {
+        host: usize,
+    },
+    ChecksOn {
+        host: usize,
+    },
 }
 
 pub struct World {
@@ -172,7 +211,8 @@ impl World {
             };
             (GroupName::from(name), summary)
         };
-        let edge = [(Occasion::Live, Policy::Check), (Occasion::Apply, Policy::Check), (Occasion::Reboot, Policy::Resetup)];
+        let edge =
+            [(Occasion::Live, Policy::Check), (Occasion::Apply, Policy::Check), (Occasion::Reboot, Policy::Resetup)];
         let summary = FleetSummary {
             hosts: HOSTS
                 .iter()
@@ -180,7 +220,8 @@ impl World {
                     ((*name).into(), HostSummary { group: (*of).into(), desired: desired(of, self.version_of(of)) })
                 })
                 .collect(),
-            groups: [group("master", true, 1, &[]), group("worker", false, 2, &[]), group("edge", false, 1, &edge)].into(),
+            groups: [group("master", true, 1, &[]), group("worker", false, 2, &[]), group("edge", false, 1, &edge)]
+                .into(),
             services: ["etcd", "net", "web", "tool"]
                 .map(|name| {
                     let depends_on = if name == "web" { vec!["net".into()] } else { Vec::new() };
@@ -244,7 +285,9 @@ impl World {
     }
 
     fn happen(&mut self, due: Due) {
-        if self.options.trace && !matches!(due, Due::Second) && !matches!(&due, Due::Tell { event, .. } if **event == Event::Tick)
+        if self.options.trace
+            && !matches!(due, Due::Second)
+            && !matches!(&due, Due::Tell { event, .. } if **event == Event::Tick)
         {
             self.note(format!("{due:?}"));
         }
@@ -294,7 +337,9 @@ impl World {
     /// Gives an event to the engine of that term, if it is still there, and does what it says.
     pub fn tell(&mut self, term: u64, event: Event) {
         let mut event = event;
-        if self.options.planted == Some(Planted::LosesResults) && matches!(event, Event::Ran { phase: Phase::Provision, .. }) {
+        if self.options.planted == Some(Planted::LosesResults)
+            && matches!(event, Event::Ran { phase: Phase::Provision, .. })
+        {
             return;
         }
         if self.options.planted == Some(Planted::UnknownIsDrift)

@@ -24,16 +24,20 @@ impl Law for Budgets {
                 self.broken.remove(host);
             }
             // Called off halfway, looked at afterwards, and really whole.
-            Fact::Applied { entry: Entry { command: Command::Conclude { node, finding }, .. }, applied: Applied::Done, .. }
-                if finding.verdict == Verdict::Same =>
-            {
+            Fact::Applied {
+                entry: Entry { command: Command::Conclude { node, finding }, .. },
+                applied: Applied::Done,
+                ..
+            } if finding.verdict == Verdict::Same => {
                 let host = world.host_of(*node);
                 if world.hosts[host].parts.values().all(|p| p.running && p.version.is_some()) {
                     self.broken.remove(&host);
                 }
             }
             // Somebody looked at it and called it right.
-            Fact::Applied { entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, .. } => {
+            Fact::Applied {
+                entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..
+            } => {
                 self.broken.remove(&world.host_of(*node));
             }
             Fact::Applied { applied: Applied::Job(job, _), before, entry } => {
@@ -54,11 +58,8 @@ impl Budgets {
         let at = world.host_of(job.node);
         let host = &world.hosts[at];
         let node = before.node(job.node).expect("a job has its node");
-        let works = |id: NodeId| {
-            before.jobs.values().any(|j| j.node == id && j.open_attempt().is_some())
-        };
-        let busy: Vec<usize> =
-            (0..world.hosts.len()).filter(|h| *h != at && works(world.hosts[*h].id)).collect();
+        let works = |id: NodeId| before.jobs.values().any(|j| j.node == id && j.open_attempt().is_some());
+        let busy: Vec<usize> = (0..world.hosts.len()).filter(|h| *h != at && works(world.hosts[*h].id)).collect();
         let fleet = (world.hosts.len() * world.options.limits.fleet_percent as usize / 100).max(1);
         if busy.len() >= fleet {
             return Err(format!("{} begins beside {} others of the fleet", host.name, busy.len()));
@@ -96,7 +97,10 @@ impl Budgets {
         let others = members.iter().filter(|h| up(h)).count();
         if members.contains(&at) && !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
             let (all, broken) = (members.len(), &self.broken);
-            return Err(format!("{} begins, and only {others} others of {all} are up; half done: {broken:?}", host.name));
+            return Err(format!(
+                "{} begins, and only {others} others of {all} are up; half done: {broken:?}",
+                host.name
+            ));
         }
         Ok(())
     }

@@ -36,7 +36,10 @@ impl Law for Decommissioned {
             Fact::Applied { applied: Applied::Job(job, _), .. } => {
                 let job = world.state.job(*job).expect("was just opened");
                 if self.out.contains(&job.node) && !job.decommission {
-                    return Err(format!("a job opens on {}, which was ordered out", world.hosts[world.host_of(job.node)].name));
+                    return Err(format!(
+                        "a job opens on {}, which was ordered out",
+                        world.hosts[world.host_of(job.node)].name
+                    ));
                 }
             }
             Fact::Began { host, phase: Phase::Provision, .. } if self.out.contains(&world.hosts[*host].id) => {

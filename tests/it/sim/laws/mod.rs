@@ -19,15 +19,44 @@ use remoor::model::*;
 
 pub enum Fact<'a> {
     /// An entry was committed; what it made stands in `World::state`.
-    Applied { entry: &'a Entry, applied: &'a Applied, before: &'a Inventory },
+    Applied {
+        entry: &'a Entry,
+        applied: &'a Applied,
+        before: &'a Inventory,
+    },
     /// A leader asks for a phase. `view`: what it knows, where it lags.
-    Ordered { job: JobId, attempt: AttemptId, phase: Phase, node: NodeId, view: Option<&'a Inventory>, current: bool },
+    Ordered {
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+        node: NodeId,
+        view: Option<&'a Inventory>,
+        current: bool,
+    },
     /// What an examination really found, before anybody judged it.
-    Examined { node: NodeId, outcome: &'a ExamOutcome },
-    Began { host: usize, job: JobId, attempt: AttemptId, phase: Phase },
+    Examined {
+        node: NodeId,
+        outcome: &'a ExamOutcome,
+    },
+    Began {
+        host: usize,
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+    },
     /// A run changes something on its host, or looks at it.
-    Touches { host: usize, job: JobId, attempt: AttemptId, phase: Phase },
-    Ended { host: usize, attempt: AttemptId, phase: Phase, well: bool },
+    Touches {
+        host: usize,
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+    },
+    Ended {
+        host: usize,
+        attempt: AttemptId,
+        phase: Phase,
+        well: bool,
+    },
     /// A second of the fine weather or of the bad.
     Second,
     /// The run is over, and the world at rest.

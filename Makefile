@@ -1,0 +1,28 @@
+# The two commands of the README are `make demo` and `make test`.
+CARGO ?= cargo
+
+.PHONY: demo test test-long tools lint bench
+
+demo: tools
+	$(CARGO) build --quiet --bins --examples
+	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
+
+test: tools lint
+	$(CARGO) build --quiet --bins --examples
+	$(CARGO) test --no-fail-fast
+
+# The same with ten times the seeds, and the scenarios with the durations of production.
+test-long: tools
+	$(CARGO) build --quiet --bins --examples
+	REMOOR_SIM_SEEDS=100000 REMOOR_LONG=1 $(CARGO) test --no-fail-fast
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --quiet --all-targets -- -D warnings
+
+bench:
+	$(CARGO) bench
+
+# Says what it installs before it does; without root or sudo it goes on and says what is missing.
+tools:
+	@tests/tools.sh

@@ -1,0 +1,66 @@
+//! What a node knows of its peers without asking anybody: names, addresses and keys, cached on disk.
+
+use crate::disk::{DiskError, atomic_write};
+use crate::gossip::KeyLookup;
+use crate::model::NodeName;
+use crate::rpc::join::Peer;
+use ed25519_dalek::VerifyingKey;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+/// The keys that gossip believes. Read while a record is being taken in, so it never waits for long.
+#[derive(Clone, Default)]
+pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, VerifyingKey>>>);
+
+impl KeyBook {
+    pub fn look_up(&self, name: &NodeName) -> KeyLookup {
+        let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
+        keys.get(name).map_or(KeyLookup::Unknown, |key| KeyLookup::Known(*key))
+    }
+
+    /// True if a key is new or other than before.
+    pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
+        let fresh: BTreeMap<NodeName, VerifyingKey> =
+            peers.filter_map(|(name, hex)| key_of(hex).map(|key| (name.clone(), key))).collect();
+        let mut keys = self.0.write().unwrap_or_else(|p| p.into_inner());
+        let changed = fresh.iter().any(|(name, key)| keys.get(name) != Some(key));
+        keys.extend(fresh);
+        changed
+    }
+}
+
+fn key_of(text: &str) -> Option<VerifyingKey> {
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    VerifyingKey::from_bytes(&bytes).ok()
+}
+
+/// The list of peers as last heard, on disk: a node finds its cluster again with all managers down.
+pub struct PeerBook {
+    path: PathBuf,
+    pub peers: Vec<Peer>,
+    /// Those of them that answer `/agent/v1`.
+    pub managers: Vec<Peer>,
+}
+
+impl PeerBook {
+    /// An unreadable cache counts as empty: it is refreshed from any manager.
+    pub fn load(path: PathBuf) -> Self {
+        let saved = std::fs::read(&path).ok().and_then(|b| serde_json::from_slice(&b).ok());
+        let (peers, managers) = saved.unwrap_or_default();
+        Self { path, peers, managers }
+    }
+
+    pub fn update(&mut self, peers: Vec<Peer>, managers: Vec<Peer>) -> Result<(), DiskError> {
+        (self.peers, self.managers) = (peers, managers);
+        let bytes = serde_json::to_vec_pretty(&(&self.peers, &self.managers)).unwrap_or_default();
+        atomic_write(&self.path, &bytes, 0o600)
+    }
+
+    /// Gossip addresses by name.
+    pub fn addresses(&self) -> BTreeMap<NodeName, Vec<SocketAddr>> {
+        self.peers.iter().filter_map(|p| Some((p.name.clone(), vec![p.gossip_addr.parse().ok()?]))).collect()
+    }
+}

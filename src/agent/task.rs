@@ -1,0 +1,288 @@
+//! The agent's loop: gossip, files, checks, manifest.
+
+use super::book::{KeyBook, PeerBook};
+use super::record::RecordKeeper;
+use crate::check;
+use crate::disk::atomic_write;
+use crate::files;
+use crate::gossip::{Gossip, MemberEvent, RejoinLoop, Timing};
+use crate::model::{CheckState, CheckSummary, Manifest, NodeDigest, NodeName, Now, Report, Wall};
+use crate::rpc::agent::{ManifestReply, PeersReply};
+use crate::rpc::client::Client;
+use crate::rpc::join::Peer;
+use crate::rpc::tls::ClientTls;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// A change of files is hashed once they were quiet for so long.
+const SETTLE: Duration = Duration::from_secs(2);
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Until a first manifest is here, managers are asked this often; afterwards every [`REFRESH`].
+const FIRST: Duration = Duration::from_secs(2);
+const REFRESH: Duration = Duration::from_secs(20);
+
+pub struct AgentConfig {
+    pub name: NodeName,
+    /// Holds `agent.json`, `manifest.json` and `peers.json`.
+    pub state_dir: PathBuf,
+    pub tls: ClientTls,
+    pub keys: KeyBook,
+}
+
+pub struct AgentTask {
+    config: AgentConfig,
+    gossip: Gossip,
+    rejoin: RejoinLoop,
+    record: RecordKeeper,
+    peers: PeerBook,
+    known: Option<ManifestReply>,
+    report: Report,
+    present: BTreeSet<NodeName>,
+    most: u32,
+    /// Since when peers were lost one after the other, until all are or one is back.
+    dwindling: Option<Wall>,
+    rejoin_ms: u64,
+    patience: Arc<Mutex<check::Patience>>,
+    cache: Arc<Mutex<files::Cache>>,
+    watcher: Option<files::Watcher>,
+    stirred: mpsc::UnboundedSender<()>,
+    stirs: mpsc::UnboundedReceiver<()>,
+}
+
+/// What one look at the node came to.
+struct Look {
+    digest: NodeDigest,
+    checks: CheckSummary,
+}
+
+impl AgentTask {
+    pub fn new(config: AgentConfig, gossip: Gossip, rejoin: RejoinLoop, record: RecordKeeper, report: Report) -> Self {
+        let (stirred, stirs) = mpsc::unbounded_channel();
+        let saved = std::fs::read(config.state_dir.join("manifest.json")).ok();
+        Self {
+            peers: PeerBook::load(config.state_dir.join("peers.json")),
+            known: saved.and_then(|b| serde_json::from_slice(&b).ok()),
+            config,
+            gossip,
+            rejoin,
+            record,
+            report,
+            present: BTreeSet::new(),
+            most: 0,
+            dwindling: None,
+            rejoin_ms: 0,
+            patience: Arc::default(),
+            cache: Arc::default(),
+            watcher: None,
+            stirred,
+            stirs,
+        }
+    }
+
+    /// Until `shutdown`; then says goodbye.
+    pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
+        let (look_tx, mut looks) = mpsc::channel::<Look>(1);
+        let (news_tx, mut news) = mpsc::channel(1);
+        let mut looking = false;
+        let mut asking = false;
+        let mut look_at = tokio::time::Instant::now();
+        let mut ask_at = tokio::time::Instant::now();
+        self.introduce();
+        self.rewatch();
+        loop {
+            tokio::select! {
+                _ = shutdown.changed() => break,
+                Some(event) = events.recv() => self.member(event).await,
+                Some(()) = self.stirs.recv() => {
+                    while self.stirs.try_recv().is_ok() {}
+                    look_at = look_at.min(tokio::time::Instant::now() + SETTLE);
+                }
+                () = tokio::time::sleep_until(look_at), if !looking && self.known.is_some() => {
+                    looking = true;
+                    self.look(look_tx.clone());
+                }
+                Some(look) = looks.recv() => {
+                    looking = false;
+                    let every = self.known.as_ref().map_or(60_000, |k| k.check_interval_ms).max(500);
+                    look_at = tokio::time::Instant::now() + Duration::from_millis(every);
+                    self.looked(look).await;
+                }
+                () = tokio::time::sleep_until(ask_at), if !asking => {
+                    asking = true;
+                    let (tls, managers, tx) = (self.config.tls.clone(), self.peers.managers.clone(), news_tx.clone());
+                    tokio::spawn(async move {
+                        let _ = tx.send(ask(&tls, &managers).await).await;
+                    });
+                }
+                Some((peers, manifest)) = news.recv() => {
+                    asking = false;
+                    ask_at = tokio::time::Instant::now() + if self.known.is_some() { REFRESH } else { FIRST };
+                    if self.news(peers, manifest).await {
+                        look_at = tokio::time::Instant::now();
+                    }
+                }
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Tells gossip and the rejoin loop of the peers that the cache names.
+    fn introduce(&self) {
+        self.config.keys.set(self.peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
+        self.rejoin.set_known(self.peers.addresses());
+    }
+
+    async fn member(&mut self, event: MemberEvent) {
+        let (name, here) = match event {
+            MemberEvent::Alive { name, .. } | MemberEvent::Update { name, .. } => (name, true),
+            MemberEvent::Gone { name, .. } => (name, false),
+            _ => return,
+        };
+        if name == self.config.name {
+            return;
+        }
+        let before = self.present.len() as u32;
+        let changed = if here { self.present.insert(name) } else { self.present.remove(&name) };
+        let after = self.present.len() as u32;
+        self.most = if before == 0 { after } else { self.most.max(after) };
+        self.dwindling = if here { None } else { self.dwindling.or(Some(now())) };
+        let saved = match (changed, before, after) {
+            (true, 1, 0) => self.record.alone(self.most, self.dwindling.unwrap_or_else(now)),
+            (true, 0, 1) => self.record.together(now()),
+            _ => return,
+        };
+        if let Err(error) = saved {
+            tracing::error!(%error, "the agent's record could not be saved");
+        }
+        self.report.isolation = self.record.record().isolation;
+        self.publish().await;
+    }
+
+    fn look(&self, tx: mpsc::Sender<Look>) {
+        let Some(known) = self.known.clone() else { return };
+        let (cache, patience) = (self.cache.clone(), self.patience.clone());
+        tokio::task::spawn_blocking(move || {
+            let mut key = [0; 32];
+            let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
+            let digest = files::digest(&known.manifest, &key, &mut cache.lock().unwrap_or_else(|p| p.into_inner()));
+            let checks = summary(&known.manifest, &mut patience.lock().unwrap_or_else(|p| p.into_inner()));
+            let _ = tx.blocking_send(Look { digest, checks });
+        });
+    }
+
+    async fn looked(&mut self, look: Look) {
+        let unreadable = look.digest.services.values().any(|s| !s.unreadable.is_empty());
+        let before = self.report.clone();
+        self.report.digest = look.digest.root;
+        self.report.checks =
+            if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
+        self.report.generation = self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default();
+        if self.report != before {
+            self.publish().await;
+        }
+    }
+
+    /// True if there is another manifest than before.
+    async fn news(&mut self, peers: Option<PeersReply>, manifest: Option<ManifestReply>) -> bool {
+        if let Some(reply) = peers
+            && (reply.peers != self.peers.peers || reply.managers != self.peers.managers)
+        {
+            if let Err(error) = self.peers.update(reply.peers, reply.managers) {
+                tracing::warn!(%error, "the list of peers could not be saved");
+            }
+            self.introduce();
+            self.gossip.recheck().await;
+        }
+        let Some(reply) = manifest else { return false };
+        if reply.rejoin_ms > 0 && self.rejoin_ms != reply.rejoin_ms {
+            self.rejoin_ms = reply.rejoin_ms;
+            let timing =
+                Timing { rejoin_interval: Duration::from_millis(reply.rejoin_ms.max(500)), ..Timing::default() };
+            let cache = self.config.state_dir.join("addresses.json");
+            self.rejoin = RejoinLoop::new(self.gossip.clone(), cache, self.config.name.clone(), timing);
+            self.rejoin.set_known(self.peers.addresses());
+        }
+        let new = self.known.as_ref().is_none_or(|k| k.manifest != reply.manifest || k.digest_key != reply.digest_key);
+        if new {
+            let bytes = serde_json::to_vec(&reply).unwrap_or_default();
+            if let Err(error) = atomic_write(&self.config.state_dir.join("manifest.json"), &bytes, 0o600) {
+                tracing::warn!(%error, "the manifest could not be saved");
+            }
+        }
+        self.known = Some(reply);
+        if new {
+            self.rewatch();
+        }
+        new
+    }
+
+    /// Watches the folders of the declared files; without inotify the pass at each interval remains.
+    fn rewatch(&mut self) {
+        let Some(known) = &self.known else { return };
+        let stirred = self.stirred.clone();
+        let tell = move |_: files::Event| {
+            let _ = stirred.send(());
+        };
+        self.watcher = files::watch(files::directories(&known.manifest), tell)
+            .map_err(|error| tracing::warn!(%error, "files are not watched, only looked at in intervals"))
+            .ok();
+    }
+
+    async fn publish(&self) {
+        if let Err(error) = self.gossip.publish(self.report.clone()).await {
+            tracing::warn!(%error, "the report could not be gossiped");
+        }
+    }
+
+    async fn leave(mut self) {
+        if let Err(error) = self.record.goodbye() {
+            tracing::warn!(%error, "the goodbye could not be recorded");
+        }
+        self.gossip.leave().await;
+    }
+}
+
+/// Asks one manager after the other until one answers.
+async fn ask(tls: &ClientTls, managers: &[Peer]) -> (Option<PeersReply>, Option<ManifestReply>) {
+    for manager in managers {
+        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
+        match client.get::<PeersReply>("/agent/v1/peers").await {
+            Ok(peers) => {
+                let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
+                let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
+                return (Some(peers), manifest);
+            }
+            Err(error) => tracing::debug!(manager = %manager.name, %error, "a manager does not answer"),
+        }
+    }
+    (None, None)
+}
+
+/// Periodic checks only: a failure counts once it has lasted as long as the check says.
+fn summary(manifest: &Manifest, patience: &mut check::Patience) -> CheckSummary {
+    let mut checks = Vec::new();
+    for service in &manifest.services {
+        for file in &service.checks {
+            match check::parse(&file.file, &service.name, &file.text) {
+                Ok(more) => checks.extend(more),
+                Err(_) => return CheckSummary::Unknown,
+            }
+        }
+    }
+    let mut results = check::run(&checks, &check::RunOptions::at(now()));
+    patience.settle(&checks, &mut results, Now(now().0));
+    let any = |state| results.iter().any(|r| r.state == state && r.on_fail != crate::model::OnFail::None);
+    match () {
+        () if any(CheckState::Fail) => CheckSummary::Fail,
+        () if any(CheckState::Unknown) => CheckSummary::Unknown,
+        () => CheckSummary::Pass,
+    }
+}
+
+fn now() -> Wall {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Wall(since.as_millis() as u64)
+}

@@ -1,0 +1,288 @@
+//! The `remoor:` block at the head of a check file: cut out as text, read before anything is rendered.
+
+use super::suggest::did_you_mean;
+use super::yaml::{self, Key, Node, Yaml};
+use crate::model::{Fault, ServiceName};
+use serde_json::{Map, Value};
+
+/// How the rest of the file is rendered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Template {
+    /// Tera 2.
+    #[default]
+    Tera,
+    /// Taken as it stands.
+    None,
+}
+
+/// What a check file says of itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Header {
+    pub service: ServiceName,
+    /// Host groups and the cluster roles `manager` and `worker`; empty: every node that has the service.
+    pub roles: Vec<String>,
+    /// A Tera expression; the file applies where it is true.
+    pub when: Option<String>,
+    pub template: Template,
+    /// Defaults of `vars`, below those of the inventory.
+    pub vars: Map<String, Value>,
+    pub depends_on: Vec<ServiceName>,
+    pub digest: DigestOptions,
+}
+
+/// What the file adds to its service's manifest, each as in `ServiceManifest`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DigestOptions {
+    pub include: Vec<String>,
+    pub exclude: Vec<String>,
+    pub secret: Vec<String>,
+}
+
+const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
+const DIGEST_KEYS: [&str; 3] = ["include", "exclude", "secret"];
+
+/// Reads the header and gives the goss text: the file with the block's lines blank, so that line numbers stay.
+///
+/// A file without the block is plain goss: its service is named by the file, its roles are all, and it is not a template.
+pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
+    let Some((start, end)) = block(text) else {
+        let stem = file.rsplit('/').next().unwrap_or(file).split('.').next().unwrap_or(file);
+        if let Some(at) = text.lines().position(|line| line.starts_with("remoor:")) {
+            let fault = Fault::error(file, line_number(at), 1, "`remoor:` is not the first block of the file");
+            return Err(vec![fault.hint("move it to the top, above all templating")]);
+        }
+        let header = Header { service: stem.into(), template: Template::None, ..Header::default() };
+        return Ok((header, text.to_owned()));
+    };
+    let mut faults = Vec::new();
+    let (mut own, mut rest) = (String::new(), String::new());
+    for (number, line) in text.lines().enumerate() {
+        let inside = (start..end).contains(&number);
+        let (mine, other) = if inside { (&mut own, &mut rest) } else { (&mut rest, &mut own) };
+        mine.push_str(line);
+        mine.push('\n');
+        other.push('\n');
+        if inside && let Some(at) = ["{{", "{%", "{#"].iter().filter_map(|mark| line.find(mark)).min() {
+            let column = line[..at].chars().count() + 1;
+            faults.push(
+                Fault::error(
+                    file,
+                    line_number(number),
+                    line_number(column - 1),
+                    "the `remoor:` block may not be templated",
+                )
+                .hint("it is read before anything is rendered; `when` takes an expression without braces"),
+            );
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let tree = yaml::parse(file, &own)?;
+    let mut reader = Reader { file, faults };
+    let header = reader.file(&tree);
+    if reader.faults.is_empty() { Ok((header, rest)) } else { Err(reader.faults) }
+}
+
+fn line_number(index: usize) -> u32 {
+    u32::try_from(index + 1).unwrap_or(u32::MAX)
+}
+
+/// Lines of the block, from the one with `remoor:` up to the first that begins another; comments may precede it.
+fn block(text: &str) -> Option<(usize, usize)> {
+    let skip = |line: &str| line.trim().is_empty() || line.starts_with('#') || line.trim_end() == "---";
+    let mut lines = text.lines().enumerate().skip_while(|(_, line)| skip(line));
+    let (start, _) = lines.next().filter(|(_, line)| line.starts_with("remoor:"))?;
+    let mut end = start + 1;
+    for (number, line) in lines {
+        if line.starts_with([' ', '\t']) {
+            end = number + 1;
+        } else if !line.trim().is_empty() && !line.starts_with('#') {
+            break;
+        }
+    }
+    Some((start, end))
+}
+
+struct Reader<'a> {
+    file: &'a str,
+    faults: Vec<Fault>,
+}
+
+impl Reader<'_> {
+    fn file(&mut self, tree: &Node) -> Header {
+        let mut header = Header::default();
+        let Some((key, block)) = pairs(tree).first() else { return header };
+        if !matches!(block.yaml, Yaml::Map(_)) {
+            self.faults.push(key.fault(self.file, format!("`remoor` is {}, not a map", block.kind())));
+            return header;
+        }
+        for (key, node) in pairs(block) {
+            match key.text.as_str() {
+                "service" => header.service = self.text(key, node).into(),
+                "roles" => header.roles = self.texts(key, node),
+                "when" => header.when = Some(self.text(key, node)),
+                "depends-on" => header.depends_on = self.texts(key, node).into_iter().map(ServiceName).collect(),
+                "digest" => header.digest = self.digest(key, node),
+                "template" => header.template = self.template(key, node),
+                "vars" => match node.value() {
+                    Value::Object(vars) => header.vars = vars,
+                    Value::Null => {}
+                    _ => self.wrong(key, node, "a map"),
+                },
+                "cert" | "any-of" | "all-of" => {
+                    self.faults.push(key.fault(self.file, format!("`{}` comes in a later version", key.text)));
+                }
+                _ => self.unknown(key, &KEYS),
+            }
+        }
+        if header.service.as_str().is_empty() && self.faults.is_empty() {
+            self.faults.push(key.fault(self.file, "`remoor` names no service").hint("write `service: NAME`"));
+        }
+        header
+    }
+
+    fn digest(&mut self, key: &Key, node: &Node) -> DigestOptions {
+        let mut digest = DigestOptions::default();
+        if !matches!(node.yaml, Yaml::Map(_)) {
+            self.wrong(key, node, "a map");
+        }
+        for (key, node) in pairs(node) {
+            match key.text.as_str() {
+                "include" => digest.include = self.texts(key, node),
+                "exclude" => digest.exclude = self.texts(key, node),
+                "secret" => digest.secret = self.texts(key, node),
+                "normalize" => {
+                    self.faults.push(key.fault(self.file, "`normalize` comes in a later version"));
+                }
+                _ => self.unknown(key, &DIGEST_KEYS),
+            }
+        }
+        digest
+    }
+
+    fn template(&mut self, key: &Key, node: &Node) -> Template {
+        match self.text(key, node).as_str() {
+            "tera" => Template::Tera,
+            "none" => Template::None,
+            "go" => {
+                self.faults
+                    .push(node.fault(self.file, "Go templates come in a later version").hint("use `tera` or `none`"));
+                Template::None
+            }
+            other => {
+                let fault = node.fault(self.file, format!("unknown template language `{other}`"));
+                self.faults.push(fault.hint("known: tera, none"));
+                Template::None
+            }
+        }
+    }
+
+    fn unknown(&mut self, key: &Key, known: &[&str]) {
+        let hint =
+            did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
+        self.faults.push(key.fault(self.file, format!("unknown key `{}`", key.text)).hint(hint));
+    }
+
+    fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+        self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
+    }
+
+    fn text(&mut self, key: &Key, node: &Node) -> String {
+        match &node.yaml {
+            Yaml::Text(text) => text.clone(),
+            _ => {
+                self.wrong(key, node, "a string");
+                String::new()
+            }
+        }
+    }
+
+    fn texts(&mut self, key: &Key, node: &Node) -> Vec<String> {
+        match &node.yaml {
+            Yaml::List(items) => items.iter().map(|item| self.text(key, item)).collect(),
+            _ => {
+                self.wrong(key, node, "a list");
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn pairs(node: &Node) -> &[(Key, Node)] {
+    match &node.yaml {
+        Yaml::Map(pairs) => pairs,
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    fn faults(text: &str) -> String {
+        header("checks/x.yml", text).unwrap_err().iter().map(|fault| format!("{fault}\n")).collect()
+    }
+
+    #[test]
+    fn the_block_is_cut_out_and_lines_stay() {
+        let text = "# about\n\nremoor:\n  service: etcd # name\n\n  roles: [web]\n# c\n  vars: {a: 1}\n{% set x = 1 %}\nport:\n";
+        let (header, rest) = header("f", text).unwrap();
+        assert_eq!(
+            (header.service.as_str(), &header.roles[..], header.template),
+            ("etcd", &["web".to_owned()][..], Template::Tera)
+        );
+        assert_eq!(header.vars["a"], 1);
+        assert_eq!(rest, "# about\n\n\n\n\n\n\n\n{% set x = 1 %}\nport:\n");
+    }
+
+    #[test]
+    fn a_flow_block_and_none_at_all() {
+        let (flow, rest) =
+            header("f", "remoor: {service: a, when: 'node.facts.x == 1', template: none}\nport: {}\n").unwrap();
+        assert_eq!(
+            (flow.service.as_str(), flow.when.as_deref(), flow.template),
+            ("a", Some("node.facts.x == 1"), Template::None)
+        );
+        assert_eq!(rest, "\nport: {}\n");
+        let (plain, rest) = header("checks/nginx.yml", "port: {}\n").unwrap();
+        assert_eq!((plain.service.as_str(), plain.template, &*rest), ("nginx", Template::None, "port: {}\n"));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        expect![[r#"
+            checks/x.yml:3:3: unknown key `role`
+              hint: did you mean `roles`?
+            checks/x.yml:4:10: `roles` is a string, not a list
+            checks/x.yml:5:13: unknown template language `jinja`
+              hint: known: tera, none
+            checks/x.yml:6:12: unknown key `incude`
+              hint: did you mean `include`?
+        "#]]
+        .assert_eq(&faults(
+            "remoor:\n  service: a\n  role: [web]\n  roles: web\n  template: jinja\n  digest: {incude: []}\n",
+        ));
+        expect![[r#"
+            checks/x.yml:2:12: the `remoor:` block may not be templated
+              hint: it is read before anything is rendered; `when` takes an expression without braces
+        "#]]
+        .assert_eq(&faults("remoor:\n  service: {{ x }}\nport: {}\n"));
+        expect![[r#"
+            checks/x.yml:2:1: `remoor:` is not the first block of the file
+              hint: move it to the top, above all templating
+        "#]]
+        .assert_eq(&faults("{% set a = 1 %}\nremoor: {service: a}\n"));
+        expect![[r#"
+            checks/x.yml:1:1: `remoor` names no service
+              hint: write `service: NAME`
+        "#]]
+        .assert_eq(&faults("remoor: {roles: [a]}\n"));
+        expect![[r#"
+            checks/x.yml:1:54: `yes` is true or false to some readers of YAML and a word to others
+              hint: write `true`, or "yes" if you mean the word
+        "#]]
+        .assert_eq(&faults("remoor: {service: a, template: go, any-of: [], when: yes}\n"));
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers of a probe against the assertions of its check. Pure; decides also what may be shown of a secret.
+
+use super::load::{Assertion, Check};
+use super::matcher::{Matcher, short};
+use super::probe::{Answers, Trouble};
+use super::spec::Kind;
+use crate::model::{CheckResult, CheckState, SECRET};
+use serde_json::Value;
+
+/// One result per assertion. What was not answered is `Unknown`; `took_ms` is left at 0.
+pub(super) fn judge(check: &Check, answers: &Answers) -> Vec<CheckResult> {
+    let judge = Judge { check, secret: check.meta.secret || is_private(check, answers) };
+    let mut shut = check.skip;
+    let mut results = Vec::new();
+    for (number, assertion) in check.assertions.iter().enumerate() {
+        if shut {
+            results.push(judge.result(assertion, CheckState::Skip, None, String::new()));
+            continue;
+        }
+        let answer = answers.get(assertion.property).cloned();
+        let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("there is no answer".to_owned())));
+        let found_false = answer == Ok(Value::Bool(false));
+        let result = match answer {
+            Ok(value) => judge.compare(assertion, &value),
+            Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why),
+            Err(Trouble::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why),
+        };
+        let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
+        shut |= check.kind.spec().gated && first_is_off;
+        results.push(result);
+    }
+    judge.explain_status(answers, &mut results);
+    results
+}
+
+/// A file that only its owner may read: not even its hash goes into a report, whether or not somebody thought of saying so.
+fn is_private(check: &Check, answers: &Answers) -> bool {
+    check.kind == Kind::File && matches!(answers.get("mode"), Some(Ok(Value::String(mode))) if mode.ends_with("00"))
+}
+
+struct Judge<'a> {
+    check: &'a Check,
+    secret: bool,
+}
+
+impl Judge<'_> {
+    fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
+        let (state, message) = match assertion.matcher.matches(value) {
+            Ok(true) => (CheckState::Pass, String::new()),
+            Err(why) => (CheckState::Fail, why),
+            Ok(false) => match (&assertion.matcher, value) {
+                (Matcher::Lines(patterns), Value::String(text)) => {
+                    (CheckState::Fail, format!("not met: {}", patterns.unmet(text).join(", ")))
+                }
+                _ => (CheckState::Fail, String::new()),
+            },
+        };
+        self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
+    }
+
+    /// A command that ended otherwise than wanted has often said why.
+    fn explain_status(&self, answers: &Answers, results: &mut [CheckResult]) {
+        let said = match answers.get("stderr") {
+            Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
+            _ => None,
+        };
+        if let (Some(line), false) = (said, self.secret) {
+            let failing = results.iter_mut().filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
+            failing.for_each(|result| result.message = short(&Value::from(line)));
+        }
+    }
+
+    fn result(&self, assertion: &Assertion, state: CheckState, found: Option<&Value>, message: String) -> CheckResult {
+        let found = match found {
+            None => String::new(),
+            Some(_) if self.hides(assertion) => SECRET.to_owned(),
+            Some(Value::String(text)) if assertion.stream && self.check.kind == Kind::File => {
+                format!("{} lines", text.lines().count())
+            }
+            Some(value) => short(value),
+        };
+        let expected = if self.hides(assertion) { SECRET.to_owned() } else { assertion.matcher.to_string() };
+        CheckResult {
+            service: self.check.service.clone(),
+            check: self.check.label(),
+            property: assertion.property.to_owned(),
+            state,
+            severity: self.check.meta.severity,
+            on_fail: self.check.meta.on_fail,
+            expected,
+            found,
+            message,
+            took_ms: 0,
+        }
+    }
+
+    /// Whether values of this property would tell something of a secret.
+    fn hides(&self, assertion: &Assertion) -> bool {
+        self.secret && (assertion.stream || matches!(assertion.property, "sha256" | "sha512" | "size"))
+    }
+}

@@ -1,0 +1,99 @@
+//! `file`: attributes of the path itself, content of what it leads to.
+
+use super::{Answer, Answers, Ask, failed, unknown};
+use crate::files::MAX_FILE;
+use rustix::fs::OFlags;
+use serde_json::Value;
+use sha2::Digest;
+use std::fs::{self, FileType, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let path = match expand(ask) {
+        Ok(path) => path,
+        Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
+    };
+    let meta = match fs::symlink_metadata(&path) {
+        Ok(meta) => meta,
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Answers::from([("exists", Ok(false.into()))]);
+        }
+        Err(e) => return Answers::from([("exists", Err(unknown(e)))]),
+    };
+    let names = ask.world.names();
+    let mut answers = Answers::from([
+        ("exists", Ok(true.into())),
+        ("mode", Ok(format!("{:04o}", meta.mode() & 0o7777).into())),
+        ("size", Ok(meta.len().into())),
+        ("owner", Ok(names.owner(meta.uid()).into())),
+        ("uid", Ok(meta.uid().into())),
+        ("group", Ok(names.group(meta.gid()).into())),
+        ("gid", Ok(meta.gid().into())),
+        ("filetype", Ok(filetype(meta.file_type()).into())),
+        ("linked-to", target(&path, &meta)),
+    ]);
+    if ["contents", "sha256", "sha512"].iter().any(|property| ask.wants(property)) {
+        let content = content(&path);
+        let of = |f: fn(&[u8]) -> Value| -> Answer { content.as_deref().map(f).map_err(Clone::clone) };
+        answers.insert("contents", of(|bytes| String::from_utf8_lossy(bytes).into()));
+        answers.insert("sha256", of(|bytes| hex::encode(sha2::Sha256::digest(bytes)).into()));
+        answers.insert("sha512", of(|bytes| hex::encode(sha2::Sha512::digest(bytes)).into()));
+    }
+    answers
+}
+
+/// `~` and `~user` stand for home directories.
+fn expand(ask: &Ask) -> Result<PathBuf, String> {
+    let name = ask.check.name.as_str();
+    let Some(rest) = name.strip_prefix('~') else { return Ok(name.into()) };
+    let (user, tail) = rest.split_once('/').unwrap_or((rest, ""));
+    let user =
+        if user.is_empty() { ask.world.names().owner(rustix::process::geteuid().as_raw()) } else { user.to_owned() };
+    let home = ask.world.names().account(&user).map(|account| account.home.clone());
+    home.map(|home| Path::new(&home).join(tail)).ok_or_else(|| format!("there is no user {user}"))
+}
+
+fn filetype(kind: FileType) -> &'static str {
+    if kind.is_file() {
+        "file"
+    } else if kind.is_dir() {
+        "directory"
+    } else if kind.is_symlink() {
+        "symlink"
+    } else if kind.is_socket() {
+        "socket"
+    } else if kind.is_fifo() {
+        "pipe"
+    } else if kind.is_char_device() {
+        "character-device"
+    } else {
+        "block-device"
+    }
+}
+
+fn target(path: &Path, meta: &Metadata) -> Answer {
+    if !meta.is_symlink() {
+        return Err(failed("not a symlink"));
+    }
+    let target = fs::read_link(path).map_err(unknown)?;
+    Ok(target.to_string_lossy().into())
+}
+
+/// Opening follows links but never waits for the other end of a pipe.
+fn content(path: &Path) -> Result<Vec<u8>, super::Trouble> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let target =
+        fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) })?;
+    if !target.is_file() {
+        return Err(failed(format!("a {} has no contents to compare", filetype(target.file_type()))));
+    }
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unknown)?;
+    if !file.metadata().map_err(unknown)?.is_file() {
+        return Err(unknown("changes while it is read"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown)?;
+    if bytes.len() as u64 > MAX_FILE { Err(unknown(format!("larger than {} MiB", MAX_FILE >> 20))) } else { Ok(bytes) }
+}

@@ -1,0 +1,115 @@
+//! Runs checks: in parallel, each guarded, with one answer per assertion.
+
+use super::judge::judge;
+use super::load::Check;
+use super::probe::{self, Answers, Ask, Trouble, World};
+use crate::model::{CheckResult, CheckState, Wall};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Longest wait of a check that names no timeout; where goss's default is shorter, that holds.
+    pub timeout: Duration,
+    /// Checks at once, at least 1.
+    pub parallelism: usize,
+    /// For waivers.
+    pub now: Wall,
+}
+
+impl RunOptions {
+    /// Ten seconds, eight at once.
+    pub fn at(now: Wall) -> Self {
+        Self { timeout: Duration::from_secs(10), parallelism: 8, now }
+    }
+}
+
+/// Runs all `checks` and gives one result per assertion, in their order. Blocks until the last has answered or timed out.
+///
+/// What errs, panics or times out is `Unknown`. Tries a check again as its `retry` says. `for` is not counted here: see `Patience`.
+pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
+    let world = World::new(checks, options.timeout);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some((number, check)) =
+            { Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, checks.get(n)?))) }
+        {
+            done.push((number, with_retries(check, &world, options)));
+        }
+        done
+    };
+    let mut all: Vec<(usize, Vec<CheckResult>)> = thread::scope(|scope| {
+        let threads = options.parallelism.clamp(1, checks.len().max(1));
+        let started: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        // A worker can't panic: what it runs is guarded.
+        all.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()));
+        all
+    });
+    all.sort_by_key(|(number, _)| *number);
+    all.into_iter().flat_map(|(_, results)| results).collect()
+}
+
+fn with_retries(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
+    let mut results = once(check, world, options);
+    for _ in 0..check.meta.retries {
+        if results.iter().all(|result| matches!(result.state, CheckState::Pass | CheckState::Skip)) {
+            break;
+        }
+        thread::sleep(check.meta.retry_delay);
+        results = once(check, &World::new([check], options.timeout), options);
+    }
+    results
+}
+
+fn once(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
+    let started = Instant::now();
+    let limit = options.timeout;
+    let answers = if check.skip { Ok(Answers::new()) } else { guarded(|| probe::ask(&Ask { check, world, limit })) };
+    let mut results = match answers {
+        Ok(answers) => judge(check, &answers),
+        Err(panic) => {
+            judge(check, &check.assertions.iter().map(|a| (a.property, Err(Trouble::Unknown(panic.clone())))).collect())
+        }
+    };
+    let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    for result in &mut results {
+        result.took_ms = took_ms;
+        waive(check, result, options.now);
+    }
+    results
+}
+
+/// A panic becomes an error with its message.
+fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic: Box<dyn Any + Send>| {
+        let text =
+            panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+        format!("the check panicked: {}", text.unwrap_or_default())
+    })
+}
+
+fn waive(check: &Check, result: &mut CheckResult, now: Wall) {
+    if let Some(waiver) = check.meta.waiver.as_ref().filter(|waiver| now < waiver.until)
+        && result.state == CheckState::Fail
+    {
+        result.state = CheckState::Waived;
+        result.message = format!("waived: {}", waiver.reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_and_goes_no_further() {
+        assert_eq!(guarded(|| 1), Ok(1));
+        let told = guarded(|| -> () { panic!("at {}", 7) });
+        assert_eq!(told, Err("the check panicked: at 7".to_owned()));
+    }
+}

@@ -1,0 +1,204 @@
+//! Runs a program for a check: with a deadline, a cap on its output, and nothing left over afterwards.
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longest output kept of each stream.
+pub(super) const MAX_OUTPUT: usize = 1 << 20;
+/// What a program has left in the background may hold its output open so long after its end.
+const LINGER: Duration = Duration::from_millis(200);
+/// Longest wait for a killed program to be gone.
+const REAP: Duration = Duration::from_secs(2);
+const PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(10));
+
+#[derive(Debug)]
+pub(super) struct Output {
+    /// As a shell reports it: 128 plus the signal, if one ended it.
+    pub status: i32,
+    pub stdout: Stream,
+    pub stderr: Stream,
+}
+
+/// What a program wrote.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub bytes: Vec<u8>,
+    /// More than `MAX_OUTPUT` came; the rest is gone.
+    pub truncated: bool,
+}
+
+impl Stream {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// Runs `command` to its end. Err: why there is no result, for people. However it ends, its process group is dead.
+pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, String> {
+    let deadline = Instant::now() + timeout;
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("{program} can't be started: {e}"))?;
+    let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
+    let mut group = Group { pid: Pid::from_child(&child), child, reaped: false };
+    let unblocked = out.as_ref().map_or(Ok(()), no_waiting).and(err.as_ref().map_or(Ok(()), no_waiting));
+    unblocked.map_err(|e| e.to_string())?;
+    let (mut stdout, mut stderr) = (Stream::default(), Stream::default());
+    let mut pause = PAUSE.0;
+    let mut linger: Option<Instant> = None;
+    loop {
+        let moved = drain(&mut out, &mut stdout) | drain(&mut err, &mut stderr);
+        if linger.is_none() && group.has_ended().map_err(|e| e.to_string())? {
+            linger = Some(Instant::now() + LINGER);
+        }
+        if linger.is_some_and(|until| (out.is_none() && err.is_none()) || Instant::now() >= until) {
+            let status = group.end().map_err(|e| e.to_string())?;
+            let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            return Ok(Output { status, stdout, stderr });
+        }
+        if Instant::now() >= deadline {
+            return Err(format!("no answer within {} ms", timeout.as_millis()));
+        }
+        pause = if moved { PAUSE.0 } else { (pause * 2).min(PAUSE.1) };
+        thread::sleep(pause);
+    }
+}
+
+/// A program and all that it started in its group; killed when this goes out of scope, on every way out.
+struct Group {
+    pid: Pid,
+    child: Child,
+    reaped: bool,
+}
+
+impl Group {
+    /// Leaves the ended program unreaped, so that its number still names this group.
+    fn has_ended(&self) -> io::Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
+    }
+
+    /// Once it has ended: ends the rest of the group too.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        // Fails if nothing of the group is left.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        self.reaped = true;
+        self.child.wait()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let deadline = Instant::now() + REAP;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(PAUSE.0);
+        }
+    }
+}
+
+fn no_waiting<T: AsFd>(pipe: &T) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(pipe, true).map_err(io::Error::from)
+}
+
+/// Reads what is there; closes the pipe at its end. True if anything came.
+fn drain(pipe: &mut Option<impl Read>, stream: &mut Stream) -> bool {
+    let mut moved = false;
+    let mut buffer = [0; 16 << 10];
+    // Bounded, so that a program that writes without end does not keep the deadline from being looked at.
+    for _ in 0..64 {
+        let Some(open) = pipe else { break };
+        match open.read(&mut buffer) {
+            Ok(0) => *pipe = None,
+            Ok(n) => {
+                moved = true;
+                let room = MAX_OUTPUT - stream.bytes.len();
+                stream.bytes.extend_from_slice(&buffer[..n.min(room)]);
+                stream.truncated |= n > room;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+            Err(_) => *pipe = None,
+        }
+    }
+    moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn sh(text: &str, timeout: Duration) -> Result<Output, String> {
+        run(Command::new("sh").args(["-c", text]), timeout)
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Whether a process whose command line holds `mark` exists.
+    fn exists(mark: &str) -> bool {
+        let own = std::process::id().to_string();
+        fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            entry.file_name().to_string_lossy() != *own
+                && fs::read(entry.path().join("cmdline"))
+                    .is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+        })
+    }
+
+    #[test]
+    fn output_and_status_arrive() {
+        let output = sh("echo out; echo err >&2; exit 3", LONG).unwrap();
+        assert_eq!((output.status, output.stdout.text(), output.stderr.text()), (3, "out\n".into(), "err\n".into()));
+        assert_eq!(sh("kill -9 $$", LONG).unwrap().status, 137);
+        assert!(run(&mut Command::new("/no/such/program"), LONG).unwrap_err().contains("can't be started"));
+    }
+
+    #[test]
+    fn a_timeout_leaves_no_process() {
+        let mark = format!("86399.{}", std::process::id());
+        let started = Instant::now();
+        let text = format!("sleep {mark} & sleep {mark}");
+        let why = sh(&text, Duration::from_millis(300)).unwrap_err();
+        assert_eq!(why, "no answer within 300 ms");
+        assert!(started.elapsed() < LONG);
+        let deadline = Instant::now() + LONG;
+        while exists(&mark) {
+            assert!(Instant::now() < deadline, "a process is left");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn what_stays_in_the_background_is_ended_and_not_waited_for() {
+        let mark = format!("86398.{}", std::process::id());
+        let output = sh(&format!("sleep {mark} & echo done"), LONG).unwrap();
+        assert_eq!((output.status, output.stdout.text()), (0, "done\n".into()));
+        let deadline = Instant::now() + LONG;
+        while exists(&mark) {
+            assert!(Instant::now() < deadline, "a process is left");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn endless_output_is_cut() {
+        let output = sh("head -c 3000000 /dev/zero", LONG).unwrap();
+        assert_eq!((output.status, output.stdout.bytes.len(), output.stdout.truncated), (0, MAX_OUTPUT, true));
+        let output = sh("head -c 1048576 /dev/zero", LONG).unwrap();
+        assert_eq!((output.stdout.bytes.len(), output.stdout.truncated), (MAX_OUTPUT, false));
+        assert!(sh("yes", Duration::from_millis(300)).is_err());
+    }
+}

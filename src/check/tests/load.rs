@@ -1,0 +1,195 @@
+//! What is refused, with which words, at which place.
+
+use super::*;
+use expect_test::expect;
+
+fn faults(text: &str) -> String {
+    match parse("f.yml", &"s".into(), text) {
+        Ok(checks) => format!("accepted: {}\n", checks.len()),
+        Err(faults) => lines(&faults),
+    }
+}
+
+#[test]
+fn unknown_words() {
+    expect![[r#"
+        f.yml:1:1: unknown resource type `fiile`
+          hint: did you mean `file`?
+        f.yml:3:1: unknown resource type `services`
+          hint: did you mean `service`?
+        f.yml:4:1: unknown resource type `zebra`
+          hint: known: addr, command, file, group, http, package, port, process, service, user
+    "#]]
+    .assert_eq(&faults("fiile:\n  /etc/x: {exists: true}\nservices: {a: {running: true}}\nzebra: {}\n"));
+    expect![[r#"
+        f.yml:3:5: unknown attribute `exist` of file
+          hint: did you mean `exists`?
+        f.yml:4:5: unknown attribute `moed` of file
+          hint: did you mean `mode`?
+    "#]]
+    .assert_eq(&faults("file:\n  /x:\n    exist: true\n    moed: \"0644\"\n    exists: true\n"));
+    expect![[r#"
+        f.yml:1:35: unknown matcher `have-prefx`
+          hint: did you mean `have-prefix`?
+        f.yml:1:58: a matcher is a map of one key
+          hint: combine several with `and: [...]`
+    "#]]
+    .assert_eq(&faults("file: {/x: {exists: true, owner: {have-prefx: r}, group: {a: 1, b: 2}}}"));
+    expect![[r#"
+        f.yml:1:1: resource type `kernel-param` comes in a later version
+          hint: leave it out, or ask by a `command` until then
+        f.yml:2:27: `md5` of file comes in a later version
+    "#]]
+    .assert_eq(&faults("kernel-param: {a: {value: 1}}\nfile: {/x: {exists: true, md5: a}}\n"));
+}
+
+#[test]
+fn what_is_missing_or_empty() {
+    expect![[r#"
+        f.yml:1:8: `file:/x` lacks `exists`
+        f.yml:2:8: `port:80` lacks `listening`
+        f.yml:3:11: `service:a` asserts nothing
+    "#]]
+    .assert_eq(&faults("file: {/x: {mode: \"0644\"}}\nport: {80: {}}\nservice: {a: {}}\n"));
+    expect![[r#"
+        f.yml:1:37: an empty list for `contents` asserts nothing
+          hint: leave it out, or write `have-len: 0` or `consist-of: []` for none
+        f.yml:1:53: a value is missing
+          hint: an empty text is written ""
+        f.yml:1:68: faulty pattern ``: an empty pattern asserts nothing
+    "#]]
+    .assert_eq(&faults("file: {/x: {exists: true, contents: []}, /y: {exists: , contents: [\"\"]}}"));
+    expect![[r#"
+        f.yml:1:40: an empty list for `and` asserts nothing
+    "#]]
+    .assert_eq(&faults("user: {a: {exists: true, groups: {and: []}}, b: {exists: true, groups: {consist-of: []}}}"));
+}
+
+#[test]
+fn what_yaml_readers_disagree_on() {
+    expect![[r#"
+        f.yml:2:16: `yes` is true or false to some readers of YAML and a word to others
+          hint: write `true`, or "yes" if you mean the word
+        f.yml:2:27: `0644` is octal to some readers of YAML and decimal to others
+          hint: write "0644" in quotes
+    "#]]
+    .assert_eq(&faults("file:\n  /x: {exists: yes, mode: 0644}\n"));
+    expect![[r#"
+        f.yml:3:3: duplicate mapping key: a
+          hint: put both under one key
+    "#]]
+    .assert_eq(&faults("service:\n  a: {running: true}\n  a: {running: false}\n"));
+    expect![[r#"
+        f.yml:1:40: while parsing a quoted scalar, found unknown escape character
+          hint: write regular expressions in single quotes: '\.' keeps its backslash
+    "#]]
+    .assert_eq(&faults("command: {a: {exit-status: 0, stdout: [\"/1\\.2/\"]}}"));
+}
+
+#[test]
+fn wrong_kinds() {
+    expect![[r#"
+        f.yml:1:21: `exists` is a string, not true or false
+        f.yml:2:25: `running` is a number, not true or false
+        f.yml:2:11: `a@` is no name of a unit
+    "#]]
+    .assert_eq(&faults("file: {/x: {exists: \"true\"}}\nservice: {a@: {running: 1}}\n"));
+    expect![[r#"
+        f.yml:1:1: a check file is a map, this is a list
+    "#]]
+    .assert_eq(&faults("- a\n"));
+    expect![[r#"
+        f.yml:1:7: `file` is a list, not a map of ids
+        f.yml:2:16: `port:tcp:80` is true or false, not a map of attributes
+    "#]]
+    .assert_eq(&faults("file: [a]\nport: {tcp:80: true}\n"));
+    expect![[r#"
+        f.yml:1:33: `gt` is a string, not a number
+        f.yml:1:46: `timeout` is a string, not a number of milliseconds
+        f.yml:1:73: no regular expression: error: unclosed group
+        f.yml:1:88: faulty pattern `/(/`: error: unclosed group
+    "#]]
+    .assert_eq(&faults(
+        "command: {a: {exit-status: {gt: x}, timeout: 1s, stdout: {match-regexp: '('}, stderr: ['/(/']}}",
+    ));
+    expect![[r#"
+        f.yml:1:8: `tcp-80` is no port; write tcp:80, tcp6:80, udp:53
+        f.yml:2:8: `https://x`: https comes in a later version
+        f.yml:3:8: the path `etc/x` is not absolute
+    "#]]
+    .assert_eq(&faults(
+        "port: {tcp-80: {listening: true}}\nhttp: {'https://x': {status: 200}}\nfile: {etc/x: {exists: true}}\n",
+    ));
+}
+
+#[test]
+fn the_extensions() {
+    expect![[r#"
+        f.yml:6:16: unknown key `severty`
+          hint: did you mean `severity`?
+        f.yml:6:41: unknown severity `bad`
+          hint: known: info, warning, critical
+        f.yml:6:51: `for` is no duration
+          hint: write it as 500ms, 10s, 5m or 1h
+        f.yml:6:73: `count` is no number up to 20
+        f.yml:6:94: `soon` is no date
+          hint: write 2026-12-31, or a time as in RFC 3339
+        f.yml:6:101: `user` comes in a later version
+    "#]].assert_eq(&faults(
+        "service:\n  a:\n    running: true\n    meta:\n      mine: 1\n      remoor: {severty: info, severity: bad, for: 1 day, retry: {count: 99}, waiver: {until: soon}, user: x}\n"
+    ));
+    expect![[r#"
+        f.yml:1:46: a waiver needs both `until` and `reason`
+    "#]]
+    .assert_eq(&faults("service: {a: {running: true, meta: {remoor: {waiver: {until: 2026-01-01}}}}}"));
+    let checks = checks(
+        "service: {a: {running: true, meta: {remoor: {severity: warning, for: 10s, retry: {count: 2, delay: 50ms}, waiver: {until: 2026-12-31, reason: known}}}}, b: {running: true}}",
+    );
+    expect![[r#"
+        [
+            Meta {
+                severity: Warning,
+                on_fail: Alert,
+                fail_for: 10s,
+                retries: 2,
+                retry_delay: 50ms,
+                secret: false,
+                waiver: Some(
+                    Waiver {
+                        until: Wall(
+                            1798761600000,
+                        ),
+                        reason: "known",
+                    },
+                ),
+            },
+            Meta {
+                severity: Critical,
+                on_fail: Resetup,
+                fail_for: 0ns,
+                retries: 0,
+                retry_delay: 1s,
+                secret: false,
+                waiver: None,
+            },
+        ]
+    "#]]
+    .assert_debug_eq(&checks.iter().map(|check| &check.meta).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_header_may_stay_and_old_names_are_known() {
+    let found = checks("remoor: {anything: goes}\nfile: {/x: {exists: true, contains: [a]}}\n");
+    assert_eq!(found[0].assertions[1].property, "contents");
+    assert_eq!(found[0].label(), "file:/x");
+    expect![[r#"
+        f.yml:1:42: `contents` is there twice, under an old and a new name
+    "#]]
+    .assert_eq(&faults("file: {/x: {exists: true, contains: [a], contents: [b]}}"));
+}
+
+#[test]
+fn nothing_is_no_check() {
+    assert!(checks("").is_empty());
+    assert!(checks("file:\n").is_empty());
+}

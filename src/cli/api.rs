@@ -1,0 +1,108 @@
+//! The managers that a command asks: this machine's daemon, or those named with `--manager`, one after the other.
+
+use super::args::Connection;
+use super::error::Stop;
+use super::exit::Exit;
+use crate::rpc::client::{ApiError, Client, Lines};
+use crate::rpc::identity::TlsIdentity;
+use crate::rpc::tls::ClientTls;
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// For questions.
+const ASK_WITHIN: Duration = Duration::from_secs(30);
+/// For orders that examine a node over SSH first; more than a manager allows itself.
+const EXAMINE_WITHIN: Duration = Duration::from_secs(90);
+
+/// Asks one after the other. Only where nothing was sent is the next one asked; the first failure is the one that is told.
+macro_rules! ask {
+    ($api:expr, $client:ident => $ask:expr) => {{
+        let mut first = None;
+        for $client in &$api.clients {
+            match $ask.await {
+                Err(error @ ApiError::Unreachable { .. }) => {
+                    first.get_or_insert(error);
+                }
+                other => return other,
+            }
+        }
+        let reason = "no manager was named".to_owned();
+        Err(first.unwrap_or(ApiError::Unreachable { addr: String::new(), reason }))
+    }};
+}
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// Never empty.
+    clients: Vec<Client>,
+}
+
+impl Api {
+    /// Reads the credentials if there are any to read; connects to nobody yet.
+    pub fn open(connection: &Connection) -> anyhow::Result<Self> {
+        if connection.manager.is_empty() {
+            return Ok(Self { clients: vec![Client::unix(&connection.socket)] });
+        }
+        let wrong = |e: &dyn std::error::Error| {
+            Stop::new(Exit::Usage, "the operator's credentials can't be used")
+                .cause(e)
+                .next("--credentials FILE, as remoor init wrote it")
+        };
+        let file =
+            connection.credentials.as_deref().ok_or_else(|| Stop::usage("--manager needs --credentials FILE"))?;
+        let identity = TlsIdentity::load(file).map_err(|e| wrong(&e))?;
+        let tls = ClientTls::member(&identity).map_err(|e| wrong(&e))?;
+        Ok(Self { clients: connection.manager.iter().map(|addr| Client::tls(addr, &tls, None)).collect() })
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        ask!(self, client => client.within(ASK_WITHIN).get(path))
+    }
+
+    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
+        ask!(self, client => client.within(EXAMINE_WITHIN).post(path, body))
+    }
+
+    pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
+        ask!(self, client => client.within(EXAMINE_WITHIN).post_bytes(path, body.clone()))
+    }
+
+    pub async fn stream(&self, path: &str) -> Result<Lines, ApiError> {
+        ask!(self, client => client.within(ASK_WITHIN).stream_lines(path))
+    }
+}
+
+/// Whether a manager that comes back, or another one, may answer.
+pub fn temporary(error: &ApiError) -> bool {
+    match error {
+        ApiError::Identity { .. } => false,
+        ApiError::Status { http, .. } => *http >= 500 || matches!(http, 421 | 429),
+        _ => true,
+    }
+}
+
+/// A name as one part of a path.
+pub fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_not_leave_their_place_in_a_path() {
+        assert_eq!(segment("w1.example-2"), "w1.example-2");
+        assert_eq!(segment("../a?b c/ü"), "..%2Fa%3Fb%20c%2F%C3%BC");
+    }
+}

@@ -1,0 +1,200 @@
+//! The command line as clap sees it: every verb, flag and help text. `docs/cli.md` says the same at length, and a test
+//! holds the two together. Decides nothing.
+
+mod ask;
+mod local;
+mod order;
+
+pub use ask::*;
+pub use local::*;
+pub use order::*;
+
+use super::exit;
+use super::format::Format;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Where the daemon of this machine answers.
+pub const SOCKET: &str = "/run/remoor/remoor.sock";
+
+/// Finds out why a server was away, whether its configuration drifted, and sets it up again.
+#[derive(Debug, Parser)]
+#[command(name = "remoor", version, arg_required_else_help = true, max_term_width = 100, propagate_version = true)]
+#[command(long_about = "Finds out why a server was away, whether its configuration drifted, and sets it up again.
+
+Examples:
+  remoor status                    what is up, what drifted, what is being done
+  remoor why w1                    the whole story of one node
+  remoor resetup w1                clean up and provision w1, if it drifted
+  remoor lint fleet && remoor apply fleet
+  remoor status --exit-code        1 unless all is as desired, for scripts")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Show every node: up or not, drifted or not, and what is being done about it
+    #[command(long_about = "Show every node: up or not, drifted or not, and what is being done about it.
+
+Examples:
+  remoor status
+  remoor status --exit-code --quiet    which are not as desired; 1 if any is
+  remoor status --watch=2s")]
+    Status(StatusArgs),
+    /// List the nodes with addresses and roles, or describe one
+    Nodes(NodesArgs),
+    /// Follow what happens, line by line, until Ctrl-C
+    Watch(WatchArgs),
+    /// Show what happened: absences, verdicts, re-setups, orders
+    History(HistoryArgs),
+    /// Tell the whole story of a node: away since when, why, verdict, what was not done and why, next steps
+    Why(WhyArgs),
+    /// List, show, follow and cancel re-setups
+    #[command(subcommand)]
+    Job(JobVerb),
+    /// Wait until nodes are as asked
+    #[command(long_about = "Wait until nodes are as asked: 0 when they are, 1 when the time is over.
+
+Examples:
+  remoor wait w1 --for=clean --timeout=5m")]
+    Wait(WaitArgs),
+    /// Examine nodes now over SSH: digest and checks; runs nothing else
+    Check(CheckArgs),
+    /// Show how the files of a node differ from what they should be
+    Diff(DiffArgs),
+    /// Take what is on a node as its baseline; runs nothing
+    #[command(long_about = "Take what is on a node as its baseline, and show what changed; runs nothing.
+
+Examples:
+  remoor adopt w1                      everything that is declared
+  remoor adopt w1 /etc/etcd/etcd.conf  keep this night's hot-fix
+  remoor adopt --group web")]
+    Adopt(AdoptArgs),
+    /// Clean up and provision nodes again, where they drifted
+    #[command(
+        long_about = "Clean up and provision nodes again, where they drifted. Follows the job; Ctrl-C only stops following.
+
+Examples:
+  remoor resetup w1
+  remoor resetup w1 --service etcd --force    also if nothing drifted
+  remoor resetup --group web --detach"
+    )]
+    Resetup(ResetupArgs),
+    /// Check a fleet directory and make it the current generation; contacts no node
+    Apply(ApplyArgs),
+    /// Check a fleet directory: configuration, playbooks, checks, templates
+    Lint(LintArgs),
+    /// Roll the current generation out to nodes, the first one alone
+    Update(UpdateArgs),
+    /// Print the inventory as Ansible reads it from a script
+    Inventory(InventoryArgs),
+    /// Provision new nodes for the first time
+    Commission(CommissionArgs),
+    /// Clean nodes up and provision them no more
+    Decommission(DecommissionArgs),
+    /// Examine and report only: no automatic re-setup of these nodes
+    Pause(NodesOrderArgs),
+    /// End pause and hold of nodes; without a node, close the breaker
+    Resume(ResumeArgs),
+    /// Announce an absence, or end the announcement
+    Maintenance(MaintenanceArgs),
+    /// Accept the changed SSH host key of a node after comparing its fingerprint
+    TrustKey(TrustKeyArgs),
+    /// Start a cluster on this machine; prints the tokens by which others join
+    Init(InitArgs),
+    /// Make this machine a node of a cluster
+    Join(JoinArgs),
+    /// Run the daemon; systemd does this
+    Agent(AgentArgs),
+    /// Add machines to the cluster from here
+    #[command(subcommand)]
+    Node(NodeVerb),
+    /// Serve one session of a manager on standard input and output; managers start it over SSH
+    #[command(hide = true)]
+    Exec(ExecArgs),
+    /// Print a completion script
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a directory
+    Man(ManArgs),
+}
+
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Socket of the daemon on this machine
+    #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
+    pub socket: PathBuf,
+    /// Ask these managers over TLS instead, in this order (repeat, or separate by commas)
+    #[arg(long, value_name = "HOST:PORT", env = "REMOOR_MANAGER", value_delimiter = ',', requires = "credentials")]
+    pub manager: Vec<String>,
+    /// An operator's credentials, as `remoor init` wrote them
+    #[arg(long, value_name = "FILE", env = "REMOOR_CREDENTIALS", hide_env_values = true)]
+    pub credentials: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+pub struct Output {
+    /// table, wide, json, or template='...' (Tera over the JSON)
+    #[arg(short, long, value_name = "FORMAT", default_value = "table", conflicts_with = "json")]
+    pub output: Format,
+    /// The same as --output=json
+    #[arg(long)]
+    pub json: bool,
+    /// Tables without their first line
+    #[arg(long)]
+    pub no_headers: bool,
+    /// Names only
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl Output {
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output.clone() }
+    }
+}
+
+/// Which nodes an order is about.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Which {
+    /// Names of nodes
+    #[arg(value_name = "NODE", required_unless_present_any = ["group", "all"])]
+    pub nodes: Vec<String>,
+    /// All nodes of a host group
+    #[arg(short, long, value_name = "GROUP", conflicts_with = "nodes")]
+    pub group: Option<String>,
+    /// All nodes
+    #[arg(long, conflicts_with_all = ["nodes", "group"])]
+    pub all: bool,
+}
+
+/// How an order that leads to a job is followed.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Following {
+    /// Refuse instead of queueing for a node that is away
+    #[arg(long)]
+    pub no_queue: bool,
+    /// Don't follow the job
+    #[arg(short, long)]
+    pub detach: bool,
+}
+
+/// The command with the exit codes at the end of every help.
+pub fn command() -> clap::Command {
+    fn ending(command: clap::Command) -> clap::Command {
+        let names: Vec<String> = command.get_subcommands().map(|c| c.get_name().to_owned()).collect();
+        let command = command.after_help(exit::HELP);
+        names.into_iter().fold(command, |command, name| command.mut_subcommand(name, ending))
+    }
+    ending(Cli::command())
+}
+
+/// Reads arguments, the program's name first. Errors know their own text; so do `--help` and `--version`.
+pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches(&matches).map_err(|e| e.format(&mut command))
+}

@@ -1,0 +1,126 @@
+//! Arguments of what runs on this machine without asking a manager.
+
+use super::{Output, SOCKET};
+use clap::{Args, Subcommand};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// What a machine needs to know of itself to be a node.
+#[derive(Debug, Clone, Args)]
+pub struct Here {
+    /// Where the node keeps its identity and state
+    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true)]
+    pub dir: PathBuf,
+    /// Name of the node, as in the inventory; the machine's host name if left out
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Address at which the other nodes reach this one
+    #[arg(long, value_name = "IP")]
+    pub advertise: IpAddr,
+    /// TCP port of the API
+    #[arg(long, value_name = "PORT", default_value_t = 7947)]
+    pub api_port: u16,
+    /// TCP and UDP port of gossip
+    #[arg(long, value_name = "PORT", default_value_t = 7946)]
+    pub gossip_port: u16,
+}
+
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    pub here: Here,
+    /// Also where the directory holds another identity, which is moved aside
+    #[arg(short, long, help_heading = "Safety")]
+    pub force: bool,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("secret").required(true).args(["token", "token_file"]))]
+pub struct JoinArgs {
+    /// API of a manager
+    #[arg(value_name = "HOST:PORT")]
+    pub addr: String,
+    /// The token that `remoor init` printed; other users of this machine can see it while the command runs
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// File with the token; `-` reads standard input
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Join as a manager; needs the manager token
+    #[arg(long)]
+    pub manager: bool,
+    #[command(flatten)]
+    pub here: Here,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// Where the node keeps its identity and state
+    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true)]
+    pub dir: PathBuf,
+    /// Socket for the commands of this machine
+    #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
+    pub socket: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NodeVerb {
+    /// Install remoor on a machine over SSH and make it a node
+    Add(NodeAddArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct NodeAddArgs {
+    /// Name or address, as ssh knows it
+    #[arg(value_name = "HOST")]
+    pub host: String,
+    /// Name of the node, as in the inventory; HOST if left out
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Host group; the inventory decides, this is compared with it
+    #[arg(short, long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Join as a manager
+    #[arg(long)]
+    pub manager: bool,
+    /// User to log in as
+    #[arg(long, value_name = "USER")]
+    pub ssh_user: Option<String>,
+    /// Port of sshd
+    #[arg(long, value_name = "PORT")]
+    pub ssh_port: Option<u16>,
+    /// Private key for the login
+    #[arg(long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// Fingerprint of the host key that the machine must show
+    #[arg(long, value_name = "FINGERPRINT", help_heading = "Safety")]
+    pub fingerprint: Option<String>,
+    /// Socket of the daemon on this machine
+    #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true, help_heading = "Connection")]
+    pub socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// `-`: standard input and output
+    #[arg(value_name = "-", value_parser = ["-"])]
+    pub stdio: String,
+    /// Where the executor keeps its fence, backups and logs
+    #[arg(long, hide = true, value_name = "DIR", default_value = crate::exec::STATE_DIR)]
+    pub state_dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    #[arg(value_name = "SHELL")]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct ManArgs {
+    /// Made if it is missing
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}

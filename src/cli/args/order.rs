@@ -1,0 +1,157 @@
+//! Arguments of the verbs that order something: re-setups and their relatives, and the fleet.
+
+use super::{Connection, Following, Output, Which};
+use crate::cli::duration::Span;
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub struct ResetupArgs {
+    #[command(flatten)]
+    pub which: Which,
+    /// Only this service and its dependents (repeatable)
+    #[arg(short, long, value_name = "SERVICE")]
+    pub service: Vec<String>,
+    /// Also where nothing drifted, or only the agent is down
+    #[arg(short, long, help_heading = "Safety")]
+    pub force: bool,
+    /// Don't wait for hold, window and settle time; fence and quorum stay
+    #[arg(long, help_heading = "Safety")]
+    pub now: bool,
+    #[command(flatten)]
+    pub following: Following,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// The fleet directory, with remoor.yml in it
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct LintArgs {
+    /// The fleet directory, with remoor.yml in it
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub output: Output,
+}
+
+#[derive(Debug, Args)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    pub which: Which,
+    /// Order all at once instead of waiting for the first one to end well
+    #[arg(long, help_heading = "Safety")]
+    pub no_canary: bool,
+    #[command(flatten)]
+    pub following: Following,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct InventoryArgs {
+    /// Everything, as Ansible asks for it
+    #[arg(long, required_unless_present = "host")]
+    pub list: bool,
+    /// The variables of one host
+    #[arg(long, value_name = "HOST", conflicts_with = "list")]
+    pub host: Option<String>,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct CommissionArgs {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub following: Following,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct DecommissionArgs {
+    #[command(flatten)]
+    pub which: Which,
+    /// Also a node that is away: it is cleaned up on its return
+    #[arg(short, long, help_heading = "Safety")]
+    pub force: bool,
+    /// Don't ask: the name of the node (or group), as typed at the question
+    #[arg(long, value_name = "NAME", help_heading = "Safety")]
+    pub confirm: Option<String>,
+    /// Never ask; without --confirm the order is refused
+    #[arg(long, help_heading = "Safety")]
+    pub no_input: bool,
+    #[command(flatten)]
+    pub following: Following,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct NodesOrderArgs {
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// End pause and hold of these; none: close the breaker
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct MaintenanceArgs {
+    #[command(flatten)]
+    pub which: Which,
+    /// How long, from now
+    #[arg(long = "for", value_name = "TIME", required_unless_present = "end")]
+    pub time: Option<Span>,
+    /// It is over
+    #[arg(long, conflicts_with = "time")]
+    pub end: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct TrustKeyArgs {
+    #[arg(value_name = "NODE")]
+    pub node: String,
+    /// As the machine itself shows it: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
+    #[arg(value_name = "FINGERPRINT")]
+    pub fingerprint: String,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}

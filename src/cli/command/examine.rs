@@ -1,0 +1,193 @@
+//! `remoor check`, `diff` and `adopt`: what a manager sees when it looks at a node over SSH now.
+
+use super::which;
+use crate::cli::api::{self, Api};
+use crate::cli::args::{AdoptArgs, CheckArgs, DiffArgs, Which};
+use crate::cli::duration;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::cli::table::Table;
+use crate::model::{CheckResult, CheckState, Difference, Severity};
+use crate::rpc::view::{AdoptView, CheckView, DiffView, OrderRequest};
+use serde_json::{Value, json};
+
+pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let nodes = which::choose(api, &args.which).await?;
+    let mut views: Vec<CheckView> = Vec::new();
+    let mut errors: Vec<Value> = Vec::new();
+    let mut exit = Exit::Done;
+    for node in &nodes {
+        let path = format!("/v1/nodes/{}/check", api::segment(&node.name));
+        match api.post::<CheckView>(&path, &json!({})).await {
+            Ok(view) => {
+                exit = exit.and(if as_desired(&view) { Exit::Done } else { Exit::No });
+                if !out.format.is_machine() {
+                    exit = exit.and(show_check(out, &view)?);
+                }
+                views.push(view);
+            }
+            Err(error) if nodes.len() == 1 => return Err(error.into()),
+            Err(error) => {
+                let stop = Stop::of(&anyhow::Error::new(error).context(format!("check of {}", node.name)));
+                exit = exit.and(stop.exit);
+                out.talk(stop.render().trim_end());
+                errors.push(json!({"node": node.name, "message": stop.message, "causes": stop.causes}));
+            }
+        }
+    }
+    match views.as_slice() {
+        [one] if errors.is_empty() => out.machine(one)?,
+        several => out.machine(&json!({"version": 1, "nodes": several, "errors": errors}))?,
+    };
+    Ok(exit)
+}
+
+fn as_desired(view: &CheckView) -> bool {
+    let bad =
+        |c: &CheckResult| matches!(c.state, CheckState::Fail | CheckState::Unknown) && c.severity != Severity::Info;
+    view.verdict == "same" && !view.checks.iter().any(bad)
+}
+
+pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
+    if out.quiet {
+        if !as_desired(view) {
+            out.names([view.node.as_str()])?;
+        }
+        return Ok(out.source(&view.as_of));
+    }
+    let count = |state| view.checks.iter().filter(|c| c.state == state).count();
+    let mut text = format!(
+        "{}: {} ({} checks passed, {} failed, {} unknown; took {})\n",
+        view.node,
+        view.verdict,
+        count(CheckState::Pass),
+        count(CheckState::Fail),
+        count(CheckState::Unknown),
+        duration::age(view.took_ms)
+    );
+    view.reasons.iter().for_each(|reason| text.push_str(&format!("  reason: {reason}\n")));
+    let told = |d: &&Difference| !view.reasons.iter().any(|r| r.contains(&d.path));
+    view.differences.iter().filter(told).for_each(|d| text.push_str(&format!("  differs: {d}\n")));
+    out.text(&text)?;
+    let mut table = Table::new(["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"]);
+    let all = out.format == Format::Wide;
+    for c in view.checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
+        let cells = [&c.check, &c.property, &c.expected, &c.found, &c.message].map(|s| s.replace('\n', " "));
+        let [check, property, expected, found, message] = cells;
+        let service = c.service.to_string();
+        table.row([
+            service,
+            check,
+            property,
+            word(c.state).into(),
+            weight(c.severity).into(),
+            expected,
+            found,
+            message,
+        ]);
+    }
+    if !table.is_empty() {
+        out.table(&table)?;
+    }
+    Ok(out.source(&view.as_of))
+}
+
+fn word(state: CheckState) -> &'static str {
+    match state {
+        CheckState::Pass => "pass",
+        CheckState::Fail => "fail",
+        CheckState::Unknown => "unknown",
+        CheckState::Skip => "skip",
+        CheckState::Waived => "waived",
+    }
+}
+
+fn weight(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    }
+}
+
+pub async fn diff(api: &Api, out: &Out, args: &DiffArgs) -> anyhow::Result<Exit> {
+    let view: DiffView = api.post(&format!("/v1/nodes/{}/diff", api::segment(&args.node)), &json!({})).await?;
+    show_diff(out, &view)
+}
+
+pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
+    if !out.machine(view)? {
+        if out.quiet {
+            out.names(view.files.iter().map(|f| f.path.as_str()))?;
+        } else {
+            let mut text = String::new();
+            for file in &view.files {
+                text.push_str(&format!("{} {} ({})\n", file.what, file.path, file.service));
+                file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
+                if let Some(note) = &file.note {
+                    text.push_str(&format!("  ({note})\n"));
+                }
+                if let Some(unified) = &file.unified {
+                    text.push_str(unified);
+                    text.push('\n');
+                }
+            }
+            if view.files.is_empty() {
+                text = format!("{}: no differences\n", view.node);
+            }
+            out.text(&text)?;
+        }
+    }
+    let exit = out.source(&view.as_of);
+    Ok(exit.and(if view.files.is_empty() { Exit::Done } else { Exit::No }))
+}
+
+pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exit> {
+    let (paths, names): (Vec<String>, Vec<String>) = args.what.iter().cloned().partition(|w| w.starts_with('/'));
+    let by_group = args.all || args.group.is_some();
+    if names.is_empty() != by_group {
+        let text =
+            if by_group { "name nodes, or --group, or --all: not both" } else { "name the node whose paths these are" };
+        return Err(Stop::usage(text).next("remoor adopt NODE [PATH..]").into());
+    }
+    let chosen = Which { nodes: names, group: args.group.clone(), all: args.all };
+    let nodes = which::choose(api, &chosen).await?;
+    let request = OrderRequest { paths, ..OrderRequest::default() };
+    let mut views: Vec<AdoptView> = Vec::new();
+    for node in &nodes {
+        let path = format!("/v1/nodes/{}/adopt", api::segment(&node.name));
+        let done: Vec<&str> = views.iter().map(|v| v.node.as_str()).collect();
+        let view: AdoptView = match api.post(&path, &request).await {
+            Err(error) if done.is_empty() => return Err(error.into()),
+            Err(error) => {
+                let so_far = format!("adopt stopped at {}; adopted before it: {}", node.name, done.join(", "));
+                return Err(anyhow::Error::new(error).context(so_far));
+            }
+            Ok(view) => view,
+        };
+        if !out.format.is_machine() {
+            show_adopt(out, &view)?;
+        }
+        views.push(view);
+    }
+    match views.as_slice() {
+        [one] => out.machine(one)?,
+        several => out.machine(&json!({"version": 1, "nodes": several}))?,
+    };
+    Ok(Exit::Done)
+}
+
+fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
+    if out.quiet {
+        return Ok(out.names([view.node.as_str()])?);
+    }
+    let files: usize = view.digest.services.values().map(|s| s.entries.len()).sum();
+    let services = view.digest.services.len();
+    let root = view.digest.root.short();
+    let mut text =
+        format!("{}: adopted {files} paths of {services} services, digest {root}..; nothing was run\n", view.node);
+    view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
+    Ok(out.text(&text)?)
+}

@@ -1,0 +1,80 @@
+//! `remoor lint`, `apply` and `inventory`: the user's fleet directory on its way in, and the inventory on its way out.
+
+use crate::cli::api::Api;
+use crate::cli::args::{ApplyArgs, InventoryArgs, LintArgs};
+use crate::cli::drivers;
+use crate::cli::error::{self, Stop};
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::model::Fault;
+use crate::rpc::view::AppliedView;
+use anyhow::Context;
+use serde_json::{Value, json};
+
+pub fn lint(out: &Out, args: &LintArgs) -> anyhow::Result<Exit> {
+    let faults = drivers::lint(&args.dir);
+    show_faults(out, &faults)
+}
+
+pub fn show_faults(out: &Out, faults: &[Fault]) -> anyhow::Result<Exit> {
+    let grave = faults.iter().filter(|f| !f.warning).count();
+    if !out.machine(&json!({"version": 1, "faults": faults}))? {
+        if out.quiet {
+            let mut files: Vec<&str> = faults.iter().map(|f| f.file.as_str()).collect();
+            files.dedup();
+            out.names(files)?;
+        } else {
+            let text: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
+            out.text(&text)?;
+            out.talk(&format!("{grave} faults, {} warnings", faults.len() - grave));
+        }
+    }
+    Ok(if grave > 0 { Exit::Usage } else { Exit::Done })
+}
+
+pub async fn apply(api: &Api, out: &Out, args: &ApplyArgs) -> anyhow::Result<Exit> {
+    let packed = drivers::pack(&args.dir).map_err(|faults| error::invalid_fleet(&faults))?;
+    let answer = api.post_bytes("/v1/apply", packed.into()).await?;
+    let view: AppliedView = serde_json::from_slice(&answer)
+        .context("the manager's answer can't be read; remoor status shows the generation")?;
+    show_applied(out, &view)
+}
+
+pub fn show_applied(out: &Out, view: &AppliedView) -> anyhow::Result<Exit> {
+    if out.machine(view)? {
+        return Ok(Exit::Done);
+    }
+    for warning in &view.warnings {
+        out.talk(&warning.to_string());
+    }
+    if out.quiet {
+        out.names(view.outdated.iter().map(String::as_str))?;
+        return Ok(Exit::Done);
+    }
+    let what = if view.unchanged { "is in force already; nothing changed" } else { "applied" };
+    let mut text = format!("generation {} {what}\n", view.generation);
+    if !view.outdated.is_empty() {
+        text.push_str(&format!("outdated now: {}\n", view.outdated.join(", ")));
+        out.text(&text)?;
+        out.talk(&format!("next: remoor update {}", view.outdated.join(" ")));
+    } else {
+        out.text(&text)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What Ansible expects of an inventory script.
+pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Result<Exit> {
+    let all: Value = api.get("/v1/inventory").await?;
+    let shown = match &args.host {
+        None => all,
+        Some(host) => {
+            let vars = all.get("_meta").and_then(|m| m.get("hostvars")).and_then(|h| h.get(host));
+            vars.cloned().ok_or_else(|| {
+                Stop::refused(format!("the inventory has no host {host}")).next("remoor inventory --list")
+            })?
+        }
+    };
+    out.raw(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,360 @@
+//! Following jobs: a line for each phase with its time, task by task what changed or failed. The jobs are asked for again
+//! and again, which also survives a change of the leader; their logs are extra.
+
+use super::{job, watch};
+use crate::cli::api::{self, Api};
+use crate::cli::duration;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::moment::Today;
+use crate::cli::out::Out;
+use crate::cli::story;
+use crate::model::{AttemptId, Happening, Job, JobState, Outcome, Phase, Wall};
+use crate::rpc::client::ApiError;
+use crate::rpc::view::{JobsView, StreamItem, WhyView};
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+const EVERY: Duration = Duration::from_millis(500);
+/// Managers may be silent for so long, as when the leader changes, before following is given up.
+const SILENT_MAX: Duration = Duration::from_secs(120);
+/// How long `--detach` waits for the job's number.
+const BEGIN_WITHIN: Duration = Duration::from_secs(3);
+/// Lines of logs that may wait to be printed; what a job prints is bounded by its manager.
+const LOG_DEPTH: usize = 256;
+
+/// One node whose next job is followed.
+#[derive(Debug)]
+pub struct Followed {
+    pub node: String,
+    id: u64,
+    /// Newest job of the node before the order.
+    before: u64,
+    /// The job as last seen.
+    pub last: Option<Job>,
+    /// What was last said of it.
+    shown: Option<(AttemptId, Phase)>,
+    closed_shown: Option<AttemptId>,
+    waiting: String,
+    /// Set when there is nothing more to follow.
+    exit: Option<Exit>,
+}
+
+impl Followed {
+    pub fn new(node: &str, id: u64, before: u64) -> Self {
+        Self {
+            node: node.to_owned(),
+            id,
+            before,
+            last: None,
+            shown: None,
+            closed_shown: None,
+            waiting: String::new(),
+            exit: None,
+        }
+    }
+}
+
+/// Number of the newest job of each node.
+pub async fn newest_jobs(api: &Api) -> Result<BTreeMap<u64, u64>, ApiError> {
+    let view: JobsView = api.get("/v1/jobs").await?;
+    let mut out = BTreeMap::new();
+    for job in &view.jobs {
+        let newest = out.entry(job.node.0).or_insert(0);
+        *newest = job.id.0.max(*newest);
+    }
+    Ok(out)
+}
+
+/// Waits a moment for the jobs to be opened and says their numbers.
+pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<()> {
+    let ends = Instant::now() + BEGIN_WITHIN;
+    loop {
+        let view: JobsView = api.get("/v1/jobs").await?;
+        for one in followed.iter_mut().filter(|f| f.last.is_none()) {
+            one.last = find(&view, one).cloned();
+        }
+        if followed.iter().all(|f| f.last.is_some()) || Instant::now() >= ends {
+            break;
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+    for one in followed {
+        match &one.last {
+            Some(job) => out.talk(&format!("{}: job {1}; follow: remoor job logs {1} -f", one.node, job.id)),
+            None => out.talk(&format!("{0}: no job yet; remoor why {0} says what it waits for", one.node)),
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(view: &'a JobsView, one: &Followed) -> Option<&'a Job> {
+    match &one.last {
+        Some(known) => view.jobs.iter().find(|j| j.id == known.id),
+        None => view.jobs.iter().filter(|j| j.node.0 == one.id && j.id.0 > one.before).max_by_key(|j| j.id),
+    }
+}
+
+/// Until every job has ended, or Ctrl-C. Ends with the worst of them.
+pub async fn to_the_end(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<Exit> {
+    let screen = Screen::new(out);
+    let (tx, mut logs) = mpsc::channel::<(u64, StreamItem)>(LOG_DEPTH);
+    let mut silent: Option<Instant> = None;
+    let mut interrupt = Interrupt::new()?;
+    let mut tick = tokio::time::interval(EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    while followed.iter().any(|f| f.exit.is_none()) {
+        tokio::select! {
+            Some((id, item)) = logs.recv() => {
+                if let Some(one) = followed.iter_mut().find(|f| f.last.as_ref().is_some_and(|j| j.id.0 == id)) {
+                    screen.log(one, &item);
+                }
+                continue;
+            }
+            _ = tick.tick() => {}
+            () = interrupt.wait() => {
+                screen.detach(followed);
+                return Ok(Exit::Interrupted);
+            }
+        }
+        let Some(looked) = interrupt.or(look(api, &screen, followed, &tx)).await else {
+            screen.detach(followed);
+            return Ok(Exit::Interrupted);
+        };
+        match looked {
+            Ok(()) => silent = None,
+            Err(error) if api::temporary(&error) => {
+                let since = *silent.get_or_insert_with(|| {
+                    screen.say(&format!("{error}; trying again"));
+                    Instant::now()
+                });
+                if since.elapsed() > SILENT_MAX {
+                    return Err(anyhow::Error::new(error).context("lost sight of the jobs; they go on"));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(followed.iter().filter_map(|f| f.exit).fold(Exit::Done, Exit::and))
+}
+
+/// Asks once for everything.
+async fn look(
+    api: &Api,
+    screen: &Screen<'_>,
+    followed: &mut [Followed],
+    logs: &mpsc::Sender<(u64, StreamItem)>,
+) -> Result<(), ApiError> {
+    let view: JobsView = api.get("/v1/jobs").await?;
+    if view.as_of.stale {
+        let (addr, reason) = (view.as_of.by.clone(), "it has no quorum".to_owned());
+        return Err(ApiError::Unreachable { addr, reason });
+    }
+    let today = Today::of(&view.as_of.at);
+    for one in followed.iter_mut().filter(|f| f.exit.is_none()) {
+        match find(&view, one).cloned() {
+            Some(job) => {
+                if one.last.is_none() {
+                    screen.say(&format!("{}  job {}  {}", one.node, job.id, story::service_list(&job.services)));
+                    read_log(api, job.id.0, logs.clone());
+                }
+                screen.job(one, job, today);
+            }
+            None if one.last.is_some() => {
+                screen.answer(&format!("{}: the job is no longer on record; remoor history {0}", one.node));
+                one.exit = Some(Exit::CouldNotAsk);
+            }
+            None => not_begun(api, screen, one).await?,
+        }
+    }
+    Ok(())
+}
+
+/// Says what keeps the job from being opened; an order that was dropped is the end.
+async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result<(), ApiError> {
+    let why: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&one.node))).await?;
+    if why.job.as_ref().is_some_and(|j| j.id.0 > one.before) {
+        return Ok(());
+    }
+    if why.want.is_none() {
+        // The job may have been opened, and even have ended, since the jobs were asked for.
+        let again: JobsView = api.get("/v1/jobs").await?;
+        if find(&again, one).is_some() {
+            return Ok(());
+        }
+        let dropped = why.history.iter().rev().find_map(|item| match &item.what {
+            Happening::WantDropped { why } => Some(why.clone()),
+            _ => None,
+        });
+        let text = dropped.unwrap_or_else(|| "the order is no longer on record".to_owned());
+        screen.answer(&format!("{}: not begun: {text}", one.node));
+        one.exit = Some(Exit::Refused);
+        return Ok(());
+    }
+    let waits = why.node.conditions.iter().filter(|c| c.is == "waiting" || c.is == "settling").map(|c| c.why.as_str());
+    let text = waits.collect::<Vec<_>>().join("; ");
+    if !text.is_empty() && text != one.waiting {
+        screen.say(&format!("{}  waiting: {text}", one.node));
+        one.waiting = text;
+    }
+    Ok(())
+}
+
+/// Sends the job's log until it ends; a log that breaks is let go, the jobs tell what matters.
+fn read_log(api: &Api, id: u64, logs: mpsc::Sender<(u64, StreamItem)>) {
+    let api = api.clone();
+    tokio::spawn(async move {
+        let Ok(mut lines) = api.stream(&format!("/v1/jobs/{id}/log?follow=true")).await else { return };
+        while let Ok(Some(value)) = lines.next().await {
+            if let Ok(item) = serde_json::from_value::<StreamItem>(value)
+                && logs.send((id, item)).await.is_err()
+            {
+                return;
+            }
+        }
+    });
+}
+
+/// Where following is shown: lines, and below them a spinner if a terminal is there.
+struct Screen<'a> {
+    out: &'a Out,
+    bar: Option<ProgressBar>,
+}
+
+impl<'a> Screen<'a> {
+    fn new(out: &'a Out) -> Self {
+        let live = out.is_tty() && std::io::stderr().is_terminal() && !out.quiet;
+        let bar = live.then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+        Self { out, bar }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.out.quiet {
+            self.aside(|| self.out.talk(text));
+        }
+    }
+
+    /// A line of the answer itself. A closed standard output is noticed by whoever writes the rest.
+    fn answer(&self, text: &str) {
+        if !self.out.format.is_machine() {
+            self.aside(|| drop(self.out.text(&format!("{text}\n"))));
+        }
+    }
+
+    fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    fn phase(&self, one: &mut Followed, attempt: AttemptId, phase: Phase, at: Wall) {
+        if one.shown.is_some_and(|shown| shown >= (attempt, phase)) {
+            return;
+        }
+        let Some(job) = &one.last else { return };
+        one.shown = Some((attempt, phase));
+        let no = job.attempts.iter().find(|a| a.id == attempt).map_or(1, |a| a.no);
+        let clock = duration::clock(at.since(job.opened));
+        self.say(&format!("{}  job {}  attempt {no}  {:<9}  {clock}", one.node, job.id, phase.word()));
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{} {phase}", one.node));
+        }
+    }
+
+    /// News of the job itself.
+    fn job(&self, one: &mut Followed, job: Job, today: Today) {
+        one.last = Some(job.clone());
+        if let Some(attempt) = job.attempts.last() {
+            if attempt.closed.is_none() {
+                self.phase(one, attempt.id, attempt.phase, today.0);
+            }
+            if let Some((at, outcome)) = &attempt.closed
+                && one.closed_shown != Some(attempt.id)
+            {
+                one.closed_shown = Some(attempt.id);
+                let clock = duration::clock(at.since(job.opened));
+                self.say(&format!(
+                    "{}  job {}  attempt {}  {}  {clock}",
+                    one.node,
+                    job.id,
+                    attempt.no,
+                    story::outcome_words(outcome)
+                ));
+                if let Outcome::Failed(failure) = outcome {
+                    failure.tail.iter().for_each(|line| self.say(&format!("    | {line}")));
+                }
+                if let Some(retry) = job.retry_at.filter(|_| job.state == JobState::Open) {
+                    self.say(&format!("{}  job {}  next attempt at {}", one.node, job.id, today.show(retry)));
+                }
+            }
+        }
+        let took = duration::clock(job.closed.unwrap_or(today.0).since(job.opened));
+        let (text, exit) = match job.state {
+            JobState::Open => return,
+            JobState::Done => (format!("done in {took}"), Exit::Done),
+            JobState::Held => {
+                (format!("held after {took}: {}; next: remoor why {}", last_words(&job), one.node), Exit::Failed)
+            }
+            JobState::Cancelled => (format!("cancelled after {took}: {}", last_words(&job)), Exit::Failed),
+        };
+        self.answer(&format!("{}: job {} {text}", one.node, job.id));
+        one.exit = Some(exit);
+    }
+
+    /// News from the job's log.
+    fn log(&self, one: &mut Followed, item: &StreamItem) {
+        match item {
+            StreamItem::History { item, .. } => {
+                if let (Happening::Phase { job, attempt, phase }, Some(known)) = (&item.what, &one.last)
+                    && *job == known.id
+                {
+                    self.phase(one, *attempt, *phase, item.at);
+                }
+            }
+            StreamItem::Task { phase, event, .. } if watch::notable(event) => {
+                if let Some(text) = watch::task(event) {
+                    self.say(&format!("{}    {text}", one.node));
+                }
+                if let Some(bar) = &self.bar {
+                    bar.set_message(format!("{} {phase}", one.node));
+                }
+            }
+            StreamItem::Task { phase, event, .. } => {
+                if let (Some(bar), Some(name)) = (&self.bar, event.get("name").and_then(|n| n.as_str())) {
+                    bar.set_message(crate::cli::sanitize::line(&format!("{} {phase}: {name}", one.node)).into_owned());
+                }
+            }
+            StreamItem::Missed { count } => self.say(&format!("{}    ({count} lines were missed)", one.node)),
+            StreamItem::End { .. } => {}
+        }
+    }
+
+    fn detach(&self, followed: &[Followed]) {
+        for one in followed.iter().filter(|f| f.exit.is_none()) {
+            match &one.last {
+                Some(job) => self.say(&format!("{}: {}", one.node, job::goes_on(job.id.0))),
+                None => self.say(&format!("{0}: the order stands; remoor why {0} says what it waits for", one.node)),
+            }
+        }
+    }
+}
+
+impl Drop for Screen<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn last_words(job: &Job) -> String {
+    let outcome = job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, outcome)| story::outcome_words(outcome));
+    outcome.unwrap_or_else(|| "before its first attempt ended".to_owned())
+}

@@ -1,0 +1,34 @@
+//! `remoor history [NODE]`: the journal as sentences, oldest first.
+
+use crate::cli::api::{self, Api};
+use crate::cli::args::HistoryArgs;
+use crate::cli::exit::Exit;
+use crate::cli::moment::Today;
+use crate::cli::out::Out;
+use crate::cli::story::Story;
+use crate::cli::table::Table;
+use crate::rpc::view::HistoryView;
+
+pub async fn run(api: &Api, out: &Out, args: &HistoryArgs) -> anyhow::Result<Exit> {
+    let node = args.node.as_ref().map(|n| format!("&node={}", api::segment(n))).unwrap_or_default();
+    let view: HistoryView = api.get(&format!("/v1/history?limit={}{node}", args.limit)).await?;
+    show(out, &view)
+}
+
+pub fn show(out: &Out, view: &HistoryView) -> anyhow::Result<Exit> {
+    if !out.machine(view)? {
+        let today = Today::of(&view.as_of.at);
+        let mut story = Story::new(view.names.clone());
+        let mut table = Table::new(["TIME", "NODE", "WHAT"]);
+        for item in &view.items {
+            let name = item.node.map(|n| story.name(n.0)).unwrap_or_default();
+            table.row([today.show(item.at), name, story.tell(item)]);
+        }
+        if table.is_empty() {
+            out.talk("nothing happened yet");
+        } else {
+            out.table(&table)?;
+        }
+    }
+    Ok(out.source(&view.as_of))
+}

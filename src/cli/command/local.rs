@@ -1,0 +1,106 @@
+//! What runs on this machine without asking a manager: becoming a node, the daemon, completions, manual pages.
+
+use crate::cli::args::{self, AgentArgs, CompletionsArgs, Here, InitArgs, JoinArgs, ManArgs};
+use crate::cli::drivers::{self, InitOptions, JoinOptions, RunOptions};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use anyhow::Context;
+use serde_json::json;
+use std::io::Read;
+use std::path::Path;
+
+/// Longest token file that is read, bytes.
+const TOKEN_MAX: u64 = 4 << 10;
+
+pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
+    let Here { dir, name, advertise, api_port, gossip_port } = args.here;
+    let name = name.map_or_else(host_name, Ok)?;
+    let api = std::net::SocketAddr::new(advertise, api_port).to_string();
+    let options = InitOptions {
+        dir,
+        name: name.clone(),
+        advertise: advertise.to_string(),
+        api_port,
+        gossip_port,
+        force: args.force,
+    };
+    let done = drivers::init(options)?;
+    let view = json!({
+        "version": 1,
+        "name": name,
+        "api": api,
+        "worker_token": done.worker_token,
+        "manager_token": done.manager_token,
+        "operator_credentials": done.operator_credentials,
+    });
+    if !out.machine(&view)? {
+        out.text(&format!(
+            "{name} is the first manager of a new cluster.\n\n\
+             worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n",
+            done.worker_token,
+            done.manager_token,
+            done.operator_credentials.display()
+        ))?;
+        out.talk(&format!("next: systemctl start remoor; then on the others: remoor join {api} --token-file FILE"));
+    }
+    Ok(Exit::Done)
+}
+
+pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
+    let token = match (args.token, &args.token_file) {
+        (Some(token), _) => token,
+        (None, Some(file)) => read_token(file)?,
+        (None, None) => return Err(Stop::usage("--token or --token-file is needed").into()),
+    };
+    let Here { dir, name, advertise, api_port, gossip_port } = args.here;
+    let name = name.map_or_else(host_name, Ok)?;
+    let (advertise, manager) = (advertise.to_string(), args.manager);
+    let options =
+        JoinOptions { dir, name: name.clone(), advertise, api_port, gossip_port, addr: args.addr, token, manager };
+    drivers::join(options)?;
+    out.text(&format!("{name} joined\n"))?;
+    out.talk("next: systemctl start remoor");
+    Ok(Exit::Done)
+}
+
+fn read_token(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().take(TOKEN_MAX).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(file).and_then(|f| f.take(TOKEN_MAX).read_to_string(&mut text))
+    };
+    read.map_err(|e| Stop::usage(format!("the token can't be read from {}", file.display())).cause(&e))?;
+    Ok(text.trim().to_owned())
+}
+
+fn host_name() -> anyhow::Result<String> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() || name == "localhost" {
+        return Err(Stop::usage("this machine has no name of its own").next("--name NAME").into());
+    }
+    Ok(name)
+}
+
+pub fn agent(args: AgentArgs) -> anyhow::Result<Exit> {
+    drivers::run(RunOptions { dir: args.dir, socket: args.socket })?;
+    Ok(Exit::Done)
+}
+
+pub fn completions(out: &Out, args: &CompletionsArgs) -> anyhow::Result<Exit> {
+    // clap_complete panics where it can't write, so it writes into memory.
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut args::command(), "remoor", &mut script);
+    out.raw(&String::from_utf8(script).context("the completion script is no text")?)?;
+    Ok(Exit::Done)
+}
+
+pub fn man(out: &Out, args: &ManArgs) -> anyhow::Result<Exit> {
+    let context = || format!("writing manual pages into {}", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(context)?;
+    clap_mangen::generate_to(args::command(), &args.dir).with_context(context)?;
+    let pages = std::fs::read_dir(&args.dir).with_context(context)?.count();
+    out.talk(&format!("{pages} files in {}", args.dir.display()));
+    Ok(Exit::Done)
+}

@@ -1,0 +1,15 @@
+//! One file per family of verbs: ask, then show.
+
+pub mod examine;
+pub mod fleet;
+pub mod follow;
+pub mod history;
+pub mod job;
+pub mod local;
+pub mod nodes;
+pub mod order;
+pub mod status;
+pub mod wait;
+pub mod watch;
+pub mod which;
+pub mod why;

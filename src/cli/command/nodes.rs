@@ -1,0 +1,123 @@
+//! `remoor nodes [NODE]`: who the nodes are. How they are is `status`.
+
+use crate::cli::api::Api;
+use crate::cli::args::NodesArgs;
+use crate::cli::error;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::moment::Today;
+use crate::cli::out::Out;
+use crate::cli::table::{self, Table};
+use crate::cli::{state, story};
+use crate::model::Availability;
+use crate::rpc::view::{AsOf, NodeView, StatusView};
+
+pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
+    let view: StatusView = api.get("/v1/status").await?;
+    match &args.node {
+        None => list(out, &view),
+        Some(name) => match view.nodes.iter().find(|n| n.name == *name) {
+            Some(node) => describe(out, node, &view.as_of),
+            None => Err(error::unknown_nodes(std::slice::from_ref(name)).into()),
+        },
+    }
+}
+
+pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
+    if !out.machine(view)? {
+        if out.quiet {
+            out.names(view.nodes.iter().map(|n| n.name.as_str()))?;
+        } else {
+            out.table(&list_table(view, out.format == Format::Wide))?;
+        }
+    }
+    Ok(out.source(&view.as_of))
+}
+
+fn list_table(view: &StatusView, wide: bool) -> Table {
+    let mut table = if wide {
+        Table::new(["NODE", "ID", "GROUP", "ROLE", "LIFECYCLE", "AVAILABILITY", "API", "GOSSIP", "SSH", "HOST KEYS"])
+    } else {
+        Table::new(["NODE", "ID", "GROUP", "ROLE", "LIFECYCLE", "AVAILABILITY", "API", "SSH"])
+    };
+    for node in &view.nodes {
+        let mut row = vec![
+            node.name.clone(),
+            node.id.to_string(),
+            node.group.clone().unwrap_or_default(),
+            state::role(node),
+            node.lifecycle.clone(),
+            availability(node.availability).to_owned(),
+            node.api.clone(),
+        ];
+        if wide {
+            row.push(node.gossip.clone());
+        }
+        row.push(node.ssh.clone().unwrap_or_default());
+        if wide {
+            row.push(node.ssh_fingerprints.join(" "));
+        }
+        table.row(row);
+    }
+    table
+}
+
+fn availability(availability: Availability) -> &'static str {
+    match availability {
+        Availability::Active => "active",
+        Availability::Pause => "pause",
+    }
+}
+
+pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit> {
+    if !out.machine(node)? {
+        if out.quiet {
+            out.names([node.name.as_str()])?;
+        } else {
+            out.text(&table::fields(&facts(node, Today::of(&as_of.at))))?;
+        }
+    }
+    Ok(out.source(as_of))
+}
+
+/// Everything about a node, as name and value.
+pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
+    let mut out = vec![
+        ("node", format!("{} (id {})", node.name, node.id)),
+        ("group", node.group.clone().unwrap_or_default()),
+        ("role", state::role(node)),
+        ("seen", state::seen(node, today)),
+        ("lifecycle", node.lifecycle.clone()),
+        ("availability", availability(node.availability).to_owned()),
+        ("configuration", state::config(node).to_owned()),
+        ("checks", state::checks(node)),
+        ("addresses", format!("api {}, gossip {}, ssh {}", node.api, node.gossip, node.ssh.as_deref().unwrap_or("-"))),
+        ("host keys", node.ssh_fingerprints.join(", ")),
+        ("absences", format!("{}, of these {} agent faults", node.absences, node.agent_faults)),
+    ];
+    if let Some(baseline) = &node.baseline {
+        let how = if baseline.adopted { "adopted" } else { "provisioned" };
+        let root = baseline.root.short();
+        let at = today.show(baseline.at);
+        out.push(("baseline", format!("{how} at {at}, generation {}, digest {root}..", baseline.generation)));
+    }
+    if let Some(finding) = &node.finding {
+        let at = today.show(finding.at);
+        out.push(("last verdict", format!("{} (at {at}, by {})", story::conclusion(finding), finding.by)));
+    }
+    if let Some(report) = &node.report {
+        let text = format!(
+            "boot {}, instance {}, isolations {}, digest {}, generation {}, checks {}",
+            report.boot, report.instance, report.isolation, report.digest, report.generation, report.checks
+        );
+        out.push(("agent says", text));
+    }
+    if let Some(m) = &node.maintenance {
+        out.push(("maintenance", format!("until {}, announced by {}", today.show(m.until), m.by)));
+    }
+    let doing = state::doing(node);
+    if !doing.is_empty() {
+        out.push(("now", doing));
+    }
+    out
+}

@@ -1,0 +1,144 @@
+//! `remoor status`: the whole fleet on one page.
+
+use crate::cli::api::{self, Api};
+use crate::cli::args::StatusArgs;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::moment::{self, Today};
+use crate::cli::out::Out;
+use crate::cli::state;
+use crate::cli::table::Table;
+use crate::rpc::view::{NodeView, StatusView};
+
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit> {
+    let Some(every) = args.watch else {
+        let view: StatusView = api.get("/v1/status").await?;
+        return show(out, &view, args.exit_code);
+    };
+    let mut interrupt = Interrupt::new()?;
+    loop {
+        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+            return Ok(Exit::Interrupted);
+        };
+        match answer {
+            Ok(view) => redraw(out, &view)?,
+            // It may come back, and whoever watches wants to see that.
+            Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
+            Err(error) => return Err(error.into()),
+        }
+        if interrupt.or(tokio::time::sleep(every.0)).await.is_none() {
+            return Ok(Exit::Interrupted);
+        }
+    }
+}
+
+fn redraw(out: &Out, view: &StatusView) -> anyhow::Result<()> {
+    if let Some(line) = out.format.machine_line(view)? {
+        return Ok(out.raw(&line)?);
+    }
+    if out.is_tty() {
+        out.raw(CLEAR)?;
+    }
+    show(out, view, false).map(|_| ())
+}
+
+pub fn show(out: &Out, view: &StatusView, exit_code: bool) -> anyhow::Result<Exit> {
+    let undesired: Vec<(&str, String)> =
+        view.nodes.iter().filter_map(|n| Some((n.name.as_str(), state::undesired(n)?))).collect();
+    if !out.machine(view)? {
+        if out.quiet {
+            let wanted = |n: &&NodeView| !exit_code || undesired.iter().any(|(name, _)| *name == n.name);
+            out.names(view.nodes.iter().filter(wanted).map(|n| n.name.as_str()))?;
+        } else {
+            out.text(&heading(view))?;
+            out.table(&table(view, out.format == Format::Wide))?;
+        }
+    }
+    let exit = out.source(&view.as_of);
+    if !exit_code {
+        return Ok(exit);
+    }
+    if !out.quiet {
+        for (name, why) in &undesired {
+            out.talk(&format!("not as desired: {name} {why}"));
+        }
+        if let Some(breaker) = &view.breaker {
+            out.talk(&format!("not as desired: a breaker is open: {}", breaker.why));
+        }
+    }
+    let no = !undesired.is_empty() || view.breaker.is_some();
+    Ok(exit.and(if no { Exit::No } else { Exit::Done }))
+}
+
+fn heading(view: &StatusView) -> String {
+    let today = Today::of(&view.as_of.at);
+    let generation = match (view.generation, &view.generation_at) {
+        (0, _) => "no fleet applied".to_owned(),
+        (seq, Some(at)) => {
+            let at = moment::parse(at).map_or_else(|| at.clone(), |at| today.show(at));
+            format!("generation {seq} (applied {at})")
+        }
+        (seq, None) => format!("generation {seq}"),
+    };
+    let cluster: String = view.cluster.chars().take(12).collect();
+    let mut out =
+        format!("cluster {cluster}   {generation}   managers up: {} of {}\n", view.managers_up, view.managers);
+    if let Some(breaker) = &view.breaker {
+        let of = breaker.group.as_ref().map_or_else(|| "the fleet".to_owned(), |g| format!("group {g}"));
+        let at = today.show(breaker.at);
+        out.push_str(&format!("BREAKER of {of} open since {at}: {}; after a look: remoor resume\n", breaker.why));
+    }
+    for warning in &view.warnings {
+        out.push_str(&format!("warning: {warning}\n"));
+    }
+    out.push('\n');
+    out
+}
+
+fn table(view: &StatusView, wide: bool) -> Table {
+    let today = Today::of(&view.as_of.at);
+    let narrow = ["NODE", "GROUP", "ROLE", "SEEN", "LIFECYCLE", "CONFIG", "CHECKS", "LAST VERDICT", "NOW"];
+    let mut table = if wide {
+        let [node, group, role, seen, lifecycle, config, checks, verdict, now] = narrow;
+        let more = ["GENERATION", "ABSENCES", "AGENT FAULTS"];
+        let [generation, absences, faults] = more;
+        Table::new([node, group, role, seen, lifecycle, config, checks, verdict, generation, absences, faults, now])
+    } else {
+        Table::new(narrow)
+    };
+    for node in &view.nodes {
+        let mark = if node.name == view.as_of.by { "*" } else { "" };
+        let mut row = vec![
+            format!("{}{mark}", node.name),
+            node.group.clone().unwrap_or_default(),
+            state::role(node),
+            state::seen(node, today),
+            node.lifecycle.clone(),
+            state::config(node).to_owned(),
+            state::checks(node),
+            last_verdict(node, today),
+        ];
+        if wide {
+            let generation = node.baseline.as_ref().map(|b| b.generation.to_string()).unwrap_or_default();
+            row.extend([generation, node.absences.to_string(), node.agent_faults.to_string()]);
+        }
+        row.push(state::doing(node));
+        table.row(row);
+    }
+    table
+}
+
+/// `drifted after network, 12:01:09`.
+fn last_verdict(node: &NodeView, today: Today) -> String {
+    let Some(finding) = &node.finding else { return String::new() };
+    let after = match finding.cause.filter(|_| finding.absence.is_some()) {
+        Some(cause) => format!(" after {}", crate::cli::story::cause_word(cause)),
+        None => String::new(),
+    };
+    format!("{}{after}, {}", finding.verdict.word(), today.show(finding.at))
+}

@@ -1,0 +1,79 @@
+//! `remoor wait`: asks until the answer is yes or the time is over.
+
+use super::which;
+use crate::cli::api::{self, Api};
+use crate::cli::args::{Goal, WaitArgs};
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::out::Out;
+use crate::cli::state;
+use crate::rpc::view::{NodeView, StatusView};
+use std::time::{Duration, Instant};
+
+const EVERY: Duration = Duration::from_millis(500);
+
+pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> {
+    let ends = Instant::now() + args.timeout.0;
+    let mut said = String::new();
+    let mut interrupt = Interrupt::new()?;
+    loop {
+        let Some(answer) = interrupt.or(api.get::<StatusView>("/v1/status")).await else {
+            return Ok(Exit::Interrupted);
+        };
+        let over = Instant::now() >= ends;
+        match answer {
+            Ok(view) if !view.as_of.stale => {
+                let nodes = which::pick(&view, &args.which)?;
+                let missing: Vec<String> = nodes.iter().filter_map(|n| missing(n, args.goal)).collect();
+                if missing.is_empty() {
+                    if !out.machine(&view)? && !out.quiet {
+                        out.text(&format!("{}: as asked\n", which::called(&args.which, &nodes)))?;
+                    }
+                    return Ok(Exit::Done);
+                }
+                let text = missing.join("; ");
+                if over {
+                    out.machine(&view)?;
+                    out.talk(&format!(
+                        "not within {}: {text}",
+                        crate::cli::duration::age(args.timeout.0.as_millis() as u64)
+                    ));
+                    return Ok(Exit::No);
+                }
+                say(out, &mut said, &text);
+            }
+            Ok(view) if over => {
+                out.machine(&view)?;
+                return Ok(out.source(&view.as_of));
+            }
+            Ok(_) => say(out, &mut said, "no quorum"),
+            Err(error) if over || !api::temporary(&error) => return Err(error.into()),
+            Err(error) => say(out, &mut said, &error.to_string()),
+        }
+        let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));
+        if interrupt.or(tokio::time::sleep(pause)).await.is_none() {
+            return Ok(Exit::Interrupted);
+        }
+    }
+}
+
+/// Says what is waited for, once for each change.
+fn say(out: &Out, said: &mut String, text: &str) {
+    if *said != text && !out.quiet {
+        out.talk(&format!("waiting: {text}"));
+    }
+    *said = text.to_owned();
+}
+
+/// What the node lacks; None: it is as asked.
+pub fn missing(node: &NodeView, goal: Goal) -> Option<String> {
+    let lifecycle = |wanted: &str| (node.lifecycle != wanted).then(|| format!("is {}", node.lifecycle));
+    let why = match goal {
+        Goal::Clean if node.lifecycle == "decommissioned" => Some("is decommissioned".to_owned()),
+        Goal::Clean => state::undesired(node),
+        Goal::Alive => (node.presence != "alive").then(|| format!("is {}", node.presence)),
+        Goal::Commissioned => lifecycle("commissioned"),
+        Goal::Decommissioned => lifecycle("decommissioned"),
+    };
+    why.map(|why| format!("{} {why}", node.name))
+}

@@ -1,0 +1,101 @@
+//! `remoor watch`: what happens, as it happens. Also how a line of a stream reads, for `job logs` and followers.
+
+use crate::cli::api::Api;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt::Interrupt;
+use crate::cli::moment::Today;
+use crate::cli::out::Out;
+use crate::cli::story::{self, Story};
+use crate::rpc::view::StreamItem;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+pub async fn run(api: &Api, out: &Out) -> anyhow::Result<Exit> {
+    let mut interrupt = Interrupt::new()?;
+    let mut lines = api.stream("/v1/watch").await?;
+    let mut told = Teller::default();
+    if !out.quiet && !out.format.is_machine() {
+        out.talk("watching; Ctrl-C ends it");
+    }
+    loop {
+        let Some(line) = interrupt.or(lines.next()).await else { return Ok(Exit::Interrupted) };
+        let Some(value) = line? else {
+            let text = "the manager ended the stream";
+            return Err(Stop::new(Exit::CouldNotAsk, text)
+                .next("remoor watch, and remoor history for what was missed")
+                .into());
+        };
+        told.print(out, value)?;
+    }
+}
+
+/// Turns items of a stream into lines.
+#[derive(Debug, Default)]
+pub struct Teller {
+    story: Story,
+}
+
+impl Teller {
+    pub fn new(names: BTreeMap<u64, String>) -> Self {
+        Self { story: Story::new(names) }
+    }
+
+    /// Prints one line of a stream; what this version can't read is shown as it came.
+    pub fn print(&mut self, out: &Out, value: Value) -> anyhow::Result<()> {
+        if let Some(line) = out.format.machine_line(&value)? {
+            return Ok(out.raw(&line)?);
+        }
+        let text = match serde_json::from_value::<StreamItem>(value.clone()) {
+            Ok(item) => self.line(&item, Today::now()),
+            Err(_) => Some(value.to_string()),
+        };
+        if let Some(text) = text {
+            out.text(&format!("{text}\n"))?;
+        }
+        Ok(())
+    }
+
+    /// None: not worth a line for people.
+    pub fn line(&mut self, item: &StreamItem, today: Today) -> Option<String> {
+        match item {
+            StreamItem::History { item, node } => {
+                if let (Some(id), Some(name)) = (item.node, node) {
+                    self.story.learn(id.0, name);
+                }
+                Some(story::line(&mut self.story, item, today))
+            }
+            StreamItem::Task { job, phase, event, .. } => task(event).map(|text| format!("job {job}  {phase}  {text}")),
+            StreamItem::Missed { count } => Some(format!("({count} lines were missed)")),
+            StreamItem::End { text } if text.is_empty() => None,
+            StreamItem::End { text } => Some(format!("end: {text}")),
+        }
+    }
+}
+
+/// An event of a playbook's run in words.
+pub fn task(event: &Value) -> Option<String> {
+    let text = |key: &str| event.get(key).and_then(Value::as_str).unwrap_or_default();
+    let item = event.get("item").and_then(Value::as_str).map(|i| format!(" [{i}]")).unwrap_or_default();
+    match text("event") {
+        "task-start" => None,
+        "task" | "handler" => {
+            let ms = event.get("took_ms").and_then(Value::as_u64).unwrap_or(0);
+            let message = match text("msg") {
+                "" => String::new(),
+                msg => format!(": {msg}"),
+            };
+            let rc = event.get("rc").and_then(Value::as_i64).filter(|rc| *rc != 0);
+            let rc = rc.map(|rc| format!(" rc={rc}")).unwrap_or_default();
+            let took = crate::cli::duration::age(ms);
+            Some(format!("{:<8} {}{item}{rc} ({took}){message}", text("status"), text("name")))
+        }
+        "output" => Some(format!("    {}", text("line"))),
+        _ => Some(event.to_string()),
+    }
+}
+
+/// Whether an event is worth a line of a follower: something changed or failed.
+pub fn notable(event: &Value) -> bool {
+    matches!(event.get("status").and_then(Value::as_str), Some("changed" | "failed"))
+}

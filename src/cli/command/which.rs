@@ -1,0 +1,49 @@
+//! From names, a group or `--all` to nodes. Every name is looked up before anything is ordered, so that one wrong name
+//! changes nothing.
+
+use crate::cli::api::Api;
+use crate::cli::args::Which;
+use crate::cli::error;
+use crate::rpc::view::{NodeView, StatusView};
+
+/// The chosen nodes, each once, in the order given.
+pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {
+    pick(&api.get("/v1/status").await?, which)
+}
+
+pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>> {
+    if which.all {
+        return Ok(status.nodes.clone());
+    }
+    if let Some(group) = &which.group {
+        let members: Vec<NodeView> =
+            status.nodes.iter().filter(|n| n.group.as_deref() == Some(group.as_str())).cloned().collect();
+        if members.is_empty() {
+            let mut known: Vec<String> = status.nodes.iter().filter_map(|n| n.group.clone()).collect();
+            known.sort();
+            known.dedup();
+            return Err(error::empty_group(group, &known).into());
+        }
+        return Ok(members);
+    }
+    let mut chosen: Vec<NodeView> = Vec::new();
+    let mut unknown: Vec<String> = Vec::new();
+    for name in &which.nodes {
+        match status.nodes.iter().find(|n| n.name == *name) {
+            Some(node) if chosen.iter().any(|c| c.id == node.id) => {}
+            Some(node) => chosen.push(node.clone()),
+            None => unknown.push(name.clone()),
+        }
+    }
+    if unknown.is_empty() { Ok(chosen) } else { Err(error::unknown_nodes(&unknown).into()) }
+}
+
+/// What the choice is called in a question: the node, the group, or the fleet.
+pub fn called(which: &Which, nodes: &[NodeView]) -> String {
+    match (&which.group, nodes) {
+        (Some(group), _) => group.clone(),
+        (None, [one]) => one.name.clone(),
+        (None, _) if which.all => "all".to_owned(),
+        (None, many) => many.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(","),
+    }
+}

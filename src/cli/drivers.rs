@@ -1,0 +1,129 @@
+//! The only place where the command line calls what runs on this machine: the daemon, the executor, the fleet's checks.
+
+use super::args::NodeAddArgs;
+use super::error::Stop;
+use super::exit::Exit;
+use crate::config::Fleet;
+use crate::daemon::{self, NodeConfig};
+use crate::model::Fault;
+use crate::{exec, fleet, telemetry};
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+pub struct InitOptions {
+    pub dir: PathBuf,
+    pub name: String,
+    /// An IP address, without port.
+    pub advertise: String,
+    pub api_port: u16,
+    pub gossip_port: u16,
+    pub force: bool,
+}
+
+pub struct InitDone {
+    pub worker_token: String,
+    pub manager_token: String,
+    pub operator_credentials: PathBuf,
+}
+
+pub struct JoinOptions {
+    pub dir: PathBuf,
+    pub name: String,
+    /// An IP address, without port.
+    pub advertise: String,
+    pub api_port: u16,
+    pub gossip_port: u16,
+    /// API of a manager, host and port.
+    pub addr: String,
+    pub token: String,
+    pub manager: bool,
+}
+
+pub struct RunOptions {
+    pub dir: PathBuf,
+    pub socket: PathBuf,
+}
+
+/// Starts a cluster in `dir`.
+pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
+    if options.force {
+        move_aside(&options.dir)?;
+    }
+    let config = node_config(&options.advertise, options.api_port, options.gossip_port)?;
+    let done =
+        runtime()?.block_on(daemon::init(&daemon::InitOptions { dir: options.dir, name: options.name, config }))?;
+    Ok(InitDone {
+        worker_token: done.worker_token,
+        manager_token: done.manager_token,
+        operator_credentials: done.operator,
+    })
+}
+
+/// Makes this machine a node of the cluster behind `addr`.
+pub fn join(options: JoinOptions) -> anyhow::Result<()> {
+    let config = node_config(&options.advertise, options.api_port, options.gossip_port)?;
+    let options = daemon::JoinOptions {
+        dir: options.dir,
+        name: options.name,
+        config,
+        addr: options.addr,
+        token: options.token,
+        manager: options.manager,
+    };
+    runtime()?.block_on(daemon::join(&options))?;
+    Ok(())
+}
+
+/// The daemon; returns when it was told to stop.
+pub fn run(options: RunOptions) -> anyhow::Result<()> {
+    telemetry::init(&telemetry::Registry::new())?;
+    telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
+    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }))?;
+    Ok(())
+}
+
+/// Serves one session on standard input and output.
+pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
+    Ok(exec::main(state_dir, &exec::NodeWork))
+}
+
+/// Installs remoor on a machine and makes it a node.
+pub fn node_add(args: &NodeAddArgs) -> anyhow::Result<()> {
+    Err(Stop::new(Exit::Failed, format!("{}: adding over SSH is not built yet; run remoor join there", args.host))
+        .into())
+}
+
+/// Every fault of a fleet directory, warnings too.
+pub fn lint(dir: &Path) -> Vec<Fault> {
+    match Fleet::load(dir) {
+        Ok(loaded) => fleet::lint(&loaded),
+        Err(faults) => faults,
+    }
+}
+
+/// The fleet as `/v1/apply` takes it.
+pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
+    let loaded = Fleet::load(dir)?;
+    rmp_serde::to_vec_named(&loaded.files)
+        .map_err(|e| vec![Fault::error(&dir.display().to_string(), 0, 0, format!("can't be packed: {e}"))])
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("starting tokio")
+}
+
+fn node_config(advertise: &str, api_port: u16, gossip_port: u16) -> anyhow::Result<NodeConfig> {
+    let advertise = advertise.parse().with_context(|| format!("{advertise} is no IP address"))?;
+    Ok(NodeConfig { advertise, api_port, gossip_port })
+}
+
+/// An older identity is kept beside, never deleted.
+fn move_aside(dir: &Path) -> anyhow::Result<()> {
+    if dir.join("identity.json").exists() {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut aside = dir.as_os_str().to_owned();
+        aside.push(format!(".aside-{since}"));
+        std::fs::rename(dir, &aside).with_context(|| format!("moving {} aside", dir.display()))?;
+    }
+    Ok(())
+}

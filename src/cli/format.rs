@@ -1,0 +1,65 @@
+//! The form of an answer: for people, for programs, or as a template says.
+
+use super::error::Stop;
+use serde::Serialize;
+use std::str::FromStr;
+
+/// Value of `--output`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Table,
+    /// More columns, nothing cut.
+    Wide,
+    Json,
+    /// Tera text over the JSON.
+    Template(String),
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "table" => Ok(Self::Table),
+            "wide" => Ok(Self::Wide),
+            "json" => Ok(Self::Json),
+            _ => match text.strip_prefix("template=") {
+                Some(template) => Ok(Self::Template(template.to_owned())),
+                None => Err("one of table, wide, json, template='...'".to_owned()),
+            },
+        }
+    }
+}
+
+impl Format {
+    /// For programs, not people.
+    pub fn is_machine(&self) -> bool {
+        matches!(self, Self::Json | Self::Template(_))
+    }
+
+    /// The view for programs, with a line end; None where people read.
+    pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
+        let text = match self {
+            Self::Table | Self::Wide => return Ok(None),
+            Self::Json => serde_json::to_string_pretty(view)?,
+            Self::Template(template) => render(template, view)?,
+        };
+        Ok(Some(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }))
+    }
+
+    /// The same on one line, for streams.
+    pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
+        match self {
+            Self::Json => Ok(Some(serde_json::to_string(view)? + "\n")),
+            other => other.machine(view),
+        }
+    }
+}
+
+fn render(template: &str, view: &impl Serialize) -> anyhow::Result<String> {
+    let value = serde_json::to_value(view)?;
+    let wrong = |e: tera::Error| Stop::usage("the template can't be rendered").cause(&e);
+    let context = tera::Context::from_serialize(&value).map_err(wrong)?;
+    Ok(tera::Tera::one_off(template, &context, false).map_err(wrong)?)
+}

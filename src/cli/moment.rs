@@ -1,0 +1,57 @@
+//! Moments for people: `12:01:09` for today, RFC 3339 else; always UTC, so that no two readers see different times.
+
+use crate::model::Wall;
+use crate::rpc::wire::rfc3339;
+
+/// The moment that an answer was made, which says what "today" and "3 m ago" mean in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Today(pub Wall);
+
+impl Today {
+    /// From the `at` of an answer; one that can't be read makes every moment be written in full.
+    pub fn of(at: &str) -> Self {
+        Self(parse(at).unwrap_or_default())
+    }
+
+    /// The machine's clock, for what has no answer to go by.
+    pub fn now() -> Self {
+        Self(Wall(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)))
+    }
+
+    pub fn show(self, at: Wall) -> String {
+        const DAY_MS: u64 = 86_400_000;
+        let full = rfc3339(at);
+        if at.0 / DAY_MS == self.0.0 / DAY_MS {
+            full.get(11..19).unwrap_or(&full).to_owned()
+        } else {
+            full.get(..19).map_or_else(|| full.clone(), |seconds| format!("{seconds}Z"))
+        }
+    }
+
+    /// How long ago, if the moment is known.
+    pub fn age(self, at: Wall) -> String {
+        super::duration::age(self.0.since(at))
+    }
+}
+
+/// RFC 3339 as milliseconds.
+pub fn parse(text: &str) -> Option<Wall> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(moment.as_millisecond()).ok().map(Wall)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn today_is_short() {
+        let today = Today::of("2026-03-05T12:01:09.500Z");
+        let at = |text| parse(text).unwrap();
+        assert_eq!(today.show(at("2026-03-05T00:00:01Z")), "00:00:01");
+        assert_eq!(today.show(at("2026-03-04T23:59:59.999Z")), "2026-03-04T23:59:59Z");
+        assert_eq!(today.age(at("2026-03-05T11:58:00Z")), "3 m");
+        assert_eq!(Today::of("nonsense").show(at("2026-03-05T12:00:00Z")), "2026-03-05T12:00:00Z");
+        assert_eq!(parse("yesterday"), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Where answers and talk go: answers to standard output, talk to standard error; colour only where a terminal reads.
+
+use super::args::Output;
+use super::duration;
+use super::exit::Exit;
+use super::format::Format;
+use super::sanitize;
+use super::table::{Look, Table};
+use crate::rpc::view::AsOf;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+#[cfg(test)]
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where the text of a command goes.
+#[derive(Debug, Clone)]
+enum Sink {
+    Process,
+    /// Answer and talk.
+    #[cfg(test)]
+    Memory(Arc<Mutex<(String, String)>>),
+}
+
+/// The two outputs of one command.
+#[derive(Debug, Clone)]
+pub struct Out {
+    sink: Sink,
+    pub format: Format,
+    headers: bool,
+    pub quiet: bool,
+    tty: bool,
+}
+
+impl Out {
+    pub fn new(output: &Output) -> Self {
+        let tty = std::io::stdout().is_terminal();
+        Self { sink: Sink::Process, format: output.format(), headers: !output.no_headers, quiet: output.quiet, tty }
+    }
+
+    /// For commands without output flags.
+    pub fn plain() -> Self {
+        let tty = std::io::stdout().is_terminal();
+        Self { sink: Sink::Process, format: Format::Table, headers: true, quiet: false, tty }
+    }
+
+    /// Keeps what is written.
+    #[cfg(test)]
+    pub fn memory(format: Format, tty: bool) -> Self {
+        Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty }
+    }
+
+    /// What a memory output has: answer and talk.
+    #[cfg(test)]
+    pub fn written(&self) -> (String, String) {
+        match &self.sink {
+            Sink::Process => Default::default(),
+            #[cfg(test)]
+            Sink::Memory(both) => both.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn quietly(mut self, quiet: bool) -> Self {
+        self.quiet = quiet;
+        self
+    }
+
+    /// A terminal shows the answer.
+    pub fn is_tty(&self) -> bool {
+        self.tty
+    }
+
+    /// Text for people.
+    pub fn text(&self, text: &str) -> std::io::Result<()> {
+        let text = if self.tty { sanitize::block(text) } else { text.into() };
+        self.raw(&text)
+    }
+
+    /// Text as it is: for programs, or already harmless.
+    pub fn raw(&self, text: &str) -> std::io::Result<()> {
+        match &self.sink {
+            Sink::Process => {
+                let mut stdout = anstream::stdout().lock();
+                stdout.write_all(text.as_bytes())?;
+                stdout.flush()
+            }
+            #[cfg(test)]
+            Sink::Memory(both) => {
+                both.lock().unwrap_or_else(PoisonError::into_inner).0.push_str(text);
+                Ok(())
+            }
+        }
+    }
+
+    /// Talk: what goes on, on standard error. A closed standard error silences it.
+    pub fn talk(&self, text: &str) {
+        self.say("", text);
+    }
+
+    /// Talk in a style, given as the number of its escape code.
+    fn say(&self, style: &str, text: &str) {
+        let text = sanitize::block(text);
+        match &self.sink {
+            Sink::Process => {
+                let text = if style.is_empty() { text.into_owned() } else { format!("\u{1b}[{style}m{text}\u{1b}[0m") };
+                // Nobody is there to be told that nobody listens.
+                let _ = writeln!(anstream::stderr().lock(), "{text}");
+            }
+            #[cfg(test)]
+            Sink::Memory(both) => {
+                let mut both = both.lock().unwrap_or_else(PoisonError::into_inner);
+                both.1.push_str(&text);
+                both.1.push('\n');
+            }
+        }
+    }
+
+    /// Prints the view if a program reads; true: done.
+    pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
+        match self.format.machine(view)? {
+            Some(text) => self.raw(&text).map(|()| true).map_err(Into::into),
+            None => Ok(false),
+        }
+    }
+
+    pub fn table(&self, table: &Table) -> std::io::Result<()> {
+        self.text(&table.render(Look { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
+    }
+
+    /// Names, one a line.
+    pub fn names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> std::io::Result<()> {
+        self.text(&names.into_iter().map(|name| format!("{name}\n")).collect::<String>())
+    }
+
+    /// The last line of an answer: who said so, and when. A stale one is said loudly, and is the exit code.
+    pub fn source(&self, as_of: &AsOf) -> Exit {
+        if as_of.stale {
+            let age = match as_of.age_ms {
+                0 => String::new(),
+                ms => format!(" {} ago", duration::age(ms)),
+            };
+            let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
+            self.say(BOLD, &text);
+            self.talk("next: bring a majority of the managers back, or ask another one with --manager");
+            return Exit::CouldNotAsk;
+        }
+        if !self.quiet && !self.format.is_machine() {
+            let leader = if as_of.leader.as_ref() == Some(&as_of.by) { " (leader)" } else { "" };
+            self.say(DIM, &format!("as seen by {}{leader} at {}", as_of.by, as_of.at));
+        }
+        Exit::Done
+    }
+}
+
+const BOLD: &str = "1";
+const DIM: &str = "2";

@@ -1,0 +1,49 @@
+//! Keeps what comes from remote machines from steering the terminal: control characters become visible ones.
+
+use std::borrow::Cow;
+
+/// What may turn text around or hide it without being a control character by name.
+fn invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// One line: every control character is shown as its picture (`␛`) or code.
+pub fn line(text: &str) -> Cow<'_, str> {
+    filter(text, |_| false)
+}
+
+/// Several lines: line ends and tabs stay.
+pub fn block(text: &str) -> Cow<'_, str> {
+    filter(text, |c| c == '\n' || c == '\t')
+}
+
+fn filter(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let bad = |c: char| (c.is_control() || invisible(c)) && !keep(c);
+    if !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            c if !bad(c) => out.push(c),
+            '\u{0}'..='\u{1f}' => out.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or('\u{fffd}')),
+            '\u{7f}' => out.push('\u{2421}'),
+            c => out.push_str(&format!("<U+{:04X}>", u32::from(c))),
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_shown_not_obeyed() {
+        assert_eq!(line("plain ünïcode ✓"), "plain ünïcode ✓");
+        assert_eq!(line("\u{1b}[2Jgone\r\n"), "␛[2Jgone␍␊");
+        assert_eq!(line("a\u{9b}31mb"), "a<U+009B>31mb");
+        assert_eq!(line("evil\u{202e}txt"), "evil<U+202E>txt");
+        assert_eq!(block("a\tb\nc\u{7}"), "a\tb\nc␇");
+    }
+}

@@ -1,0 +1,96 @@
+//! Aligned columns without borders, a header in capitals. Knows nothing of what is in them.
+
+/// Cells of at most so many characters are shown in full; longer ones only where the output is no terminal, or wide.
+const CELL_MAX: usize = 60;
+
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// How a table is to be written.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Look {
+    pub headers: bool,
+    /// Cut long cells, with `…` at their end.
+    pub cut: bool,
+}
+
+impl Table {
+    pub fn new<const N: usize>(header: [&'static str; N]) -> Self {
+        Self { header: header.to_vec(), rows: Vec::new() }
+    }
+
+    /// An empty cell is shown as `-`.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| if cell.is_empty() { "-".to_owned() } else { cell });
+        self.rows.push(cells.collect());
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Lines, each with its end. No trailing spaces.
+    pub fn render(&self, look: Look) -> String {
+        let mut lines: Vec<Vec<String>> = Vec::new();
+        if look.headers {
+            lines.push(self.header.iter().map(|h| (*h).to_owned()).collect());
+        }
+        let last = self.header.len().saturating_sub(1);
+        for row in &self.rows {
+            let cells = row.iter().enumerate();
+            lines.push(cells.map(|(i, c)| if look.cut && i < last { cut(c) } else { c.clone() }).collect());
+        }
+        let width = |i: usize| lines.iter().filter_map(|l| l.get(i)).map(|c| c.chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.header.len()).map(width).collect();
+        let mut out = String::new();
+        for line in &lines {
+            let mut text = String::new();
+            for (cell, width) in line.iter().zip(&widths) {
+                text.push_str(&format!("{cell:<width$}  "));
+            }
+            out.push_str(text.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+fn cut(cell: &str) -> String {
+    if cell.chars().count() <= CELL_MAX {
+        return cell.to_owned();
+    }
+    cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
+}
+
+/// `name: value` lines, the values aligned.
+pub fn fields(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
+    let mut out = String::new();
+    for (name, value) in fields {
+        let value = if value.is_empty() { "-" } else { value };
+        let name = format!("{name}:");
+        out.push_str(&format!("{name:<width$}  {value}\n"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_cut() {
+        let mut table = Table::new(["NODE", "WHY"]);
+        table.row(["ä".repeat(70), String::new()]);
+        table.row(["w1".to_owned(), "x".repeat(80)]);
+        let text = table.render(Look { headers: true, cut: true });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], format!("NODE{}  WHY", " ".repeat(CELL_MAX - 4)));
+        assert_eq!(lines[1], format!("{}…  -", "ä".repeat(CELL_MAX - 1)));
+        assert!(lines[2].ends_with(&"x".repeat(80)), "the last column is never cut");
+        assert_eq!(table.render(Look::default()).lines().count(), 2);
+    }
+}

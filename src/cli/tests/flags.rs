@@ -1,0 +1,134 @@
+//! The flags: consistent in themselves, and all of them in docs/cli.md.
+
+use crate::cli::args::{self, Verb};
+use crate::cli::command::local;
+use crate::cli::exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use clap::Command;
+
+const DOC: &str = include_str!("../../../docs/cli.md");
+
+fn parse(line: &str) -> Result<Verb, clap::Error> {
+    args::parse(line.split_whitespace().map(Into::into)).map(|cli| cli.verb)
+}
+
+/// Every command with its full name.
+fn each(command: &Command, name: String, visit: &mut impl FnMut(&str, &Command)) {
+    visit(&name, command);
+    for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
+        each(sub, format!("{name} {}", sub.get_name()), visit);
+    }
+}
+
+#[test]
+fn clap_finds_no_fault() {
+    args::command().debug_assert();
+}
+
+#[test]
+fn every_flag_and_verb_is_documented() {
+    let mut missing = Vec::new();
+    each(&args::command(), "remoor".into(), &mut |name, command| {
+        let documented =
+            DOC.contains(name) || name.starts_with("remoor job ") && DOC.contains("remoor job list | show JOB");
+        if !documented && name != "remoor node" {
+            missing.push(name.to_owned());
+        }
+        for arg in command.get_arguments() {
+            let long = arg.get_long().map(|l| format!("--{l}"));
+            let short = arg.get_short().map(|s| format!("`-{s}`"));
+            for flag in long.into_iter().chain(short) {
+                // A flag ends where its name ends: `--no` is not documented by `--now`.
+                let known = DOC.match_indices(&flag).any(|(at, _)| {
+                    DOC[at + flag.len()..].chars().next().is_none_or(|c| !c.is_ascii_alphanumeric() && c != '-')
+                });
+                if !known {
+                    missing.push(format!("{name} {flag}"));
+                }
+            }
+            if !arg.is_hide_set() && arg.get_help().is_none() && !arg.is_positional() {
+                missing.push(format!("{name} {} has no help", arg.get_id()));
+            }
+        }
+    });
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn every_help_ends_with_the_exit_codes() {
+    each(&args::command(), "remoor".into(), &mut |name, command| {
+        let help = command.clone().render_long_help().to_string();
+        assert!(help.contains(exit::HELP), "{name}");
+    });
+    for code in exit::Exit::ALL {
+        assert!(DOC.contains(&format!("| {} |", code.code())), "{code:?} is not in docs/cli.md");
+    }
+}
+
+#[test]
+fn wrong_usage_is_refused_and_right_usage_read() {
+    for wrong in [
+        "remoor",
+        "remoor stauts",
+        "remoor resetup",
+        "remoor resetup w1 --group web",
+        "remoor wait w1",
+        "remoor wait w1 --for=happy",
+        "remoor maintenance w1",
+        "remoor maintenance w1 --for 1h --end",
+        "remoor status -o yaml",
+        "remoor status --json -o wide",
+        "remoor status --manager m1:7947",
+        "remoor join m1:7947 --advertise 10.0.0.4",
+        "remoor init --advertise nowhere",
+        "remoor exec run",
+        "remoor history -n 0",
+    ] {
+        assert!(parse(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
+    }
+    for right in [
+        "remoor resetup w1 w2 -s etcd --force --now --no-queue --detach",
+        "remoor resetup --group web",
+        "remoor maintenance w1 --for 1h30m",
+        "remoor status --watch",
+        "remoor status --watch=5s --exit-code",
+        "remoor status --manager m1:7947,m2:7947 --credentials op.json",
+        "remoor adopt w1 /etc/a /etc/b",
+        "remoor adopt --all",
+        "remoor resume",
+        "remoor inventory --list",
+        "remoor init --advertise 10.0.0.1",
+        "remoor join m1:7947 --token-file - --advertise fd00::4 --manager",
+        "remoor node add h1 --ssh-user root --ssh-port 22 --identity k --manager --name w1 --fingerprint SHA256:x",
+        "remoor exec -",
+        "remoor agent",
+        "remoor job logs 17 -f",
+    ] {
+        assert!(parse(right).is_ok(), "{right}: {}", parse(right).unwrap_err());
+    }
+    let tip = parse("remoor resetpu").unwrap_err().to_string();
+    assert!(tip.contains("'resetup'"), "{tip}");
+}
+
+#[test]
+fn completions_are_made_for_the_usual_shells() {
+    for (shell, sign) in [("bash", "_remoor()"), ("zsh", "#compdef remoor"), ("fish", "complete -c remoor")] {
+        let Ok(Verb::Completions(args)) = parse(&format!("remoor completions {shell}")) else { panic!("{shell}") };
+        let out = Out::memory(Format::Table, false);
+        local::completions(&out, &args).unwrap();
+        let (script, _) = out.written();
+        assert!(script.contains(sign) && script.contains("trust-key"), "{shell}");
+    }
+}
+
+#[test]
+fn manual_pages_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("man1");
+    let Ok(Verb::Man(args)) = parse(&format!("remoor man {}", target.display())) else { panic!("man") };
+    local::man(&Out::memory(Format::Table, false), &args).unwrap();
+    let page = std::fs::read_to_string(target.join("remoor-resetup.1")).unwrap();
+    assert!(page.contains("no\\-queue") && page.contains("refused by a guard"), "{page}");
+    assert!(!target.join("remoor-exec.1").exists(), "exec is not for people");
+}

@@ -1,0 +1,426 @@
+//! What is printed, to the letter. `UPDATE_EXPECT=1 cargo test` writes what is printed now.
+
+use super::views;
+use crate::cli::args::{Goal, Which};
+use crate::cli::command::{examine, fleet, history, job, nodes, status, wait, watch, which, why};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::model::*;
+use crate::rpc::view::*;
+use expect_test::{Expect, expect};
+
+/// Answer, talk and exit code of one command.
+fn printed(format: Format, show: impl FnOnce(&Out) -> anyhow::Result<Exit>) -> String {
+    let out = Out::memory(format, false);
+    let exit = show(&out).expect("nothing fails");
+    let (answer, talk) = out.written();
+    format!("{answer}--- {}\n{talk}", exit.code())
+}
+
+fn table(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
+    expected.assert_eq(&printed(Format::Table, show));
+}
+
+#[test]
+fn status_on_a_bad_morning() {
+    table(
+        |out| status::show(out, &views::status(), true),
+        expect![[r#"
+        cluster c0ffee00c0ff   generation 3 (applied 2026-03-04T18:00:00Z)   managers up: 3 of 3
+        warning: 2 of 3 managers answered late
+
+        NODE  GROUP           ROLE     SEEN      LIFECYCLE     CONFIG    CHECKS        LAST VERDICT                     NOW
+        m1*   service-master  leader   alive     commissioned  ok        -             -                                -
+        m2    service-master  manager  alive     commissioned  ok        -             -                                -
+        m3    service-master  manager  alive     commissioned  outdated  -             -                                -
+        w1    service-worker  worker   alive     commissioned  drifted   1 of 13 fail  drifted after network, 12:01:09  resetup: job 17, attempt 1, cleanup
+        w2    service-worker  worker   away 3 m  commissioned  ok        -             -                                -
+        --- 1
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        not as desired: m3 is outdated
+        not as desired: w1 is being set up by job 17
+        not as desired: w2 is away
+    "#]],
+    );
+}
+
+#[test]
+fn status_of_a_clean_fleet_is_zero() {
+    table(
+        |out| status::show(out, &views::clean_status(), true),
+        expect![[r#"
+        cluster c0ffee00c0ff   generation 3 (applied 2026-03-04T18:00:00Z)   managers up: 1 of 1
+
+        NODE  GROUP           ROLE    SEEN   LIFECYCLE     CONFIG  CHECKS  LAST VERDICT  NOW
+        m1*   service-master  leader  alive  commissioned  ok      -       -             -
+        w1    service-worker  worker  alive  commissioned  ok      -       -             -
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+}
+
+#[test]
+fn quiet_status_names_what_is_wrong() {
+    let out = Out::memory(Format::Table, false).quietly(true);
+    assert_eq!(status::show(&out, &views::status(), true).unwrap(), Exit::No);
+    assert_eq!(out.written(), ("m3\nw1\nw2\n".to_owned(), String::new()));
+}
+
+#[test]
+fn an_open_breaker_is_not_as_desired() {
+    let breaker = Breaker { group: None, why: "3 of 5 nodes away within 10 minutes".into(), at: views::at("12:00:00") };
+    let view = StatusView { breaker: Some(breaker), ..views::clean_status() };
+    let text = printed(Format::Table, |out| status::show(out, &view, true));
+    assert!(text.contains("BREAKER of the fleet open since 12:00:00: 3 of 5"), "{text}");
+    assert!(text.contains("--- 1\n"), "{text}");
+}
+
+#[test]
+fn a_stale_view_is_said_loudly_and_is_three() {
+    let mut view = views::clean_status();
+    view.as_of = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
+    for format in [Format::Table, Format::Json] {
+        let text = printed(format, |out| status::show(out, &view, true));
+        let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
+        assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
+    }
+}
+
+#[test]
+fn nodes_are_listed_and_described() {
+    table(
+        |out| nodes::list(out, &views::status()),
+        expect![[r#"
+        NODE  ID  GROUP           ROLE     LIFECYCLE     AVAILABILITY  API            SSH
+        m1    1   service-master  leader   commissioned  active        10.0.0.1:7947  10.0.0.1:22
+        m2    2   service-master  manager  commissioned  active        10.0.0.2:7947  10.0.0.2:22
+        m3    3   service-master  manager  commissioned  active        10.0.0.3:7947  10.0.0.3:22
+        w1    4   service-worker  worker   commissioned  active        10.0.0.4:7947  10.0.0.4:22
+        w2    5   service-worker  worker   commissioned  active        10.0.0.5:7947  10.0.0.5:22
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+    let view = views::status();
+    table(
+        |out| nodes::describe(out, &view.nodes[3], &view.as_of),
+        expect![[r#"
+        node:           w1 (id 4)
+        group:          service-worker
+        role:           worker
+        seen:           alive
+        lifecycle:      commissioned
+        availability:   active
+        configuration:  drifted
+        checks:         1 of 13 fail
+        addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
+        host keys:      SHA256:key-of-w1
+        absences:       3, of these 0 agent faults
+        baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
+        last verdict:   drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network) (at 12:01:09, by m1)
+        now:            resetup: job 17, attempt 1, cleanup
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+}
+
+#[test]
+fn history_reads_like_a_story() {
+    table(
+        |out| history::show(out, &views::history()),
+        expect![[r#"
+            TIME      NODE  WHAT
+            11:59:40  w1    away, last seen 10 s before; missed by m1, m2
+            12:01:02  w1    back after 92 s; examining
+            12:01:09  w1    back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
+            12:01:10  w1    job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+            12:01:10  w1    job 17: attempt 1 by m1
+            12:01:12  w1    job 17: cleanup begins
+            12:01:52  w1    job 17: attempt 1 done
+            12:01:52  w1    job 17 done
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
+}
+
+#[test]
+fn why_tells_the_whole_story() {
+    table(
+        |out| why::show(out, &views::why()),
+        expect![[r#"
+            node:           w1 (id 4)
+            group:          service-worker
+            role:           worker
+            seen:           alive
+            lifecycle:      commissioned
+            availability:   active
+            configuration:  drifted
+            checks:         1 of 13 fail
+            addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
+            host keys:      SHA256:key-of-w1
+            absences:       3, of these 0 agent faults
+            baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
+
+            Absence
+              number 4: its agent is down, its host answers on SSH
+              last seen at 12:03:50; missed by m1, m2
+              away for 70 s and not back
+
+            Last verdict
+              drifted (at 12:01:09 by m1, after 4 s)
+              cause: network
+              evidence: boot id is the same, 6f1c2d3e
+              evidence: the agent lost 4 peers for 90 s
+              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+              checks: 12 passed, 1 failed, 0 unknown
+              action: resetup(contiv_network)
+
+            Wanted
+              re-setup of contiv_network, since 12:04:30, by alice
+              reason: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+
+            Not done, and why
+              not yet: waiting for the node to come back
+
+            What happened
+              11:59:40  away, last seen 10 s before; missed by m1, m2
+              12:01:02  back after 92 s; examining
+              12:01:09  back after 92 s: network (boot id is the same, 6f1c2d3e; the agent lost 4 peers for 90 s) — drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network)
+              12:01:10  job 17 opened: re-setup of contiv_network with generation 3, because contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+              12:01:10  job 17: attempt 1 by m1
+              12:01:12  job 17: cleanup begins
+              12:01:52  job 17: attempt 1 done
+              12:01:52  job 17 done
+
+            Next
+              on w1: systemctl restart remoor
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
+}
+
+#[test]
+fn jobs_are_listed_and_shown() {
+    table(
+        |out| job::list(out, &views::jobs()),
+        expect![[r#"
+        JOB  NODE  STATE    ATTEMPT  OPENED    TOOK  SERVICES         BECAUSE
+        9    w2    done     -        12:01:10  50 s  the whole group  ordered by alice
+        17   w1    cleanup  2        12:01:10  3 m   contiv_network   contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+    table(
+        |out| job::show(out, &views::jobs(), 17),
+        expect![[r#"
+            job:         17
+            node:        w1
+            state:       cleanup
+            what:        re-setup
+            services:    contiv_network
+            generation:  3
+            by:          remoor itself
+            opened:      12:01:10
+            ended:       -
+            because:     contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..
+
+            Attempts
+              1 (id 17) opened 12:01:10 by m1: after 42 s failed(step=provision rc=2): playbooks/provision.yml:12: start netplugin: unit failed
+                | netplugin: no such device
+              2 (id 25) opened 12:02:52 by m2, because retry after a failure: cleanup now
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
+    let missing = job::show(&Out::memory(Format::Table, false), &views::jobs(), 99).unwrap_err();
+    assert_eq!(Stop::of(&missing).exit, Exit::Refused);
+}
+
+#[test]
+fn a_check_shows_what_is_wrong() {
+    let result = |check: &str, state| CheckResult {
+        service: "contiv_network".into(),
+        check: check.into(),
+        property: "running".into(),
+        state,
+        severity: Severity::Critical,
+        on_fail: OnFail::Resetup,
+        expected: "true".into(),
+        found: "false".into(),
+        message: String::new(),
+        took_ms: 3,
+    };
+    let view = CheckView {
+        version: 1,
+        as_of: views::as_of(),
+        node: "w1".into(),
+        verdict: "drifted".into(),
+        reasons: vec!["netplugin is not running".into()],
+        checks: vec![result("service:netplugin", CheckState::Fail), result("service:etcd", CheckState::Pass)],
+        differences: vec![Difference { service: "etcd".into(), path: "/etc/etcd.conf".into(), what: Change::Missing }],
+        took_ms: 1_300,
+    };
+    table(
+        |out| examine::show_check(out, &view),
+        expect![[r#"
+        w1: drifted (1 checks passed, 1 failed, 0 unknown; took 1 s)
+          reason: netplugin is not running
+          differs: etcd: /etc/etcd.conf missing
+        SERVICE         CHECK              PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        contiv_network  service:netplugin  running   fail   critical  true      false  -
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+}
+
+#[test]
+fn a_diff_is_shown() {
+    let changed = FileDiff {
+        service: "etcd".into(),
+        path: "/etc/etcd.conf".into(),
+        what: "changed".into(),
+        attributes: vec!["sha256: 1f2e.. -> 99aa..".into()],
+        unified: Some("--- rendered\n+++ found\n@@ -1 +1 @@\n-port=2379\n+port=2380\n".into()),
+        note: None,
+    };
+    let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: vec![changed] };
+    table(
+        |out| examine::show_diff(out, &view),
+        expect![[r#"
+        changed /etc/etcd.conf (etcd)
+          sha256: 1f2e.. -> 99aa..
+        --- rendered
+        +++ found
+        @@ -1 +1 @@
+        -port=2379
+        +port=2380
+
+        --- 1
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+}
+
+#[test]
+fn faults_and_applied_generations_are_shown() {
+    let faults = [
+        Fault::error("remoor.yml", 3, 5, "unknown key").hint("groups"),
+        Fault::warn("checks/a.yml", 1, 1, "no digest"),
+    ];
+    table(
+        |out| fleet::show_faults(out, &faults),
+        expect![[r#"
+        remoor.yml:3:5: unknown key
+          hint: groups
+        checks/a.yml:1:1: warning: no digest
+        --- 2
+        1 faults, 1 warnings
+    "#]],
+    );
+    assert!(printed(Format::Table, |out| fleet::show_faults(out, &faults[1..])).contains("--- 0"));
+    let view = AppliedView { version: 1, generation: 4, outdated: vec!["w1".into()], ..AppliedView::default() };
+    table(
+        |out| fleet::show_applied(out, &view),
+        expect![[r#"
+        generation 4 applied
+        outdated now: w1
+        --- 0
+        next: remoor update w1
+    "#]],
+    );
+}
+
+#[test]
+fn programs_get_the_view_itself() {
+    let view = views::status();
+    let json = printed(Format::Json, |out| status::show(out, &view, false));
+    let (json, talk) = json.split_once("--- 0\n").unwrap();
+    assert_eq!(serde_json::from_str::<StatusView>(json).unwrap(), view);
+    assert_eq!(talk, "", "programs that read JSON are not talked to");
+    let template = "{% for n in nodes %}{{ n.name }}={{ n.presence }} {% endfor %}";
+    let text = printed(Format::Template(template.into()), |out| status::show(out, &view, false));
+    assert_eq!(text, "m1=alive m2=alive m3=alive w1=alive w2=away \n--- 0\n");
+}
+
+#[test]
+fn a_wrong_template_is_wrong_usage() {
+    for template in ["{{ n", "{{ nothing.there }}"] {
+        let out = Out::memory(Format::Template(template.into()), false);
+        let error = status::show(&out, &views::status(), false).unwrap_err();
+        assert_eq!(Stop::of(&error).exit, Exit::Usage, "{template}");
+        assert!(Stop::of(&error).render().contains("caused by: "), "{template}");
+    }
+}
+
+#[test]
+fn remote_text_does_not_steer_a_terminal() {
+    let mut view = views::status();
+    view.nodes[3].failed = Some("\u{1b}]0;owned\u{7}".into());
+    let out = Out::memory(Format::Table, true);
+    status::show(&out, &view, false).unwrap();
+    let (answer, _) = out.written();
+    assert!(answer.contains("␛]0;owned␇") && !answer.contains('\u{1b}'), "{answer}");
+}
+
+#[test]
+fn streams_are_told_in_lines() {
+    let mut teller = watch::Teller::default();
+    let mut line = |value: serde_json::Value| {
+        let item: StreamItem = serde_json::from_value(value).unwrap();
+        teller.line(&item, crate::cli::moment::Today::of(views::AT))
+    };
+    let task = |event: serde_json::Value| serde_json::json!({"type": "task", "job": 17, "attempt": 17, "phase": "cleanup", "event": event});
+    let done = serde_json::json!({"event": "task", "name": "stop netplugin", "status": "failed", "rc": 3, "took_ms": 40, "msg": "no unit"});
+    assert_eq!(line(task(done)).unwrap(), "job 17  cleanup  failed   stop netplugin rc=3 (40 ms): no unit");
+    assert_eq!(line(task(serde_json::json!({"event": "output", "line": "x"}))).unwrap(), "job 17  cleanup      x");
+    assert_eq!(line(task(serde_json::json!({"event": "task-start", "name": "x"}))), None);
+    let item = serde_json::to_value(StreamItem::History {
+        item: Box::new(views::story()[0].clone()),
+        node: Some("w1".into()),
+    });
+    assert_eq!(line(item.unwrap()).unwrap(), "11:59:40  w1  away, last seen 10 s before; missed by m1, m2");
+    assert_eq!(line(serde_json::json!({"type": "missed", "count": 4})).unwrap(), "(4 lines were missed)");
+}
+
+#[test]
+fn goals_are_met_or_said() {
+    let view = views::status();
+    let (m1, w1, w2) = (&view.nodes[0], &view.nodes[3], &view.nodes[4]);
+    assert_eq!(wait::missing(m1, Goal::Clean), None);
+    assert_eq!(wait::missing(w1, Goal::Clean).unwrap(), "w1 is being set up by job 17");
+    assert_eq!(wait::missing(w1, Goal::Commissioned), None);
+    assert_eq!(wait::missing(w2, Goal::Alive).unwrap(), "w2 is away");
+    let mut back = views::node(4, "w1");
+    back.conditions = vec![ConditionView { is: "examining".into(), why: "absence 3".into() }];
+    assert_eq!(wait::missing(&back, Goal::Clean).unwrap(), "w1 is examining: absence 3", "back is not yet clean");
+    let mut repaired = views::node(4, "w1");
+    repaired.finding = Some(views::drifted());
+    assert!(wait::missing(&repaired, Goal::Clean).unwrap().contains("drifted"));
+    repaired.baseline = Some(views::baseline("12:02:00"));
+    assert_eq!(wait::missing(&repaired, Goal::Clean), None, "provisioned since");
+}
+
+#[test]
+fn one_wrong_name_chooses_nothing() {
+    let names = |names: &[&str]| Which { nodes: names.iter().map(|n| (*n).to_owned()).collect(), ..Which::default() };
+    let status = views::status();
+    let chosen = which::pick(&status, &names(&["w1", "m1", "w1"])).unwrap();
+    assert_eq!(chosen.iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["w1", "m1"]);
+    let error = Stop::of(&which::pick(&status, &names(&["w1", "w8", "w9"])).unwrap_err());
+    assert_eq!(
+        (error.exit, error.message.as_str()),
+        (Exit::Refused, "no nodes are called w8, w9; nothing was ordered")
+    );
+    let group = |group: &str| Which { group: Some(group.to_owned()), ..Which::default() };
+    assert_eq!(which::pick(&status, &group("service-master")).unwrap().len(), 3);
+    let error = Stop::of(&which::pick(&status, &group("db")).unwrap_err());
+    assert!(error.message.contains("groups: service-master, service-worker"), "{}", error.message);
+}

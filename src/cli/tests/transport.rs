@@ -1,0 +1,218 @@
+//! What becomes of a command when the daemon is not there, refuses, or has no quorum. The server here only speaks HTTP; what
+//! it says is made up.
+
+use super::views;
+use crate::cli::api::Api;
+use crate::cli::args::{self, Connection, Verb};
+use crate::cli::command::{job, order, status, watch};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::model::{JobState, Outcome, Phase};
+use crate::rpc::server::Limits;
+use crate::rpc::unix::{Socket, serve_unix};
+use crate::rpc::view::{JobsView, OrderView, StatusView, WhyView};
+use crate::rpc::wire::{self, Code, Failure};
+use axum::extract::Path;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+/// A daemon that says what it is told to say. Ends with the test.
+struct Daemon {
+    dir: TempDir,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Daemon {
+    async fn start(router: Router) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = Socket::bind(&dir.path().join("s")).await.unwrap();
+        let serve = serve_unix(socket, wire::finish(router), Limits::default(), std::future::pending());
+        Self { dir, task: tokio::spawn(serve) }
+    }
+
+    fn api(&self) -> Api {
+        api(self.dir.path().join("s"))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn api(socket: std::path::PathBuf) -> Api {
+    Api::open(&Connection { socket, ..Connection::default() }).unwrap()
+}
+
+fn verb(line: &str) -> Verb {
+    args::parse(line.split_whitespace().map(Into::into)).unwrap().verb
+}
+
+async fn resetup(api: &Api, out: &Out, line: &str) -> anyhow::Result<Exit> {
+    let Verb::Resetup(args) = verb(line) else { panic!("{line}") };
+    order::resetup(api, out, &args).await
+}
+
+async fn ask_status(api: &Api) -> anyhow::Result<Exit> {
+    let Verb::Status(args) = verb("remoor status") else { panic!("status") };
+    status::run(api, &Out::memory(Format::Table, false), &args).await
+}
+
+#[tokio::test]
+async fn no_daemon_is_three_with_a_next_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = Stop::of(&ask_status(&api(dir.path().join("none"))).await.unwrap_err());
+    assert_eq!(stop.exit, Exit::CouldNotAsk);
+    let text = stop.render();
+    assert!(text.starts_with("error: can't reach ") && text.contains("\nnext: systemctl start remoor"), "{text}");
+}
+
+#[tokio::test]
+async fn stale_is_three() {
+    let stale = || async {
+        let mut view = views::clean_status();
+        view.as_of.stale = true;
+        Json(view)
+    };
+    let daemon = Daemon::start(Router::new().route("/v1/status", get(stale))).await;
+    assert_eq!(ask_status(&daemon.api()).await.unwrap(), Exit::CouldNotAsk);
+}
+
+#[tokio::test]
+async fn answers_that_say_no_keep_their_code_and_next_step() {
+    for (code, exit) in
+        [(Code::Refused, Exit::Refused), (Code::NoQuorum, Exit::CouldNotAsk), (Code::Unavailable, Exit::CouldNotAsk)]
+    {
+        let refuse = move || async move { Failure::new(code, "not now").next("remoor do that") };
+        let daemon = Daemon::start(Router::new().route("/v1/status", get(refuse))).await;
+        let stop = Stop::of(&ask_status(&daemon.api()).await.unwrap_err());
+        assert_eq!((stop.exit, stop.render().as_str()), (exit, "error: not now\nnext: remoor do that\n"));
+    }
+}
+
+/// Answers like a manager whose job ends at the third question; counts the orders.
+fn fleet_with_a_job(orders: Arc<AtomicUsize>, end: JobState) -> Router {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let jobs = move || {
+        let asked = asked.clone();
+        async move {
+            let mut view = JobsView { jobs: Vec::new(), ..views::jobs() };
+            let turn = asked.fetch_add(1, Ordering::SeqCst);
+            if turn > 0 {
+                let mut job = views::job(17);
+                let attempt = &mut job.attempts[1];
+                if turn > 2 {
+                    job.state = end;
+                    job.closed = Some(views::at("12:04:52"));
+                    attempt.phase = Phase::Verify;
+                    attempt.closed = Some((
+                        views::at("12:04:52"),
+                        if end == JobState::Done { Outcome::Done } else { Outcome::Cancelled("by bob".into()) },
+                    ));
+                }
+                view.jobs.push(job);
+            }
+            Json(view)
+        }
+    };
+    let order = move |Path((node, verb)): Path<(String, String)>, Json(body): Json<Value>| {
+        orders.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_eq!((verb.as_str(), &body["services"][0]), ("resetup", &Value::from("contiv_network")));
+            Json(OrderView { version: 1, text: format!("{node}: ordered"), ..OrderView::default() })
+        }
+    };
+    let log = || async {
+        let (tx, rx) = mpsc::channel(4);
+        let event = serde_json::json!({"event": "task", "name": "stop netplugin", "status": "changed", "took_ms": 4, "msg": ""});
+        let item = serde_json::json!({"type": "task", "job": 17, "attempt": 25, "phase": "cleanup", "event": event});
+        tx.send(item).await.unwrap();
+        tx.send(serde_json::json!({"type": "end", "text": "done"})).await.unwrap();
+        wire::ndjson(rx)
+    };
+    let clean = || async {
+        let nodes = vec![views::node(4, "w1"), views::node(5, "w2")];
+        Json(StatusView { nodes, ..views::clean_status() })
+    };
+    Router::new()
+        .route("/v1/status", get(clean))
+        .route("/v1/jobs", get(jobs))
+        .route("/v1/jobs/{id}/log", get(log))
+        .route("/v1/nodes/{name}/{verb}", post(order))
+}
+
+#[tokio::test]
+async fn a_resetup_is_followed_to_its_end() {
+    let orders = Arc::new(AtomicUsize::new(0));
+    let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
+    let out = Out::memory(Format::Table, false);
+    let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
+    let (answer, talk) = out.written();
+    assert_eq!((exit, orders.load(Ordering::SeqCst)), (Exit::Done, 1));
+    assert_eq!(answer, "w1: ordered\nw1: job 17 done in 3:42\n", "{talk}");
+    assert!(talk.contains("w1  job 17  attempt 2  cleanup"), "{talk}");
+    assert!(talk.contains("w1  job 17  attempt 2  done  3:42"), "{talk}");
+    assert!(talk.contains("w1    changed  stop netplugin (4 ms)"), "{talk}");
+}
+
+#[tokio::test]
+async fn a_job_that_ends_badly_is_five() {
+    let daemon = Daemon::start(fleet_with_a_job(Arc::default(), JobState::Cancelled)).await;
+    let out = Out::memory(Format::Json, false);
+    let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
+    let view: Value = serde_json::from_str(&out.written().0).unwrap();
+    assert_eq!(exit, Exit::Failed);
+    assert_eq!((&view["orders"][0]["node"], &view["orders"][0]["job"]["state"]), (&"w1".into(), &"cancelled".into()));
+}
+
+#[tokio::test]
+async fn a_batch_with_one_wrong_node_orders_nothing() {
+    let orders = Arc::new(AtomicUsize::new(0));
+    let daemon = Daemon::start(fleet_with_a_job(orders.clone(), JobState::Done)).await;
+    let out = Out::memory(Format::Table, false);
+    let error = resetup(&daemon.api(), &out, "remoor resetup w1 w9").await.unwrap_err();
+    assert_eq!((Stop::of(&error).exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
+}
+
+#[tokio::test]
+async fn an_order_that_is_dropped_ends_the_following() {
+    let view = WhyView { want: None, ..views::why() };
+    let router = Router::new()
+        .route("/v1/status", get(|| async { Json(views::clean_status()) }))
+        .route("/v1/jobs", get(|| async { Json(JobsView { jobs: Vec::new(), ..views::jobs() }) }))
+        .route("/v1/nodes/{name}/why", get(move || async move { Json(view) }))
+        .route(
+            "/v1/nodes/{name}/resetup",
+            post(|| async { Json(OrderView { text: "w1: ordered".into(), ..OrderView::default() }) }),
+        );
+    let daemon = Daemon::start(router).await;
+    let out = Out::memory(Format::Table, false);
+    let exit = resetup(&daemon.api(), &out, "remoor resetup w1").await.unwrap();
+    assert_eq!(exit, Exit::Refused);
+    assert!(out.written().0.contains("w1: not begun: "), "{:?}", out.written());
+}
+
+#[tokio::test]
+async fn logs_are_printed_until_their_end() {
+    let daemon = Daemon::start(fleet_with_a_job(Arc::default(), JobState::Done)).await;
+    let Verb::Job(verb) = verb("remoor job logs 17 --follow") else { panic!("job") };
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(job::run(&daemon.api(), &out, &verb).await.unwrap(), Exit::Done);
+    assert_eq!(out.written().0, "job 17  cleanup  changed  stop netplugin (4 ms)\nend: done\n");
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_off_is_three() {
+    let ends = || async { wire::ndjson(mpsc::channel(1).1) };
+    let daemon = Daemon::start(Router::new().route("/v1/watch", get(ends))).await;
+    let error = watch::run(&daemon.api(), &Out::memory(Format::Table, false)).await.unwrap_err();
+    assert_eq!(Stop::of(&error).exit, Exit::CouldNotAsk);
+}

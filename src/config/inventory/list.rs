@@ -1,0 +1,41 @@
+//! The other direction: an inventory as `--list` and `--host` of an executable inventory print it.
+
+use super::AnsibleInventory;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+impl AnsibleInventory {
+    /// What Ansible reads from `--list`: groups with members, and in `_meta.hostvars` each host's merged variables with
+    /// those of `extra_hostvars` over them.
+    pub fn to_list_json(&self, extra_hostvars: &BTreeMap<String, Map<String, Value>>) -> Value {
+        let hostvars: Map<String, Value> = self
+            .hosts
+            .keys()
+            .filter_map(|name| Some((name.clone(), self.host_json(name, extra_hostvars.get(name))?)))
+            .collect();
+        let mut list = Map::from_iter([("_meta".to_owned(), json!({ "hostvars": hostvars }))]);
+        for (name, group) in &self.groups {
+            let mut out = Map::new();
+            // Ansible takes every host for one of `all` and lists none there.
+            if !group.hosts.is_empty() && name != "all" {
+                out.insert("hosts".into(), json!(group.hosts));
+            }
+            if !group.children.is_empty() {
+                out.insert("children".into(), json!(group.children));
+            }
+            // Ansible takes a group without any of its keys for a host.
+            if out.is_empty() {
+                out.insert("hosts".into(), json!([]));
+            }
+            list.insert(name.clone(), Value::Object(out));
+        }
+        Value::Object(list)
+    }
+
+    /// What Ansible reads from `--host NAME`: the merged variables, `extra` over them. None for an unknown host.
+    pub fn host_json(&self, name: &str, extra: Option<&Map<String, Value>>) -> Option<Value> {
+        let mut vars = self.hosts.get(name)?.vars.clone();
+        vars.extend(extra.into_iter().flatten().map(|(name, value)| (name.clone(), value.clone())));
+        Some(Value::Object(vars))
+    }
+}

@@ -1,0 +1,175 @@
+//! A fleet directory as a `FileSet`, bounded. Version control and editors' leavings stay out.
+
+use crate::model::{Fault, FileSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Most files of a fleet.
+pub const FILES_MAX: usize = 10_000;
+/// Most bytes of all files of a fleet together.
+pub const BYTES_MAX: usize = 64 << 20;
+/// Directories in directories, at most.
+const DEPTH_MAX: usize = 32;
+
+/// Directories that are no part of a fleet; `.remoor` is where the resolved inventory goes.
+const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
+const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
+
+/// Reads the directory; Err with every fault found on the way. Links are followed, out of the directory too.
+pub fn read(dir: &Path) -> Result<FileSet, Vec<Fault>> {
+    let mut load = Load { root: dir, set: FileSet::default(), bytes: 0, way: Vec::new(), faults: Vec::new() };
+    load.directory(dir);
+    if load.faults.is_empty() { Ok(load.set) } else { Err(load.faults) }
+}
+
+struct Load<'a> {
+    root: &'a Path,
+    set: FileSet,
+    bytes: usize,
+    /// Real paths of the directories that are being read, so that a link to one of them is seen.
+    way: Vec<PathBuf>,
+    faults: Vec<Fault>,
+}
+
+impl Load<'_> {
+    fn fault(&mut self, path: &Path, message: impl Into<String>) {
+        let shown = path.strip_prefix(self.root).ok().filter(|rest| !rest.as_os_str().is_empty()).unwrap_or(path);
+        self.faults.push(Fault::error(&shown.display().to_string(), 0, 0, message));
+    }
+
+    /// Too much was found already: more would only repeat it.
+    fn full(&self) -> bool {
+        self.set.0.len() > FILES_MAX || self.bytes > BYTES_MAX || self.faults.len() > 100
+    }
+
+    fn directory(&mut self, dir: &Path) {
+        let real = match fs::canonicalize(dir) {
+            Ok(real) => real,
+            Err(error) => return self.fault(dir, format!("can't be read: {error}")),
+        };
+        if self.way.contains(&real) || self.way.len() >= DEPTH_MAX {
+            return self.fault(dir, format!("leads round in a circle, or deeper than {DEPTH_MAX} directories"));
+        }
+        let mut names = Vec::new();
+        let listing = fs::read_dir(dir).and_then(|entries| {
+            // The bound on files bounds the names as well.
+            entries.take(FILES_MAX + 1).try_for_each(|entry| entry.map(|entry| names.push(entry.file_name())))
+        });
+        if let Err(error) = listing {
+            return self.fault(dir, format!("can't be read: {error}"));
+        }
+        names.sort();
+        self.way.push(real);
+        for name in names {
+            if self.full() {
+                break;
+            }
+            let path = dir.join(&name);
+            let Some(name) = name.to_str() else {
+                self.fault(&path, "has a name that is not UTF-8");
+                continue;
+            };
+            self.entry(&path, name);
+        }
+        self.way.pop();
+    }
+
+    fn entry(&mut self, path: &Path, name: &str) {
+        let leavings = NO_ENDINGS.iter().any(|ending| name.ends_with(ending))
+            || name.starts_with(".#")
+            || (name.starts_with('#') && name.ends_with('#'));
+        let meta = match fs::metadata(path) {
+            _ if leavings => return,
+            Ok(meta) => meta,
+            Err(error) => return self.fault(path, format!("can't be read: {error}")),
+        };
+        if meta.is_dir() {
+            if !NO_DIRECTORIES.contains(&name) {
+                self.directory(path);
+            }
+            return;
+        }
+        // `.git` is a file in a worktree.
+        if NO_DIRECTORIES.contains(&name) {
+            return;
+        }
+        if !meta.is_file() {
+            return self.fault(path, "is neither file nor directory");
+        }
+        let mut content = Vec::new();
+        let left = BYTES_MAX.saturating_sub(self.bytes) as u64;
+        let read = fs::File::open(path).and_then(|file| file.take(left + 1).read_to_end(&mut content));
+        if let Err(error) = read {
+            return self.fault(path, format!("can't be read: {error}"));
+        }
+        self.bytes += content.len();
+        if self.bytes > BYTES_MAX {
+            return self.fault(path, format!("with this file the fleet is larger than {} MiB", BYTES_MAX >> 20));
+        }
+        let Some(key) = path.strip_prefix(self.root).ok().and_then(Path::to_str) else { return };
+        self.set.0.insert(key.to_owned(), content);
+        if self.set.0.len() > FILES_MAX {
+            self.fault(path, format!("with this file the fleet has more than {FILES_MAX} files"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FILES_MAX, read};
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn reads_what_belongs_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for sub in [".git", "playbooks/tasks", ".remoor"] {
+            fs::create_dir_all(at(sub)).unwrap();
+        }
+        let files = [
+            "remoor.yml",
+            ".git/HEAD",
+            "playbooks/tasks/a.yml",
+            "a.yml~",
+            ".a.swp",
+            "#a#",
+            ".#a",
+            ".remoor/x",
+            "empty",
+        ];
+        for name in files {
+            fs::write(at(name), name.strip_prefix("empty").unwrap_or(name)).unwrap();
+        }
+        symlink(at("playbooks"), at("link")).unwrap();
+        let set = read(dir.path()).unwrap();
+        let names: Vec<&str> = set.under("").collect();
+        assert_eq!(names, ["empty", "link/tasks/a.yml", "playbooks/tasks/a.yml", "remoor.yml"]);
+        assert_eq!(set.text("remoor.yml"), Some("remoor.yml"));
+    }
+
+    #[test]
+    fn circles_pipes_and_crowds_are_faults() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink(dir.path(), dir.path().join("again")).unwrap();
+        symlink("nowhere", dir.path().join("broken")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+        let faults: Vec<String> = read(dir.path()).unwrap_err().iter().map(|fault| fault.to_string()).collect();
+        assert_eq!(
+            faults,
+            [
+                "again: leads round in a circle, or deeper than 32 directories",
+                "broken: can't be read: No such file or directory (os error 2)",
+                "socket: is neither file nor directory",
+            ]
+        );
+        let dir = tempfile::tempdir().unwrap();
+        (0..=FILES_MAX).for_each(|n| fs::write(dir.path().join(n.to_string()), "").unwrap());
+        let faults = read(dir.path()).unwrap_err();
+        assert_eq!(
+            (faults.len(), faults[0].message.as_str()),
+            (1, "with this file the fleet has more than 10000 files")
+        );
+    }
+}

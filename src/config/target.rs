@@ -1,0 +1,180 @@
+//! How to log in to one host: `ssh:` of `remoor.yml`, overridden by the host's `ansible_*` variables.
+
+use super::fleet::Fleet;
+use super::inventory::split_words;
+use crate::model::Fault;
+use serde_json::Value;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshTarget {
+    /// Name or address to connect to.
+    pub host: String,
+    pub port: u16,
+    pub user: String,
+    /// Private key: a file of the fleet (relative) or of the manager (absolute). None: the agent, or the cluster's key.
+    pub identity: Option<String>,
+    pub sudo: bool,
+    /// Further words for the command line of `ssh`. Nothing that touches host keys is among them.
+    pub options: Vec<String>,
+    /// An ssh_config, as `identity`.
+    pub config: Option<String>,
+    pub connect_timeout_ms: u64,
+}
+
+/// Options that would weaken the check of host keys, in small letters.
+const NOT_OPTIONS: &[&str] =
+    &["stricthostkeychecking", "userknownhostsfile", "globalknownhostsfile", "hostkeyalias", "checkhostip"];
+
+impl Fleet {
+    /// How to log in to `name`. Err for an unknown host and for a variable that can't be used, with the place it comes from.
+    pub fn ssh_target(&self, name: &str) -> Result<SshTarget, Fault> {
+        let ssh = &self.config.ssh;
+        let get = |names: &[&'static str]| self.host_var(name, names);
+        let text = |names: &[&'static str]| -> Result<Option<String>, Fault> {
+            match get(names)? {
+                None => Ok(None),
+                Some((_, Value::String(text), _)) if !text.is_empty() => Ok(Some(text.clone())),
+                Some((_, Value::Number(number), _)) => Ok(Some(number.to_string())),
+                Some((var, _, origin)) => Err(unusable(name, var, origin, "text")),
+            }
+        };
+        let port = match get(&["ansible_port", "ansible_ssh_port"])? {
+            None => ssh.port,
+            Some((var, value, origin)) => {
+                let number = value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
+                let port = number.and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0);
+                port.ok_or_else(|| unusable(name, var, origin, "a port"))?
+            }
+        };
+        let sudo = match get(&["ansible_become"])? {
+            None => ssh.sudo,
+            Some((_, Value::Bool(sudo), _)) => *sudo,
+            // INI has no booleans but Python's; Ansible takes these words.
+            Some((var, Value::String(text), origin)) => match text.to_lowercase().as_str() {
+                "yes" | "true" | "on" | "1" | "y" | "t" => true,
+                "no" | "false" | "off" | "0" | "n" | "f" => false,
+                _ => return Err(unusable(name, var, origin, "true or false")),
+            },
+            Some((var, _, origin)) => return Err(unusable(name, var, origin, "true or false")),
+        };
+        let mut options = Vec::new();
+        for var in ["ansible_ssh_common_args", "ansible_ssh_extra_args"] {
+            if let Some((_, value, origin)) = get(&[var])? {
+                let words = value.as_str().and_then(|text| split_words(text).ok());
+                options.extend(words.ok_or_else(|| unusable(name, var, origin, "words for the command line of ssh"))?);
+            }
+        }
+        let host = text(&["ansible_host", "ansible_ssh_host"])?.unwrap_or_else(|| name.to_owned());
+        let user = text(&["ansible_user", "ansible_ssh_user"])?.unwrap_or_else(|| ssh.user.clone());
+        for (what, value) in [("host", &host), ("user", &user)] {
+            if value.starts_with('-') || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                return Err(Fault::error(
+                    &self.config.inventory,
+                    0,
+                    0,
+                    format!("`{value}` can't be the {what} of `{name}`"),
+                ));
+            }
+        }
+        Ok(SshTarget {
+            host,
+            port,
+            user,
+            identity: text(&["ansible_ssh_private_key_file", "ansible_private_key_file"])?
+                .or_else(|| ssh.identity.clone()),
+            sudo,
+            options: without_host_keys(options).0,
+            config: ssh.config.clone(),
+            connect_timeout_ms: ssh.connect_timeout_ms,
+        })
+    }
+
+    /// What `ssh_target` leaves aside of this host's variables, for `validate`.
+    pub(super) fn ssh_warnings(&self, name: &str) -> Vec<(String, String)> {
+        let mut out = Vec::new();
+        for var in ["ansible_ssh_common_args", "ansible_ssh_extra_args"] {
+            let Ok(Some((_, Value::String(text), origin))) = self.host_var(name, &[var]) else { continue };
+            for dropped in without_host_keys(split_words(text).unwrap_or_default()).1 {
+                out.push((
+                    origin.to_owned(),
+                    format!("`{dropped}` in {var} is left out: host keys are always checked"),
+                ));
+            }
+        }
+        for var in ["ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass"] {
+            if let Ok(Some((_, _, origin))) = self.host_var(name, &[var]) {
+                out.push((
+                    origin.to_owned(),
+                    format!("{var} is not used: managers log in by key, and sudo asks for no password"),
+                ));
+            }
+        }
+        if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])
+            && !value.as_str().is_some_and(|kind| {
+                matches!(kind.rsplit('.').next(), Some("ssh" | "smart" | "paramiko" | "paramiko_ssh"))
+            })
+        {
+            out.push((origin.to_owned(), format!("{var} is not used: managers log in by SSH")));
+        }
+        out
+    }
+
+    /// The first of these variables that the host has, by name, with value and origin. A template is a fault: nothing
+    /// renders it here.
+    fn host_var(&self, name: &str, vars: &[&'static str]) -> Result<Option<(&'static str, &Value, &str)>, Fault> {
+        let host = self.host(name)?;
+        for var in vars {
+            let value = match host.vars.get(*var) {
+                None | Some(Value::Null) => continue,
+                Some(value) => value,
+            };
+            let origin = host.origins.get(*var).map_or(self.config.inventory.as_str(), String::as_str);
+            if value.as_str().is_some_and(|text| text.contains("{{") || text.contains("{%")) {
+                let (file, place) = split_origin(origin);
+                let message = format!(
+                    "{var} of the host `{name}` is a template, and is needed before templates are rendered{place}"
+                );
+                return Err(Fault::error(file, 0, 0, message).hint("write the value out"));
+            }
+            return Ok(Some((var, value, origin)));
+        }
+        Ok(None)
+    }
+}
+
+fn unusable(name: &str, var: &str, origin: &str, wanted: &str) -> Fault {
+    let (file, place) = split_origin(origin);
+    Fault::error(file, 0, 0, format!("{var} of the host `{name}` is not {wanted}{place}"))
+}
+
+/// `inventory.yml: host w1` as the file and what to add to a message.
+pub(super) fn split_origin(origin: &str) -> (&str, String) {
+    match origin.split_once(": ") {
+        Some((file, place)) => (file, format!(" ({place})")),
+        None => (origin, String::new()),
+    }
+}
+
+/// The words that stay, and the options that go.
+fn without_host_keys(words: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let unwanted = |option: &str| {
+        let name = option.trim_start().split(['=', ' ']).next().unwrap_or_default().to_lowercase();
+        NOT_OPTIONS.contains(&name.as_str())
+    };
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        if word == "-o" {
+            match words.next() {
+                Some(option) if unwanted(&option) => go.push(option),
+                Some(option) => stay.extend([word, option]),
+                None => {}
+            }
+        } else if word.strip_prefix("-o").is_some_and(unwanted) {
+            go.push(word);
+        } else {
+            stay.push(word);
+        }
+    }
+    (stay, go)
+}

@@ -1,0 +1,257 @@
+//! `init` makes a cluster of one; `join` makes this machine a node of a cluster. Both leave a data directory that
+//! `remoor agent` starts from, or nothing.
+
+use super::layout::{Layout, NodeConfig};
+use super::transport::Nobody;
+use crate::disk::{DataDir, DiskError, Identity};
+use crate::manager::wall;
+use crate::model::{
+    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId,
+};
+use crate::raft::{Raft, RaftConfig, RaftError};
+use crate::rpc::ca::{ClusterCa, Validity};
+use crate::rpc::client::ApiError;
+use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
+use crate::rpc::join::{JoinError, JoinReply, JoinRequest, Peer};
+use crate::rpc::token::{Secret, Token, TokenError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const CERTIFICATE_DAYS: u32 = 90;
+const ELECTION_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub struct InitOptions {
+    pub dir: PathBuf,
+    pub name: String,
+    pub config: NodeConfig,
+}
+
+#[derive(Debug, Clone)]
+pub struct InitDone {
+    pub worker_token: String,
+    pub manager_token: String,
+    /// Credentials of the operator who ran `init`, mode 0600.
+    pub operator: PathBuf,
+}
+
+#[derive(Debug, Clone)]
+pub struct JoinOptions {
+    pub dir: PathBuf,
+    pub name: String,
+    pub config: NodeConfig,
+    /// `host:port` of any manager.
+    pub addr: String,
+    pub token: String,
+    pub manager: bool,
+}
+
+/// Nothing was left behind where this comes from `init` or `join`, but for a node key, which a next try uses again.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    #[error("the data directory can't be used")]
+    Disk(#[from] DiskError),
+    #[error("{dir} already belongs to node {name}", dir = .0.display(), name = .1)]
+    Taken(PathBuf, NodeName),
+    #[error("keys and certificates could not be made")]
+    Identity(#[from] IdentityError),
+    #[error("the log could not be started")]
+    Raft(#[from] RaftError),
+    #[error("a first entry was not applied: {0}")]
+    Entry(String),
+    #[error("the token can't be read")]
+    Token(#[from] TokenError),
+    #[error("joining failed")]
+    Join(#[from] JoinError),
+}
+
+/// Makes CA, gossip key, join secrets and the first three entries of the log.
+pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
+    let layout = Layout(options.dir.clone());
+    let data = DataDir::open(&options.dir)?;
+    if let Some(identity) = data.identity()? {
+        return Err(AdminError::Taken(options.dir.clone(), identity.name));
+    }
+    let cluster = ClusterId(random_hex(8)?);
+    let name = NodeName(options.name.clone());
+    let (ca, gossip_key) = (ClusterCa::create(&cluster)?, GossipKey::generate()?);
+    let (worker, manager) = (Secret::generate()?, Secret::generate()?);
+    let key = NodeKey::load_or_create(&options.dir)?;
+    let epoch = Epoch(1);
+    let api = options.config.api().to_string();
+    let raft_config = RaftConfig {
+        dir: layout.raft(),
+        id: RaftId(1),
+        cluster: cluster.clone(),
+        epoch,
+        timing: crate::raft::Timing::default(),
+    };
+    let (raft, _applied) = Raft::<Inventory>::start(raft_config, Arc::new(Nobody)).await?;
+    raft.initialize(api.clone()).await?;
+    let spec = NodeSpec {
+        name: name.clone(),
+        api: api.clone(),
+        gossip: options.config.gossip().to_string(),
+        public_key: hex::encode(key.public()),
+        ssh_host_keys: own_host_keys(),
+        machine_id: machine_id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    let first = first_entries(&raft, &cluster, epoch, &ca, &worker, &manager, spec).await;
+    raft.shutdown().await;
+    let node = first?;
+    ca.save(&layout.ca())?;
+    let cert_pem = ca.issue_node(node, &name, epoch, &key.csr_pem()?, Validity::days_from_now(CERTIFICATE_DAYS))?;
+    let credentials = Credentials {
+        cluster: cluster.clone(),
+        epoch,
+        node,
+        name: name.clone(),
+        ca_pem: ca.cert_pem().to_owned(),
+        cert_pem,
+        key_pem: key.to_pem()?,
+        gossip_key,
+    };
+    credentials.save(&options.dir)?;
+    ca.issue_operator("operator", Validity::days_from_now(365))?.save(&layout.operator())?;
+    options.config.save(&options.dir)?;
+    let own = Peer {
+        name: name.clone(),
+        id: node,
+        gossip_addr: options.config.gossip().to_string(),
+        api_addr: api,
+        public_key: hex::encode(key.public()),
+    };
+    let own = std::slice::from_ref(&own);
+    save_peers(&layout, own, own)?;
+    let mut identity = Identity::new(cluster, epoch, node, name)?;
+    identity.raft = Some(RaftId(1));
+    data.store_identity(&identity)?;
+    Ok(InitDone {
+        worker_token: Token::new(ca.cert_pem(), worker)?.reveal(),
+        manager_token: Token::new(ca.cert_pem(), manager)?.reveal(),
+        operator: layout.operator(),
+    })
+}
+
+async fn first_entries(
+    raft: &Raft<Inventory>,
+    cluster: &ClusterId,
+    epoch: Epoch,
+    ca: &ClusterCa,
+    worker: &Secret,
+    manager: &Secret,
+    spec: NodeSpec,
+) -> Result<NodeId, AdminError> {
+    let init = Command::Init {
+        cluster: cluster.clone(),
+        epoch,
+        ca_pem: ca.cert_pem().to_owned(),
+        worker_secret: worker.hash(),
+        manager_secret: manager.hash(),
+    };
+    propose(raft, init).await?;
+    let Applied::Node(node) = propose(raft, Command::Accept { spec, role: ClusterRole::Manager }).await? else {
+        return Err(AdminError::Entry("the node was not accepted".to_owned()));
+    };
+    propose(raft, Command::Grant { node, founder: true }).await?;
+    Ok(node)
+}
+
+/// The founder leads within an election; asked again until then.
+async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, AdminError> {
+    let mut last = String::new();
+    for _ in 0..100 {
+        let entry = Entry { at: wall(), by: "init".to_owned(), command: command.clone() };
+        match raft.propose(entry).await {
+            Ok((_, Applied::Refused(refusal))) => return Err(AdminError::Entry(refusal.message)),
+            Ok((_, applied)) => return Ok(applied),
+            Err(error @ crate::raft::ProposeError::NotLeader { .. }) => last = error.to_string(),
+            Err(error) => return Err(AdminError::Entry(error.to_string())),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    Err(AdminError::Entry(last))
+}
+
+/// Asks a manager for an identity and stores it.
+pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
+    let layout = Layout(options.dir.clone());
+    let data = DataDir::open(&options.dir)?;
+    if let Some(identity) = data.identity()? {
+        return Err(AdminError::Taken(options.dir.clone(), identity.name));
+    }
+    let token = Token::parse(&options.token)?;
+    let key = NodeKey::load_or_create(&options.dir)?;
+    let request = JoinRequest {
+        secret: token.secret().clone(),
+        name: NodeName(options.name.clone()),
+        advertise: options.config.api().to_string(),
+        gossip_addr: options.config.gossip().to_string(),
+        node_public_key: hex::encode(key.public()),
+        tls_csr_pem: key.csr_pem()?,
+        ssh_host_keys: own_host_keys(),
+        machine_id: machine_id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        want_manager: options.manager,
+    };
+    let reply = ask(&options.addr, &token, request).await?;
+    reply.credentials(&key)?.save(&options.dir)?;
+    options.config.save(&options.dir)?;
+    save_peers(&layout, &reply.peers, &reply.managers)?;
+    let mut identity = Identity::new(reply.cluster.clone(), reply.epoch, reply.node, reply.name.clone())?;
+    identity.raft = reply.raft;
+    data.store_identity(&identity)?;
+    Ok(reply)
+}
+
+/// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
+async fn ask(addr: &str, token: &Token, request: JoinRequest) -> Result<JoinReply, JoinError> {
+    let mut at = addr.to_owned();
+    let begun = std::time::Instant::now();
+    loop {
+        let error = match crate::rpc::join::join(&at, token, request.clone()).await {
+            Ok(reply) => return Ok(reply),
+            Err(error) => error,
+        };
+        let JoinError::Api { source: ApiError::Status { code, details, .. }, .. } = &error else { return Err(error) };
+        let passing = matches!(code.as_str(), "not-leader" | "retry" | "no-quorum");
+        if !passing || begun.elapsed() > ELECTION_PATIENCE {
+            return Err(error);
+        }
+        at = details["leader"].as_str().unwrap_or(addr).to_owned();
+        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    }
+}
+
+fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {
+    let bytes = serde_json::to_vec_pretty(&(peers, managers)).unwrap_or_default();
+    crate::disk::atomic_write(&layout.peers(), &bytes, 0o600)
+}
+
+/// Public host keys of this machine's sshd, as they stand in its files: so the first login is strict already.
+fn own_host_keys() -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir("/etc/ssh") else { return Vec::new() };
+    let paths = entries.filter_map(|e| Some(e.ok()?.path()));
+    let keys = paths.filter(|p| is_public_host_key(p)).filter_map(|p| std::fs::read_to_string(p).ok());
+    let mut keys: Vec<String> = keys
+        .map(|text| text.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+        .filter(|k| !k.is_empty())
+        .collect();
+    keys.sort();
+    keys
+}
+
+fn is_public_host_key(path: &Path) -> bool {
+    path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("ssh_host_") && n.ends_with("_key.pub"))
+}
+
+fn machine_id() -> String {
+    std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}
+
+pub(super) fn random_hex(bytes: usize) -> Result<String, AdminError> {
+    let mut random = vec![0; bytes];
+    getrandom::fill(&mut random).map_err(|e| AdminError::Entry(format!("no randomness: {e}")))?;
+    Ok(hex::encode(random))
+}

@@ -1,0 +1,338 @@
+//! Starting, joining the parts, ending.
+
+use super::admin::random_hex;
+use super::layout::{Layout, NodeConfig};
+use super::transport::TlsTransport;
+use crate::agent::{AgentConfig, AgentTask, KeyBook, PeerBook, RecordKeeper};
+use crate::disk::{BlobStore, DataDir, DiskError, Identity};
+use crate::gossip::{self, Gossip, GossipError, MemberEvent, RejoinLoop};
+use crate::manager::api::{self, JoinDesk, JoinParts};
+use crate::manager::{ManagerTask, Peers, Shared, Startup, Timing, wall};
+use crate::model::{Inventory, RaftId, Report};
+use crate::raft::{AppliedEntry, Raft, RaftConfig, RaftError};
+use crate::rpc::ca::ClusterCa;
+use crate::rpc::client::Client;
+use crate::rpc::identity::{Credentials, IdentityError};
+use crate::rpc::server::{self, Limits};
+use crate::rpc::tls::{ClientTls, ServerTls};
+use crate::rpc::token::Secret;
+use crate::rpc::unix;
+use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+/// A daemon that is told to end has this long.
+const END_MAX: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    pub dir: PathBuf,
+    pub socket: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    #[error("the data directory can't be used")]
+    Disk(#[from] DiskError),
+    #[error("{dir} has no identity yet; next: remoor init, or remoor join", dir = .0.display())]
+    NoIdentity(PathBuf),
+    #[error("{0}")]
+    Config(String),
+    #[error("keys and certificates can't be used")]
+    Identity(#[from] IdentityError),
+    #[error("gossip could not be started")]
+    Gossip(#[from] GossipError),
+    #[error("Raft could not be started")]
+    Raft(#[from] RaftError),
+    #[error("{what} can't be listened on")]
+    Listen { what: String, source: std::io::Error },
+    #[error("the local socket can't be used")]
+    Socket(#[from] unix::SocketError),
+    #[error("no manager hands out the cluster's CA yet")]
+    NoCa,
+    #[error("Raft stopped by itself; the daemon ends so that it is started anew")]
+    RaftStopped,
+    #[error("this node's identity is in use at {0}: a copied data directory or disk")]
+    CopiedIdentity(std::net::SocketAddr),
+    #[error("signals can't be caught")]
+    Signals(#[source] std::io::Error),
+}
+
+/// Runs until SIGTERM or SIGINT, then says goodbye.
+pub async fn run(options: &RunOptions) -> Result<(), DaemonError> {
+    let layout = Layout(options.dir.clone());
+    let data = DataDir::open(&options.dir)?;
+    let identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
+    let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
+    let config = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
+    let client_tls = ClientTls::member(&credentials.tls())?;
+    let peers = Arc::new(Peers::new(client_tls.clone()));
+    let (stop, stopped) = watch::channel(false);
+    keep_own_binary(&layout);
+
+    let keys = KeyBook::default();
+    let saved = PeerBook::load(layout.peers());
+    keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
+    let listener = listen(&config).await?;
+
+    let record = begin_record(&layout)?;
+    let report = Report {
+        boot: record.record().boot.clone(),
+        instance: record.record().instance.clone(),
+        isolation: record.record().isolation,
+        ..Report::default()
+    };
+    let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone()).await?;
+    let rejoin = RejoinLoop::new(
+        gossip.clone(),
+        layout.0.join("addresses.json"),
+        identity.name.clone(),
+        gossip::Timing::default(),
+    );
+    rejoin.set_known(saved.addresses());
+
+    let (agent_tx, agent_rx) = mpsc::unbounded_channel();
+    let (manager_tx, manager_rx) = mpsc::unbounded_channel();
+    let (fatal_tx, mut fatal) = mpsc::channel(1);
+    let is_manager = identity.raft.is_some();
+    tokio::spawn(fan_out(events, agent_tx, is_manager.then_some(manager_tx), fatal_tx.clone()));
+
+    let agent_config = AgentConfig {
+        name: identity.name.clone(),
+        state_dir: options.dir.clone(),
+        tls: client_tls,
+        keys: keys.clone(),
+    };
+    let agent = tokio::spawn(
+        AgentTask::new(agent_config, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
+    );
+
+    let manager = match identity.raft {
+        Some(raft) => {
+            let parts = Parts { layout: &layout, identity: &identity, credentials: &credentials, peers, raft };
+            Some(parts.start(listener, manager_rx, &options.socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
+        }
+        None => None,
+    };
+    tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = is_manager, "up");
+
+    let ended = wait_for_end(&mut fatal).await;
+    let _ = stop.send(true);
+    let ending = async {
+        let _ = agent.await;
+        if let Some(manager) = manager {
+            let _ = manager.task.await;
+            manager.raft.shutdown().await;
+        }
+    };
+    if tokio::time::timeout(END_MAX, ending).await.is_err() {
+        tracing::warn!("ending took too long; stopped without waiting further");
+    }
+    drop(data);
+    ended
+}
+
+async fn wait_for_end(fatal: &mut mpsc::Receiver<DaemonError>) -> Result<(), DaemonError> {
+    let mut term = signal(SignalKind::terminate()).map_err(DaemonError::Signals)?;
+    let mut int = signal(SignalKind::interrupt()).map_err(DaemonError::Signals)?;
+    tokio::select! {
+        _ = term.recv() => Ok(()),
+        _ = int.recv() => Ok(()),
+        Some(error) = fatal.recv() => Err(error),
+    }
+}
+
+async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
+    let addr = config.api();
+    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
+}
+
+fn begin_record(layout: &Layout) -> Result<RecordKeeper, DaemonError> {
+    let boot = crate::disk::boot_id()?;
+    let instance = random_hex(8).map_err(|e| DaemonError::Config(e.to_string()))?;
+    Ok(RecordKeeper::begin(layout.0.join("agent.json"), boot, instance.into(), wall())?)
+}
+
+async fn start_gossip(
+    credentials: &Credentials,
+    config: &NodeConfig,
+    keys: &KeyBook,
+    report: Report,
+) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), DaemonError> {
+    let keys = keys.clone();
+    let gossip_config = gossip::Config {
+        cluster: credentials.cluster.clone(),
+        name: credentials.name.clone(),
+        bind: config.gossip(),
+        advertise: config.gossip(),
+        key: credentials.gossip_key.0,
+        signer: credentials.key()?.signing_key().clone(),
+        verify: Arc::new(move |name| keys.look_up(name)),
+        timing: gossip::Timing::default(),
+    };
+    Ok(gossip::start(gossip_config, report).await?)
+}
+
+/// Each consumer gets every event, in order.
+async fn fan_out(
+    mut events: mpsc::UnboundedReceiver<MemberEvent>,
+    agent: mpsc::UnboundedSender<MemberEvent>,
+    manager: Option<mpsc::UnboundedSender<MemberEvent>>,
+    fatal: mpsc::Sender<DaemonError>,
+) {
+    while let Some(event) = events.recv().await {
+        if let MemberEvent::SignedElsewhere { addr } = &event {
+            let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
+        }
+        if let Some(manager) = &manager {
+            let _ = manager.send(event.clone());
+        }
+        let _ = agent.send(event);
+    }
+}
+
+/// The executor is found under the hash of its content: a manager of the same version need not upload it.
+fn keep_own_binary(layout: &Layout) {
+    let layout = layout.clone();
+    std::thread::spawn(move || {
+        if let Err(error) = crate::ssh::keep_binary(&layout.0.join("bin")) {
+            tracing::warn!(%error, "the own binary could not be kept for the executor; managers upload it");
+        }
+    });
+}
+
+/// How this manager logs in: its own program is what runs on the nodes.
+fn remote(layout: &Layout) -> Result<Remote, SshError> {
+    let local = |e: std::io::Error| SshError::Local(e.to_string());
+    crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
+    Remote::new(RemoteConfig {
+        control_dir: layout.ssh(),
+        builds: vec![Build::own().map_err(local)?],
+        launch: Launch::Upload,
+        state_dir: crate::exec::STATE_DIR.to_owned(),
+        arguments: ["exec", "-"].map(str::to_owned).to_vec(),
+    })
+}
+
+struct Parts<'a> {
+    layout: &'a Layout,
+    identity: &'a Identity,
+    credentials: &'a Credentials,
+    peers: Arc<Peers>,
+    raft: RaftId,
+}
+
+struct ManagerParts {
+    task: tokio::task::JoinHandle<()>,
+    raft: Raft<Inventory>,
+}
+
+impl Parts<'_> {
+    #[allow(clippy::too_many_arguments, reason = "the one place where all parts meet")]
+    async fn start(
+        self,
+        listener: TcpListener,
+        events: mpsc::UnboundedReceiver<MemberEvent>,
+        socket: &std::path::Path,
+        keys: &KeyBook,
+        gossip: &Gossip,
+        stopped: watch::Receiver<bool>,
+        fatal: mpsc::Sender<DaemonError>,
+    ) -> Result<ManagerParts, DaemonError> {
+        let (raft, applied) = self.start_raft().await?;
+        let ca = self.ca().await?;
+        std::fs::create_dir_all(self.layout.runs())
+            .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
+        let remote = remote(self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
+        let shared = Arc::new(Shared::new(Startup {
+            me: self.identity.name.clone(),
+            id: self.identity.node,
+            cluster: self.identity.cluster.clone(),
+            raft: raft.clone(),
+            blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
+            remote,
+            peers: self.peers.clone(),
+            secret: self.credentials.gossip_key.0,
+            runs: self.layout.runs(),
+            sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
+            timing: Timing::default(),
+        }));
+        let desk =
+            JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
+        let router = api::router(shared.clone(), Arc::new(desk));
+        let tls = ServerTls::new(&self.credentials.tls())?;
+        tokio::spawn(server::serve_tls(listener, tls, router.clone(), Limits::default(), ended(stopped.clone())));
+        if let Some(parent) = socket.parent() {
+            let _ = std::fs::create_dir_all(parent); // bind says what is wrong
+        }
+        let socket = unix::Socket::bind(socket).await?;
+        tokio::spawn(unix::serve_unix(socket, router, Limits::default(), ended(stopped.clone())));
+        tokio::spawn(follow_keys(raft.clone(), keys.clone(), gossip.clone()));
+        tokio::spawn(guard(raft.clone(), fatal));
+        let task = tokio::spawn(ManagerTask::new(shared).run(events, applied, stopped));
+        Ok(ManagerParts { task, raft })
+    }
+
+    async fn start_raft(
+        &self,
+    ) -> Result<(Raft<Inventory>, mpsc::UnboundedReceiver<AppliedEntry<Inventory>>), DaemonError> {
+        let config = RaftConfig {
+            dir: self.layout.raft(),
+            id: self.raft,
+            cluster: self.identity.cluster.clone(),
+            epoch: self.identity.epoch,
+            timing: crate::raft::Timing::default(),
+        };
+        Ok(Raft::start(config, Arc::new(TlsTransport(self.peers.clone()))).await?)
+    }
+
+    /// From disk, or from another manager over mTLS: only managers are given it.
+    async fn ca(&self) -> Result<ClusterCa, DaemonError> {
+        if let Ok(ca) = ClusterCa::load(&self.layout.ca()) {
+            return Ok(ca);
+        }
+        let managers = PeerBook::load(self.layout.peers()).managers;
+        let tls = ClientTls::member(&self.credentials.tls())?;
+        for _ in 0..30 {
+            for manager in &managers {
+                let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
+                if let Ok(reply) = client.get::<api::CaReply>("/manager/v1/ca").await {
+                    let ca = ClusterCa::from_pem(&self.credentials.ca_pem, &Secret::from(reply.key_pem))?;
+                    ca.save(&self.layout.ca())?;
+                    return Ok(ca);
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Err(DaemonError::NoCa)
+    }
+}
+
+async fn ended(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stop| *stop).await;
+}
+
+/// Gossip believes the keys of the applied inventory.
+async fn follow_keys(raft: Raft<Inventory>, keys: KeyBook, gossip: Gossip) {
+    let mut state = raft.state();
+    loop {
+        let inventory = state.borrow_and_update().clone();
+        if keys.set(inventory.nodes.values().map(|n| (n.name(), n.spec.public_key.as_str()))) {
+            gossip.recheck().await;
+        }
+        if state.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn guard(raft: Raft<Inventory>, fatal: mpsc::Sender<DaemonError>) {
+    let mut status = raft.status();
+    if status.wait_for(|s| !s.running).await.is_ok() {
+        let _ = fatal.send(DaemonError::RaftStopped).await;
+    }
+}

@@ -1,0 +1,132 @@
+//! Content-addressed files: digest trees, generations and run logs, named by the SHA-256 of their bytes.
+//!
+//! It does not know who refers to a blob; whoever does decides what is removed.
+
+use super::{DiskError, atomic_write, sync_dir};
+use crate::model::Sha256;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// A directory of blobs: `ab/cdef...`, the first two hex digits as a fan-out of 256. Calls block; the value is cheap to clone.
+#[derive(Debug, Clone)]
+pub struct BlobStore {
+    dir: PathBuf,
+}
+
+impl BlobStore {
+    /// Opens the store in `dir`, which is made if absent.
+    pub fn new(dir: &Path) -> Result<Self, DiskError> {
+        std::fs::create_dir_all(dir).map_err(DiskError::io("creating directory", dir))?;
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// Stores `bytes` and returns their name; on disk when this returns. Storing them again changes nothing, but a damaged
+    /// copy is replaced.
+    pub fn put(&self, bytes: &[u8]) -> Result<Sha256, DiskError> {
+        let hash = Sha256::of(bytes);
+        let path = self.path(&hash);
+        if std::fs::read(&path).is_ok_and(|present| present == bytes) {
+            return Ok(hash);
+        }
+        let fan = self.dir.join(&hash.to_string()[..2]);
+        match std::fs::create_dir(&fan) {
+            Ok(()) => sync_dir(&self.dir)?,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(DiskError::io("creating directory", &fan)(e)),
+        }
+        atomic_write(&path, bytes, 0o600)?;
+        Ok(hash)
+    }
+
+    /// The bytes of `hash`, checked against it; none if absent. A damaged blob is an error: fetch it again and `put` it.
+    pub fn get(&self, hash: &Sha256) -> Result<Option<Vec<u8>>, DiskError> {
+        let path = self.path(hash);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(DiskError::io("reading", &path)(e)),
+        };
+        let found = Sha256::of(&bytes);
+        if found != *hash {
+            return Err(DiskError::Corrupt { path, why: format!("its content hashes to {}", found.short()) });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether there is a file for `hash`; its content is not read.
+    pub fn has(&self, hash: &Sha256) -> bool {
+        self.path(hash).is_file()
+    }
+
+    /// Removes a blob; removing an absent one is no error.
+    pub fn remove(&self, hash: &Sha256) -> Result<(), DiskError> {
+        let path = self.path(hash);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => Err(DiskError::io("removing", &path)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All blobs, sorted. Files that are no blobs are passed over.
+    pub fn list(&self) -> Result<Vec<Sha256>, DiskError> {
+        let mut found = Vec::new();
+        for fan in entries(&self.dir)? {
+            let Some(prefix) = fan.file_name().and_then(|n| n.to_str()).filter(|n| n.len() == 2) else { continue };
+            if !fan.is_dir() {
+                continue;
+            }
+            for file in entries(&fan)? {
+                let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                found.extend(Sha256::parse(&format!("{prefix}{name}")));
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn path(&self, hash: &Sha256) -> PathBuf {
+        let name = hash.to_string();
+        self.dir.join(&name[..2]).join(&name[2..])
+    }
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
+    std::fs::read_dir(dir)
+        .and_then(|entries| entries.map(|entry| entry.map(|e| e.path())).collect())
+        .map_err(DiskError::io("listing", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_put_is_found_listed_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::new(dir.path()).unwrap();
+        let mut hashes: Vec<_> = (0..20u8).map(|i| store.put(&[i; 100]).unwrap()).collect();
+        assert_eq!(store.put(&[3; 100]).unwrap(), hashes[3]);
+        std::fs::write(dir.path().join("ab-note"), "no blob").unwrap();
+        assert_eq!(store.get(&hashes[7]).unwrap(), Some(vec![7; 100]));
+        let gone = hashes.remove(7);
+        store.remove(&gone).unwrap();
+        store.remove(&gone).unwrap();
+        assert!(!store.has(&gone) && store.has(&hashes[0]));
+        assert_eq!(store.get(&gone).unwrap(), None);
+        hashes.sort();
+        assert_eq!(BlobStore::new(dir.path()).unwrap().list().unwrap(), hashes);
+    }
+
+    #[test]
+    fn a_damaged_blob_is_an_error_with_its_path_until_it_is_put_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = BlobStore::new(dir.path()).unwrap();
+        let hash = store.put(b"content").unwrap();
+        let path = store.path(&hash);
+        std::fs::write(&path, b"Content").unwrap();
+        let error = store.get(&hash).unwrap_err();
+        assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+        store.put(b"content").unwrap();
+        assert_eq!(store.get(&hash).unwrap().as_deref(), Some(&b"content"[..]));
+    }
+}

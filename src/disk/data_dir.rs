@@ -1,0 +1,192 @@
+//! The daemon's directory: one process at a time, and who this node is.
+//!
+//! Only the lock and the identity live here; the log, blobs and caches below the directory belong to their own modules.
+
+use super::{DiskError, atomic_write};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, RaftId};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const IDENTITY_VERSION: u32 = 1;
+/// An identity is a few hundred bytes; anything larger is not one.
+const IDENTITY_BYTES_MAX: usize = 64 * 1024;
+
+/// Who this node is, as the cluster granted it. An empty directory has none and joins as a new member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Format of the file, 1.
+    pub version: u32,
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub node: NodeId,
+    pub name: NodeName,
+    /// Present only while this node was granted a place in Raft.
+    pub raft: Option<RaftId>,
+    /// Drawn when the directory was first used; another value under the same id is another disk.
+    pub incarnation: String,
+}
+
+impl Identity {
+    /// A first identity of a fresh directory, with a random incarnation of 32 hex digits.
+    pub fn new(cluster: ClusterId, epoch: Epoch, node: NodeId, name: NodeName) -> Result<Self, DiskError> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|e| {
+            DiskError::io("drawing an incarnation from", Path::new("getrandom"))(std::io::Error::other(e.to_string()))
+        })?;
+        Ok(Self { version: IDENTITY_VERSION, cluster, epoch, node, name, raft: None, incarnation: hex::encode(random) })
+    }
+}
+
+/// An opened and locked data directory. The lock ends with this value, and with the process however it ends.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`].
+    pub fn open(dir: &Path) -> Result<Self, DiskError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
+        Ok(Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? })
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads `identity.json`; none in a directory that has not joined yet.
+    pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
+        let path = self.identity_path();
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(DiskError::io("reading", &path)(e)),
+        };
+        let corrupt = |why: String| DiskError::Corrupt { path: path.clone(), why };
+        if bytes.len() > IDENTITY_BYTES_MAX {
+            return Err(corrupt(format!("{} bytes long", bytes.len())));
+        }
+        // The version is read first and alone: a later format may lack fields of this one.
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let Versioned { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        if version > IDENTITY_VERSION {
+            return Err(DiskError::TooNew { path, found: version, known: IDENTITY_VERSION });
+        }
+        let identity: Identity = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+        if identity.cluster.as_str().is_empty() || identity.incarnation.is_empty() {
+            return Err(corrupt("no cluster or no incarnation".to_owned()));
+        }
+        Ok(Some(identity))
+    }
+
+    /// Replaces `identity.json`; on disk when this returns. Call it before the first vote under a new Raft id.
+    pub fn store_identity(&self, identity: &Identity) -> Result<(), DiskError> {
+        let path = self.identity_path();
+        let mut bytes = serde_json::to_vec_pretty(identity)
+            .map_err(|e| DiskError::io("encoding", &path)(std::io::Error::other(e)))?;
+        bytes.push(b'\n');
+        atomic_write(&path, &bytes, 0o600)
+    }
+
+    fn identity_path(&self) -> PathBuf {
+        self.path.join("identity.json")
+    }
+}
+
+fn lock(path: &Path) -> Result<File, DiskError> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(DiskError::io("opening", path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(DiskError::Held { path: path.to_owned(), holder: holder(&mut file) }),
+        Err(e) => return Err(DiskError::io("locking", path)(e.into())),
+    }
+    // Only for the error message of a second opener; the lock itself is the kernel's.
+    let note = format!("{}\n", std::process::id());
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| file.write_all(note.as_bytes()))
+        .map_err(DiskError::io("writing", path))?;
+    Ok(file)
+}
+
+/// "pid 812 (remoor)", as far as it can be told.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.take(32).read_to_string(&mut text);
+    match (read, text.trim().parse::<u32>()) {
+        (Ok(_), Ok(pid)) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(name) => format!("pid {pid} ({})", name.trim()),
+            Err(_) => format!("pid {pid}"),
+        },
+        _ => "a process that left no number".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let mut identity = Identity::new("c1".into(), Epoch(1), NodeId(7), "w1".into()).unwrap();
+        identity.raft = Some(RaftId(9));
+        identity
+    }
+
+    #[test]
+    fn a_second_opener_is_refused_and_told_who_holds_it_until_the_first_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = DataDir::open(dir.path()).unwrap();
+        let error = DataDir::open(dir.path()).unwrap_err();
+        assert!(matches!(&error, DiskError::Held { .. }), "{error}");
+        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+        drop(first);
+        DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn an_identity_survives_reopening() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = identity();
+        {
+            let data = DataDir::open(dir.path()).unwrap();
+            assert_eq!(data.identity().unwrap(), None);
+            data.store_identity(&wanted).unwrap();
+        }
+        assert_eq!(DataDir::open(dir.path()).unwrap().identity().unwrap(), Some(wanted));
+    }
+
+    #[test]
+    fn a_damaged_or_newer_identity_is_refused_by_name_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        data.store_identity(&identity()).unwrap();
+        let path = dir.path().join("identity.json");
+        let good = std::fs::read_to_string(&path).unwrap();
+        for bad in ["", "{", &good[..good.len() / 2], &good.replace("\"c1\"", "\"\"")] {
+            std::fs::write(&path, bad).unwrap();
+            let error = data.identity().unwrap_err();
+            assert!(matches!(&error, DiskError::Corrupt { .. }), "{bad:?}: {error}");
+            assert!(error.to_string().contains("identity.json"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), bad);
+        }
+        std::fs::write(&path, r#"{"version": 2}"#).unwrap();
+        assert!(matches!(data.identity(), Err(DiskError::TooNew { found: 2, .. })));
+    }
+}

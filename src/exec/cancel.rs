@@ -1,0 +1,113 @@
+//! How a run learns that it should stop after its current task.
+
+use super::process::ProcessId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Why a run stops early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// The manager ordered it.
+    Asked,
+    /// The order's time is over.
+    Timeout,
+    /// No manager listens any longer.
+    ManagerLost,
+}
+
+impl Stop {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stop::Asked => "cancelled",
+            Stop::Timeout => "out of time",
+            Stop::ManagerLost => "the manager was lost",
+        }
+    }
+}
+
+/// Called with all running children whenever one starts or ends.
+type Watcher = Box<dyn Fn(&[ProcessId]) + Send + Sync>;
+
+/// One for a whole session; a stop is for good. Also keeps account of the processes that a run has started, so that a
+/// later attempt can end them if this executor dies.
+#[derive(Default)]
+pub struct Cancel {
+    stop: Mutex<Option<Stop>>,
+    children: Mutex<Vec<ProcessId>>,
+    watcher: Mutex<Option<Watcher>>,
+}
+
+impl Cancel {
+    /// The first reason is kept, except that a lost manager outweighs it.
+    pub fn stop(&self, why: Stop) {
+        let mut stop = held(&self.stop);
+        if stop.is_none() || why == Stop::ManagerLost {
+            *stop = Some(why);
+        }
+    }
+
+    /// None: go on.
+    pub fn stopped(&self) -> Option<Stop> {
+        *held(&self.stop)
+    }
+
+    /// To be called with each process that a run starts in a group of its own, as soon as it runs.
+    pub fn began(&self, pid: u32) {
+        let Some(id) = i32::try_from(pid).ok().and_then(ProcessId::of) else { return };
+        let mut children = held(&self.children);
+        children.push(id);
+        self.tell(&children);
+    }
+
+    /// The counterpart, after the process was waited for.
+    pub fn ended(&self, pid: u32) {
+        let mut children = held(&self.children);
+        children.retain(|child| u32::try_from(child.pid) != Ok(pid));
+        self.tell(&children);
+    }
+
+    pub(super) fn watch(&self, watcher: Option<Watcher>) {
+        *held(&self.watcher) = watcher;
+    }
+
+    fn tell(&self, children: &[ProcessId]) {
+        if let Some(watcher) = &*held(&self.watcher) {
+            watcher(children);
+        }
+    }
+}
+
+/// What is guarded here is whole after every statement, so a panic elsewhere spoils nothing.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_lost_manager_outweighs_other_reasons() {
+        let cancel = Cancel::default();
+        assert_eq!(cancel.stopped(), None);
+        cancel.stop(Stop::Asked);
+        cancel.stop(Stop::Timeout);
+        assert_eq!(cancel.stopped(), Some(Stop::Asked));
+        cancel.stop(Stop::ManagerLost);
+        assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
+    }
+
+    #[test]
+    fn the_watcher_sees_children_come_and_go() {
+        let cancel = Cancel::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        cancel.watch(Some(Box::new(move |children| held(&log).push(children.len()))));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        cancel.began(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        cancel.ended(child.id());
+        assert_eq!(*held(&seen), [1, 0]);
+    }
+}

@@ -1,0 +1,97 @@
+//! Contents of declared files for a diff. Never of what a manifest calls secret, and of regular files only.
+
+use super::clean::globs;
+use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
+use crate::model::Manifest;
+use globset::GlobSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// What may be fetched, by the manifest that was last examined.
+pub(super) struct Fetcher {
+    secret: GlobSet,
+}
+
+impl Fetcher {
+    /// Err: a glob of the manifest can't be understood, so nothing may be fetched.
+    pub fn new(manifest: &Manifest) -> Result<Self, String> {
+        let secret: Vec<String> = manifest.services.iter().flat_map(|service| service.secret.clone()).collect();
+        Ok(Self { secret: globs(&secret)? })
+    }
+
+    /// One answer for each path, in order; at most [`FETCH_FILES_MAX`].
+    pub fn fetch(&self, paths: &[String]) -> Result<Vec<FetchedFile>, String> {
+        if paths.len() > FETCH_FILES_MAX {
+            return Err(format!("{} files at once, more than {FETCH_FILES_MAX}", paths.len()));
+        }
+        Ok(paths.iter().map(|path| self.one(path)).collect())
+    }
+
+    fn one(&self, path: &str) -> FetchedFile {
+        let (content, size, error) = match self.read(path) {
+            Ok((content, size)) => (content, size, None),
+            Err(why) => (Vec::new(), 0, Some(why)),
+        };
+        FetchedFile { path: path.to_owned(), content, size, error }
+    }
+
+    /// Secrets are recognised by the path asked for and by where it really leads, so a link is no way around.
+    fn read(&self, path: &str) -> Result<(Vec<u8>, u64), String> {
+        let real = fs::canonicalize(path).map_err(|e| e.to_string())?;
+        if self.secret.is_match(path) || self.secret.is_match(&real) {
+            return Err("secret".to_owned());
+        }
+        let file = open(path).map_err(|e| e.to_string())?;
+        let meta = file.metadata().map_err(|e| e.to_string())?;
+        if !meta.is_file() {
+            return Err("not a regular file".to_owned());
+        }
+        let mut content = Vec::new();
+        file.take(FETCH_MAX as u64).read_to_end(&mut content).map_err(|e| e.to_string())?;
+        Ok((content, meta.len()))
+    }
+}
+
+/// Does not follow a link at the end, and does not wait for a writer of a fifo.
+fn open(path: &str) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ServiceManifest;
+
+    #[test]
+    fn secrets_links_and_devices_are_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(temporary.path()).unwrap();
+        let path = |name: &str| dir.join(name).display().to_string();
+        fs::write(path("plain"), b"hello").unwrap();
+        fs::write(path("key.pem"), b"private").unwrap();
+        fs::write(path("large"), vec![b'x'; FETCH_MAX + 10]).unwrap();
+        fs::create_dir(path("keys")).unwrap();
+        fs::write(path("keys/id"), b"private").unwrap();
+        std::os::unix::fs::symlink(path("keys"), path("innocent")).unwrap();
+        std::os::unix::fs::symlink(path("plain"), path("link")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        let secret = vec![path("*.pem"), format!("{}/", path("keys"))];
+        let service = ServiceManifest { secret, ..ServiceManifest::default() };
+        let fetcher = Fetcher::new(&Manifest { services: vec![service], ..Manifest::default() }).unwrap();
+        let get = |name: &str| fetcher.fetch(&[path(name)]).unwrap().remove(0);
+
+        assert_eq!(get("plain").content, b"hello");
+        assert_eq!((get("large").content.len(), get("large").size), (FETCH_MAX, FETCH_MAX as u64 + 10));
+        for secret in ["key.pem", "keys/id", "innocent/id"] {
+            let file = get(secret);
+            assert_eq!((file.content.len(), file.error.as_deref()), (0, Some("secret")), "{secret}");
+        }
+        for other in ["link", "fifo", "keys", "gone"] {
+            assert!(get(other).error.is_some() && get(other).content.is_empty(), "{other}");
+        }
+        assert!(fetcher.fetch(&vec![path("plain"); FETCH_FILES_MAX + 1]).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! What the machine says of itself: for `Hello`, and for the part of an examination that is not digest or checks.
+
+use super::program;
+use super::wire::{Hello, PROTO};
+use crate::model::{AgentRecord, BootId, Exam, Sha256};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use sha2::Digest;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+const SYSTEMCTL_MAX: Duration = Duration::from_secs(3);
+
+/// Everything of an examination that does not depend on the manifest: boot, uptime, system state, the agent's record
+/// (`agent.json` in `state_dir`) and whether an agent runs. What can't be read is left at its default.
+pub fn host_part(state_dir: &Path) -> Exam {
+    Exam {
+        boot: BootId(line_of("/proc/sys/kernel/random/boot_id")),
+        machine_id: line_of("/etc/machine-id"),
+        uptime_ms: uptime_ms(&line_of("/proc/uptime")),
+        system_state: system_state(Path::new("systemctl")),
+        agent: agent_record(state_dir),
+        agent_running: agent_running(state_dir),
+        ..Exam::default()
+    }
+}
+
+/// The executor's first words. Reads the whole own binary once, to hash it.
+pub(super) fn hello() -> Hello {
+    let uname = rustix::system::uname();
+    Hello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        proto: PROTO,
+        exe_sha256: hash_file(Path::new("/proc/self/exe")).unwrap_or_default(),
+        arch: uname.machine().to_string_lossy().into_owned(),
+        uid: rustix::process::geteuid().as_raw(),
+        boot_id: line_of("/proc/sys/kernel/random/boot_id"),
+        machine_id: line_of("/etc/machine-id"),
+        hostname: uname.nodename().to_string_lossy().into_owned(),
+    }
+}
+
+fn hash_file(path: &Path) -> io::Result<Sha256> {
+    let mut file = File::open(path)?;
+    let mut hasher = sha2::Sha256::new();
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(Sha256(hasher.finalize().into())),
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+}
+
+fn line_of(path: &str) -> String {
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
+}
+
+/// First field of `/proc/uptime`, seconds with two decimals.
+fn uptime_ms(text: &str) -> u64 {
+    let seconds: f64 = text.split_ascii_whitespace().next().and_then(|s| s.parse().ok()).unwrap_or(0.0);
+    (seconds * 1000.0) as u64
+}
+
+/// systemd's word, `running` or `degraded` for instance; it exits non-zero for most. None where there is no systemd.
+fn system_state(systemctl: &Path) -> Option<String> {
+    let out = program::output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?;
+    match out.stdout.trim() {
+        "" | "offline" | "unknown" => None,
+        word => Some(word.to_owned()),
+    }
+}
+
+fn agent_record(state_dir: &Path) -> Option<AgentRecord> {
+    serde_json::from_slice(&fs::read(state_dir.join("agent.json")).ok()?).ok()
+}
+
+/// By `agent.lock` in the state directory, which a running agent holds by flock; where there is no such file, by the
+/// process list.
+fn agent_running(state_dir: &Path) -> bool {
+    match File::open(state_dir.join("agent.lock")) {
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK),
+        Err(_) => agent_in_process_list(),
+    }
+}
+
+fn agent_in_process_list() -> bool {
+    let Ok(entries) = fs::read_dir("/proc") else { return false };
+    entries.flatten().any(|entry| {
+        let is_pid = entry.file_name().to_str().is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit()));
+        is_pid && fs::read(entry.path().join("cmdline")).is_ok_and(|line| is_agent(&line))
+    })
+}
+
+/// `remoor agent ...`, by whatever path and content-addressed name.
+fn is_agent(cmdline: &[u8]) -> bool {
+    let mut arguments = cmdline.split(|b| *b == 0).map(String::from_utf8_lossy);
+    let program = arguments.next().unwrap_or_default();
+    let name = program.rsplit('/').next().unwrap_or_default();
+    (name == "remoor" || name.starts_with("remoor-"))
+        && arguments.find(|argument| !argument.starts_with('-')).is_some_and(|verb| verb == "agent")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let exam = host_part(dir.path());
+        assert_eq!(exam.boot.as_str().len(), 36);
+        assert!(exam.uptime_ms > 0);
+        assert_eq!(exam.agent, None);
+        let hello = hello();
+        assert_eq!(hello.proto, PROTO);
+        assert_eq!(hello.exe_sha256, Sha256::of(&fs::read("/proc/self/exe").unwrap()));
+    }
+
+    #[test]
+    fn the_agents_record_is_read_and_a_broken_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = AgentRecord { isolation: 3, left: true, ..AgentRecord::default() };
+        fs::write(dir.path().join("agent.json"), serde_json::to_vec(&record).unwrap()).unwrap();
+        assert_eq!(host_part(dir.path()).agent, Some(record));
+        fs::write(dir.path().join("agent.json"), b"{").unwrap();
+        assert_eq!(host_part(dir.path()).agent, None);
+    }
+
+    #[test]
+    fn the_agents_lock_tells_whether_it_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = File::create(dir.path().join("agent.lock")).unwrap();
+        assert!(!agent_running(dir.path()));
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        assert!(agent_running(dir.path()));
+    }
+
+    #[test]
+    fn agents_are_known_by_their_command_line() {
+        for (line, expected) in [
+            (&b"/usr/bin/remoor\0agent\0"[..], true),
+            (b"/var/lib/remoor/bin/remoor-00ff\0agent\0", true),
+            (b"remoor\0-v\0agent\0", true),
+            (b"/usr/bin/remoor\0status\0agent\0", false),
+            (b"vim\0agent\0", false),
+            (b"remoorish\0agent\0", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_agent(line), expected, "{}", String::from_utf8_lossy(line));
+        }
+    }
+
+    #[test]
+    fn the_system_state_is_systemds_word() {
+        let dir = tempfile::tempdir().unwrap();
+        for (says, expected) in [("degraded", Some("degraded")), ("offline", None)] {
+            let fake = program::script(dir.path(), "systemctl", &format!("#!/bin/sh\necho {says}\nexit 1\n"));
+            assert_eq!(system_state(&fake).as_deref(), expected);
+        }
+        assert_eq!(system_state(Path::new("/nonexistent/systemctl")), None);
+        assert_eq!(uptime_ms("12.34 50.1"), 12_340);
+    }
+}

@@ -1,0 +1,193 @@
+//! The lock against real processes: each stranger is a process group of its own that holds the file by flock(1).
+
+use super::*;
+use crate::exec::wire::sample_fence;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+const GRACE: Duration = Duration::from_millis(500);
+
+struct Stranger {
+    child: Child,
+    holder: Holder,
+}
+
+impl Stranger {
+    /// A process group that holds the lock and records itself. `script` is what it does, after `: > ready`.
+    fn hold(dir: &Path, kind: HolderKind, script: &str) -> Self {
+        let ready = dir.join("ready");
+        let child = Command::new("flock")
+            .arg(dir.join("run.lock"))
+            .args(["sh", "-c", &format!(": > '{}'; {script}", ready.display())])
+            .process_group(0)
+            .spawn()
+            .expect("flock(1) of util-linux");
+        wait_for("the stranger", || ready.exists());
+        let process = ProcessId::of(child.id() as i32).unwrap();
+        let holder = Holder {
+            kind,
+            fence: (kind == HolderKind::Attempt).then(|| sample_fence(1)),
+            process,
+            leads_group: true,
+            leads_session: false,
+            children: vec![],
+            boot: boot(),
+        };
+        let stranger = Self { child, holder };
+        stranger.record(dir);
+        stranger
+    }
+
+    fn record(&self, dir: &Path) {
+        write_record(&open(dir).unwrap(), Some(&self.holder)).unwrap();
+    }
+
+    fn is_alive(&self) -> bool {
+        self.holder.process.is_alive()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _all = self.holder.family().end(Duration::from_secs(5));
+        let _reaped = self.child.wait();
+    }
+}
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn take(dir: &Path, wait: Duration) -> Result<(RunLock, Option<String>), LockError> {
+    RunLock::take_for_attempt(dir, &sample_fence(2), GRACE, Instant::now() + wait, &mut |_| Patience::Wait)
+}
+
+#[test]
+fn a_free_lock_is_taken_and_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lock, ended) = take(dir.path(), GRACE).unwrap();
+    assert_eq!(ended, None);
+    let other = open(dir.path()).unwrap();
+    assert!(!try_flock(&other).unwrap());
+    assert_eq!(read_record(&other).unwrap().fence, Some(sample_fence(2)));
+    drop(lock);
+    assert!(try_flock(&other).unwrap());
+    assert_eq!(read_record(&other), None);
+}
+
+#[test]
+fn an_older_attempt_is_ended_with_its_whole_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300 & sleep 300");
+    let (_lock, ended) = take(dir.path(), Duration::from_secs(10)).unwrap();
+    assert!(ended.unwrap().contains("attempt 1, process"));
+    assert!(!stranger.is_alive());
+    assert!(stranger.holder.family().members().is_empty());
+}
+
+#[test]
+fn one_that_ignores_term_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "trap '' TERM; while :; do sleep 0.1; done");
+    let (_lock, ended) = take(dir.path(), Duration::from_secs(10)).unwrap();
+    assert!(ended.unwrap().contains("was killed"));
+    assert!(!stranger.is_alive());
+}
+
+#[test]
+fn what_a_dead_attempt_left_running_is_ended_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
+    let mut orphan = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+    let child = ProcessId::of(orphan.id() as i32).unwrap();
+    stranger.holder.children = vec![child];
+    stranger.record(dir.path());
+    stranger.child.kill().unwrap();
+    stranger.child.wait().unwrap();
+    let (_lock, _ended) = take(dir.path(), Duration::from_secs(10)).unwrap();
+    assert!(stranger.holder.family().members().is_empty());
+    orphan.wait().unwrap();
+}
+
+#[test]
+fn a_reused_pid_is_never_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut innocent = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+    let process = ProcessId::of(innocent.id() as i32).unwrap();
+    let dead = Holder {
+        kind: HolderKind::Attempt,
+        fence: Some(sample_fence(1)),
+        process: ProcessId { start: process.start - 1, ..process },
+        leads_group: true,
+        leads_session: true,
+        children: vec![ProcessId { start: process.start - 1, ..process }],
+        boot: boot(),
+    };
+    write_record(&open(dir.path()).unwrap(), Some(&dead)).unwrap();
+    let (_lock, ended) = take(dir.path(), Duration::from_secs(10)).unwrap();
+    assert_eq!(ended, None);
+    assert!(process.is_alive());
+    innocent.kill().unwrap();
+    innocent.wait().unwrap();
+}
+
+#[test]
+fn a_record_of_an_earlier_boot_means_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut innocent = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+    let process = ProcessId::of(innocent.id() as i32).unwrap();
+    let own = Holder::own(HolderKind::Attempt, None).unwrap();
+    let before = Holder { process, leads_group: true, boot: "another".into(), ..own };
+    write_record(&open(dir.path()).unwrap(), Some(&before)).unwrap();
+    take(dir.path(), Duration::from_secs(10)).unwrap();
+    assert!(process.is_alive());
+    innocent.kill().unwrap();
+    innocent.wait().unwrap();
+}
+
+#[test]
+fn a_play_is_waited_for_and_never_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let script = format!("while [ ! -e '{}' ]; do sleep 0.05; done", go.display());
+    let stranger = Stranger::hold(dir.path(), HolderKind::Play, &script);
+    let refused = take(dir.path(), Duration::from_millis(300));
+    assert!(matches!(refused, Err(LockError::Held(holder)) if holder.kind == HolderKind::Play));
+    assert!(stranger.is_alive());
+
+    let mut asked = 0;
+    let far = Instant::now() + Duration::from_secs(60);
+    let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |who| {
+        assert!(who.contains("remoor play"));
+        asked += 1;
+        if asked == 3 {
+            assert!(stranger.is_alive());
+            fs::write(&go, b"").unwrap();
+        }
+        Patience::Wait
+    });
+    assert_eq!(taken.unwrap().1, None);
+    assert!(asked >= 3);
+}
+
+#[test]
+fn waiting_for_a_play_can_be_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let _stranger = Stranger::hold(dir.path(), HolderKind::Play, "sleep 300");
+    let far = Instant::now() + Duration::from_secs(60);
+    let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |_| Patience::GiveUp);
+    assert!(matches!(taken, Err(LockError::GivenUp)));
+}
+
+#[test]
+fn a_play_takes_a_free_lock_and_ends_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(RunLock::take_for_play(dir.path()).unwrap());
+    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
+    assert!(matches!(RunLock::take_for_play(dir.path()), Err(LockError::Held(_))));
+    assert!(stranger.is_alive());
+}

@@ -1,0 +1,124 @@
+//! What an executor really does: digest and checks, and plans.
+
+use super::cancel::{Cancel, Stop};
+use super::wire::{Phase, RunOrder};
+use super::{RunPaths, Work};
+use crate::model::{CheckResult, CheckState, Exam, Manifest, NodeDigest, OnFail, Severity, Wall};
+use crate::{check, files, playbook};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a stop that was asked for is passed on to the running plan.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Works on the machine it runs on.
+pub struct NodeWork;
+
+impl Work for NodeWork {
+    fn examine(&self, manifest: &Manifest, key: &[u8; 32]) -> Exam {
+        let begun = std::time::Instant::now();
+        let (digest, checks) = look(manifest, key);
+        Exam { digest, checks, took_ms: begun.elapsed().as_millis() as u64, ..Exam::default() }
+    }
+
+    fn run(
+        &self,
+        order: &RunOrder,
+        paths: &RunPaths,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value {
+        let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
+            Ok(plan) => plan,
+            Err(error) => return refused(&format!("the plan can't be read: {error}")),
+        };
+        let options = playbook::RunOptions {
+            run_id: order.fence.attempt.to_string(),
+            pending_handlers: Vec::new(),
+            journal: paths.journal.clone(),
+            backup: Some(paths.backup.clone()),
+            task_timeout_ms: order.timeout_ms,
+            phase: match order.phase {
+                Phase::Cleanup => playbook::Phase::Cleanup,
+                Phase::Provision => playbook::Phase::Provision,
+            },
+            protect: order.protect.clone(),
+            park_dir: paths.park.clone(),
+            check: false,
+        };
+        let stop = playbook::Cancel::new();
+        let over = AtomicBool::new(false);
+        let end = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::SeqCst) {
+                    if cancel.stopped().is_some() {
+                        stop.cancel();
+                        return;
+                    }
+                    std::thread::sleep(POLL);
+                }
+            });
+            let end = playbook::run(&plan, &options, &stop, &mut |event| {
+                sink(serde_json::to_vec(&event).unwrap_or_default());
+            });
+            over.store(true, Ordering::SeqCst);
+            end
+        });
+        let mut end = serde_json::to_value(end).unwrap_or_default();
+        if let Some(fields) = end.as_object_mut() {
+            if fields.get("failure").is_some_and(|f| !f.is_null()) {
+                fields.insert("failed".to_owned(), true.into());
+            } else {
+                fields.remove("failed"); // the number of failed tasks that were let pass; the executor reads a verdict here
+            }
+            if let Some(why) = cancel.stopped().map(Stop::as_str) {
+                fields.insert("stopped".to_owned(), why.into());
+            }
+        }
+        end
+    }
+
+    fn undo(&self, backup: &Path) -> Result<Vec<String>, String> {
+        playbook::undo(backup).map_err(|e| e.to_string())
+    }
+}
+
+/// The end of a run that was not begun.
+fn refused(message: &str) -> serde_json::Value {
+    let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
+    serde_json::to_value(playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() }).unwrap_or_default()
+}
+
+/// Digest and checks of everything that the manifest names. A check file that can't be read gives one unknown result.
+pub fn look(manifest: &Manifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult>) {
+    let digest = files::digest(manifest, key, &mut files::Cache::default());
+    let mut checks = Vec::new();
+    let mut results = Vec::new();
+    for service in &manifest.services {
+        for file in &service.checks {
+            match check::parse(&file.file, &service.name, &file.text) {
+                Ok(more) => checks.extend(more),
+                Err(faults) => results.push(CheckResult {
+                    service: service.name.clone(),
+                    check: file.file.clone(),
+                    property: "load".to_owned(),
+                    state: CheckState::Unknown,
+                    severity: Severity::Critical,
+                    on_fail: OnFail::Alert,
+                    expected: "a check file that loads".to_owned(),
+                    found: String::new(),
+                    message: faults.first().map(ToString::to_string).unwrap_or_default(),
+                    took_ms: 0,
+                }),
+            }
+        }
+    }
+    results.extend(check::run(&checks, &check::RunOptions::at(now())));
+    (digest, results)
+}
+
+fn now() -> Wall {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Wall(since.as_millis() as u64)
+}

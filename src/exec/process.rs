@@ -1,0 +1,263 @@
+//! Processes as the kernel tells them apart: a pid together with its start time, so that a reused pid is never taken
+//! for the process that had it before.
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const POLL: Duration = Duration::from_millis(20);
+
+/// One process, for as long as the machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProcessId {
+    pub pid: i32,
+    /// Ticks since boot at which it started.
+    pub start: u64,
+}
+
+impl ProcessId {
+    /// The caller.
+    pub fn own() -> Option<Self> {
+        Self::of(i32::try_from(std::process::id()).ok()?)
+    }
+
+    /// The process that has `pid` now; None if there is none or if it has ended and nobody has taken notice.
+    pub fn of(pid: i32) -> Option<Self> {
+        let stat = Stat::read(pid)?;
+        stat.running.then_some(Self { pid, start: stat.start })
+    }
+
+    /// Whether this very process still runs.
+    pub fn is_alive(self) -> bool {
+        Self::of(self.pid) == Some(self)
+    }
+}
+
+/// What of `/proc/PID/stat` is of use here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stat {
+    parent: i32,
+    group: i32,
+    session: i32,
+    start: u64,
+    /// Neither a zombie nor gone.
+    running: bool,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name, second field, may hold blanks and brackets: the fields are counted from the last bracket.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.rsplit_once(')')?;
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let number = |i: usize| fields.get(i)?.parse::<i32>().ok();
+        Some(Self {
+            running: !matches!(*fields.first()?, "Z" | "X" | "x"),
+            parent: number(1)?,
+            group: number(2)?,
+            session: number(3)?,
+            start: fields.get(19)?.parse().ok()?,
+        })
+    }
+}
+
+/// Whether the caller leads its own process group, and its own session.
+pub(super) fn own_leadership() -> (bool, bool) {
+    let pid = i32::try_from(std::process::id()).unwrap_or(0);
+    Stat::read(pid).map_or((false, false), |stat| (stat.group == pid, stat.session == pid))
+}
+
+/// A process with what belongs to it: the members of the groups and sessions that it or its recorded children lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    pub leader: ProcessId,
+    /// The leader led a process group (a session) of its own; else only the leader itself is meant.
+    pub leads_group: bool,
+    pub leads_session: bool,
+    /// Started by it, each leading a group of its own.
+    pub children: Vec<ProcessId>,
+}
+
+impl Family {
+    /// All that still run, without the caller and its forebears, who are never meant.
+    pub fn members(&self) -> Vec<ProcessId> {
+        let processes = all_processes();
+        let spared = forebears(&processes);
+        let group = |id: &ProcessId| still_its(&processes, *id).then_some(id.pid);
+        let groups: Vec<i32> = self
+            .leads_group
+            .then(|| group(&self.leader))
+            .flatten()
+            .into_iter()
+            .chain(self.children.iter().filter_map(group))
+            .collect();
+        let sessions: Vec<i32> = self
+            .leads_session
+            .then(|| group(&self.leader))
+            .flatten()
+            .into_iter()
+            .chain(self.children.iter().filter_map(group))
+            .collect();
+        processes
+            .iter()
+            .filter(|(pid, stat)| {
+                let id = ProcessId { pid: **pid, start: stat.start };
+                let named = id == self.leader || self.children.contains(&id);
+                // Whoever is older than the leader was not started by it.
+                let member = stat.start >= self.leader.start
+                    && (groups.contains(&stat.group) || sessions.contains(&stat.session));
+                stat.running && (named || member) && !spared.contains(pid)
+            })
+            .map(|(pid, stat)| ProcessId { pid: *pid, start: stat.start })
+            .collect()
+    }
+
+    /// Ends all members: TERM, and after `grace` KILL. Ok(true) if it took KILL; Err names those that still run
+    /// `grace` after that (in an uninterruptible call, or not ours to end).
+    pub fn end(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
+        if !self.signal_until_gone(Signal::TERM, grace).is_empty() {
+            let left = self.signal_until_gone(Signal::KILL, grace.max(Duration::from_secs(2)));
+            return if left.is_empty() { Ok(true) } else { Err(left) };
+        }
+        Ok(false)
+    }
+
+    /// Members are looked up anew each time, since they may start others meanwhile. Each is signalled once.
+    fn signal_until_gone(&self, signal: Signal, at_most: Duration) -> Vec<ProcessId> {
+        let deadline = Instant::now() + at_most;
+        let mut told = Vec::new();
+        loop {
+            let members = self.members();
+            if members.is_empty() || Instant::now() > deadline {
+                return members;
+            }
+            for id in members {
+                if !told.contains(&id) {
+                    send(id, signal);
+                    told.push(id);
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+/// A pid that is a group or a session's number is not given to a new process while a member lives. So if the pid is
+/// free, the members are the old ones; if it is taken by another process, none of the old are left.
+fn still_its(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
+    processes.get(&id.pid).is_none_or(|stat| stat.start == id.start)
+}
+
+fn all_processes() -> BTreeMap<i32, Stat> {
+    let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            Some((pid, Stat::read(pid)?))
+        })
+        .collect()
+}
+
+fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
+    let mut out = vec![1];
+    let mut next = i32::try_from(std::process::id()).unwrap_or(1);
+    while next > 1 && !out.contains(&next) {
+        out.push(next);
+        next = processes.get(&next).map_or(0, |stat| stat.parent);
+    }
+    out
+}
+
+/// Signals exactly this process: a descriptor is opened first, then the start time compared, so the pid can't change
+/// hands in between. A process that is gone needs no signal.
+fn send(id: ProcessId, signal: Signal) {
+    let Some(pid) = Pid::from_raw(id.pid) else { return };
+    let Ok(descriptor) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    if id.is_alive() {
+        let _gone_or_not_ours = pidfd_send_signal(descriptor, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    fn group_of_two() -> Child {
+        Command::new("sh").args(["-c", "sleep 300 & sleep 300"]).process_group(0).spawn().unwrap()
+    }
+
+    fn family(child: &Child, start_off_by: u64) -> Family {
+        let id = ProcessId::of(child.id() as i32).unwrap();
+        Family {
+            leader: ProcessId { start: id.start - start_off_by, ..id },
+            leads_group: true,
+            leads_session: false,
+            children: vec![],
+        }
+    }
+
+    fn wait_for(mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "waited in vain");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn names_with_brackets_do_not_shift_the_fields() {
+        let text = "42 (a) b (c)) S 7 42 40 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 998877 1 2";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!(stat, Stat { parent: 7, group: 42, session: 40, start: 998_877, running: true });
+        assert_eq!(Stat::parse("42 (x"), None);
+        assert_eq!(Stat::parse("42 (x) S 1"), None);
+    }
+
+    #[test]
+    fn a_whole_group_is_ended() {
+        let mut child = group_of_two();
+        let family = family(&child, 0);
+        wait_for(|| family.members().len() == 2 || family.members().len() == 3);
+        assert!(!family.end(Duration::from_secs(10)).unwrap());
+        assert!(family.members().is_empty());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn members_are_found_after_their_leader_died() {
+        let mut child = group_of_two();
+        let family = family(&child, 0);
+        wait_for(|| family.members().len() >= 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!family.members().is_empty());
+        family.end(Duration::from_secs(10)).unwrap();
+        assert!(family.members().is_empty());
+    }
+
+    #[test]
+    fn a_reused_pid_is_spared() {
+        let mut child = group_of_two();
+        let stranger = family(&child, 1);
+        assert!(stranger.members().is_empty());
+        assert!(!stranger.end(Duration::from_secs(1)).unwrap());
+        assert!(ProcessId::of(child.id() as i32).is_some());
+        family(&child, 0).end(Duration::from_secs(10)).unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn the_caller_is_never_a_member() {
+        let own = ProcessId::own().unwrap();
+        let family = Family { leader: own, leads_group: false, leads_session: false, children: vec![] };
+        assert!(family.members().is_empty());
+    }
+}

@@ -1,0 +1,92 @@
+//! A helper program with a time limit and bounded output.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const OUTPUT_MAX: u64 = 64 * 1024;
+const POLL: Duration = Duration::from_millis(5);
+
+pub(super) struct Output {
+    /// At most 64 KiB of it.
+    pub stdout: String,
+}
+
+/// Runs `command` without input, in a group of its own, at most for `at_most`; then the whole group is killed and the
+/// error is `TimedOut`. The exit code is of no interest to the callers here, only what was printed.
+pub(super) fn output(command: &mut Command, at_most: Duration) -> io::Result<Output> {
+    let deadline = Instant::now() + at_most;
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .env("LC_ALL", "C")
+        .process_group(0)
+        .spawn()?;
+    let (done, text) = mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = stdout.take(OUTPUT_MAX).read_to_end(&mut bytes);
+            // Too late is fine: the reader is gone then.
+            drop(done.send(read.map(|_| bytes)));
+        });
+    }
+    let read = text.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= deadline {
+            kill(&mut child);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        thread::sleep(POLL);
+    }
+    match read {
+        Ok(bytes) => Ok(Output { stdout: String::from_utf8_lossy(&bytes?).into_owned() }),
+        Err(_) => {
+            kill(&mut child);
+            Err(io::ErrorKind::TimedOut.into())
+        }
+    }
+}
+
+fn kill(child: &mut Child) {
+    if let Some(group) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        let _gone_already = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _reaped = child.wait();
+}
+
+/// Makes `dir/name` a script. Another process writes it: a thread that forks while this one has it open for writing
+/// would keep it from being started ("text file busy").
+#[cfg(test)]
+pub(super) fn script(dir: &std::path::Path, name: &str, text: &str) -> std::path::PathBuf {
+    let (source, path) = (dir.join(format!("{name}.text")), dir.join(name));
+    std::fs::write(&source, text).unwrap();
+    let made = Command::new("install").args(["-m", "755"]).args([&source, &path]).status().unwrap();
+    assert!(made.success());
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_read_whatever_the_exit_code() {
+        let out = output(Command::new("sh").args(["-c", "echo word; exit 3"]), Duration::from_secs(20)).unwrap();
+        assert_eq!(out.stdout, "word\n");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_with_its_children() {
+        let started = Instant::now();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 300 & sleep 300"]);
+        let error = output(&mut command, Duration::from_millis(100)).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(100));
+    }
+}

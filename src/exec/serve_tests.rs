@@ -1,0 +1,404 @@
+//! Sessions over pipes with a small Work that really runs: it reports tasks until it is told to stop.
+
+use super::*;
+use crate::exec::lock::RunLock;
+use crate::exec::runs::RunPaths;
+use crate::exec::wire::{PROTO, Phase, RunOrder, sample_fence};
+use crate::model::{AttemptId, Exam, Manifest, NodeName, ServiceManifest};
+use proptest::prelude::*;
+use std::io::{PipeReader, PipeWriter};
+use std::os::unix::process::CommandExt;
+
+/// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo).
+struct Scripted;
+
+impl Work for Scripted {
+    fn examine(&self, manifest: &Manifest, key: &[u8; 32]) -> Exam {
+        assert_eq!(key, &[7; 32]);
+        let mut exam = Exam { boot: "not the machine's".into(), ..Exam::default() };
+        for service in &manifest.services {
+            exam.digest.services.insert(service.name.clone(), Default::default());
+        }
+        exam
+    }
+
+    fn run(
+        &self,
+        order: &RunOrder,
+        paths: &RunPaths,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value {
+        let mut tasks = 0;
+        match order.plan.as_slice() {
+            b"fail" => return serde_json::json!({"failed": "task 1"}),
+            b"refuse" => return serde_json::json!({"refused": "no such module"}),
+            b"panic" => panic!("a defect"),
+            b"keep" => std::fs::write(paths.backup.join("etc-hosts"), b"old").unwrap(),
+            b"tasks" => {
+                while cancel.stopped().is_none() {
+                    tasks += 1;
+                    sink(format!("{{\"task\":{tasks}}}").into_bytes());
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+            _ => sink(b"{\"task\":1}".to_vec()),
+        }
+        serde_json::json!({"failed": null, "tasks": tasks})
+    }
+
+    fn undo(&self, backup: &Path) -> Result<Vec<String>, String> {
+        std::fs::read_dir(backup)
+            .map_err(|e| e.to_string())?
+            .map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()).map_err(|e| e.to_string()))
+            .collect()
+    }
+}
+
+struct Peer {
+    orders: Option<PipeWriter>,
+    replies: PipeReader,
+    server: thread::JoinHandle<u8>,
+}
+
+fn start(dir: &Path) -> Peer {
+    start_with(dir, Tuning { grace: Duration::from_millis(500), ..Tuning::default() })
+}
+
+fn start_with(dir: &Path, tuning: Tuning) -> Peer {
+    let (input, orders) = std::io::pipe().unwrap();
+    let (mut replies, output) = std::io::pipe().unwrap();
+    let dir = dir.to_owned();
+    let server = thread::spawn(move || serve_with(input, output, &dir, &Scripted, &tuning));
+    let mut preface = vec![0; frame::PREFACE.len()];
+    replies.read_exact(&mut preface).unwrap();
+    assert_eq!(preface, frame::PREFACE);
+    let mut peer = Peer { orders: Some(orders), replies, server };
+    assert!(matches!(peer.receive(), Reply::Hello(hello) if hello.proto == PROTO));
+    peer
+}
+
+impl Peer {
+    fn send(&mut self, order: &Order) {
+        self.orders.as_mut().unwrap().write_all(&frame::encode(order).unwrap()).unwrap();
+    }
+
+    fn receive(&mut self) -> Reply {
+        frame::decode(&frame::read(&mut self.replies).unwrap().expect("a reply")).unwrap()
+    }
+
+    fn ask(&mut self, order: &Order) -> Reply {
+        self.send(order);
+        loop {
+            let reply = self.receive();
+            if reply.is_final() {
+                return reply;
+            }
+        }
+    }
+
+    fn hang_up(mut self) -> u8 {
+        self.orders = None;
+        exit_of(self.server)
+    }
+}
+
+fn exit_of(server: thread::JoinHandle<u8>) -> u8 {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server.is_finished() {
+        assert!(Instant::now() < deadline, "the session does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.join().unwrap()
+}
+
+fn fence(n: u64) -> Order {
+    Order::Fence { fence: sample_fence(n), node: NodeName::from("w1"), job: crate::model::JobId(1), timeout_ms: 20_000 }
+}
+
+fn run(n: u64, plan: &str) -> Order {
+    Order::Run(RunOrder {
+        fence: sample_fence(n),
+        phase: Phase::Cleanup,
+        plan: plan.into(),
+        protect: vec![],
+        tags: vec!["nginx".into()],
+        timeout_ms: 60_000,
+    })
+}
+
+fn close(n: u64) -> Order {
+    Order::Close { fence: sample_fence(n), done: true }
+}
+
+#[test]
+fn a_session_examines_fences_runs_and_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    let manifest = Manifest {
+        services: vec![ServiceManifest { name: "nginx".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    let Reply::Exam(exam) = peer.ask(&Order::Examine { manifest, digest_key: [7; 32] }) else { panic!() };
+    assert_eq!(exam.digest.services.len(), 1);
+    assert_eq!(exam.boot.as_str().len(), 36, "the machine's own word, not the work's");
+    assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None });
+    assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None }, "again, in the same session");
+    peer.send(&run(3, "ok"));
+    assert!(matches!(peer.receive(), Reply::Event { event } if event == b"{\"task\":1}"));
+    assert!(matches!(peer.receive(), Reply::RunEnd(end) if end["failed"].is_null()));
+    let gone = dir.path().join("gone").display().to_string();
+    let cleaned = Order::Cleaned { fence: sample_fence(3), units: vec![], files: vec![gone], keep: vec![] };
+    assert_eq!(peer.ask(&cleaned), Reply::Cleaned { leftovers: vec![] });
+    assert_eq!(peer.ask(&close(3)), Reply::Closed);
+    assert_eq!(exit_of(peer.server), 0);
+    let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
+    assert!(audit.contains("cleanup 1-3 nginx started") && audit.contains("cleanup 1-3 nginx done"), "{audit}");
+}
+
+#[test]
+fn nothing_runs_without_the_fence_of_this_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    for order in [run(3, "ok"), Order::Undo { attempt: AttemptId(3) }, close(3)] {
+        assert!(matches!(peer.ask(&order), Reply::Refused { .. }), "{order:?}");
+    }
+    peer.ask(&fence(3));
+    assert!(matches!(peer.ask(&run(4, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(3)));
+    assert!(!dir.path().join("runs.log").exists());
+    // A newer attempt comes while this one holds the node.
+    crate::exec::FenceStore::new(dir.path()).advance(&sample_fence(9)).unwrap();
+    assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { holder: Some(h), .. } if h == sample_fence(9)));
+    assert!(!dir.path().join("runs.log").exists());
+    assert_eq!(peer.hang_up(), 12);
+}
+
+#[test]
+fn an_equal_fence_of_another_session_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = start(dir.path());
+    first.ask(&fence(3));
+    assert_eq!(first.hang_up(), 12);
+    let mut second = start(dir.path());
+    for n in [2, 3] {
+        assert!(matches!(second.ask(&fence(n)), Reply::Refused { holder: Some(h), .. } if h == sample_fence(3)));
+    }
+    assert_eq!(second.hang_up(), 13);
+    let mut third = start(dir.path());
+    assert_eq!(third.ask(&fence(4)), Reply::Fenced { ended: None });
+    drop(third);
+}
+
+#[test]
+fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    // Its owner must be another process, since a process is never in its own way.
+    let ready = dir.path().join("ready");
+    let lock = dir.path().join("run.lock");
+    let mut play = std::process::Command::new("flock")
+        .arg(&lock)
+        .args(["sh", "-c", &format!(": > '{}'; read line", ready.display())])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !ready.exists() {
+        assert!(play.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let id = crate::exec::ProcessId::of(play.id() as i32).unwrap();
+    let own = crate::exec::Holder::own(crate::exec::HolderKind::Play, None).unwrap();
+    let holder = crate::exec::Holder { process: id, leads_group: false, leads_session: false, ..own };
+    std::fs::write(&lock, serde_json::to_vec(&holder).unwrap()).unwrap();
+
+    let mut peer = start(dir.path());
+    peer.send(&fence(3));
+    let Reply::Alive { waiting_for: Some(who) } = peer.receive() else { panic!() };
+    assert!(who.contains("remoor play"), "{who}");
+    assert!(id.is_alive());
+    drop(play.stdin.take());
+    play.wait().unwrap();
+    loop {
+        match peer.receive() {
+            Reply::Alive { .. } => {}
+            reply => break assert_eq!(reply, Reply::Fenced { ended: None }),
+        }
+    }
+}
+
+#[test]
+fn the_fence_is_stored_before_an_older_attempt_is_ended() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    // The older attempt notes what the fence was when it was told to end.
+    let script = "trap 'cp fence.json seen; exit 0' TERM; : > ready; while :; do sleep 0.05; done";
+    let mut older = std::process::Command::new("flock")
+        .args(["-o", "run.lock", "sh", "-c", script])
+        .current_dir(dir)
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while !dir.join("ready").exists() {
+        assert!(older.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    crate::exec::FenceStore::new(dir).advance(&sample_fence(2)).unwrap();
+    let process = crate::exec::ProcessId::of(older.id() as i32).unwrap();
+    let own = crate::exec::Holder::own(crate::exec::HolderKind::Attempt, Some(sample_fence(2))).unwrap();
+    let holder = crate::exec::Holder { process, leads_group: true, leads_session: false, ..own };
+    std::fs::write(dir.join("run.lock"), serde_json::to_vec(&holder).unwrap()).unwrap();
+
+    let mut peer = start_with(dir, Tuning { grace: Duration::from_secs(20), ..Tuning::default() });
+    let reply = peer.ask(&fence(3));
+    assert!(matches!(&reply, Reply::Fenced { ended: Some(who) } if who.contains("attempt 2")), "{reply:?}");
+    let seen: crate::model::Fence = serde_json::from_slice(&std::fs::read(dir.join("seen")).unwrap()).unwrap();
+    assert_eq!(seen, sample_fence(3));
+    older.wait().unwrap();
+}
+
+#[test]
+fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    peer.ask(&fence(3));
+    peer.send(&run(3, "tasks"));
+    assert!(matches!(peer.receive(), Reply::Event { .. }));
+    assert!(RunLock::take_for_play(dir.path()).is_err());
+    assert_eq!(peer.hang_up(), 12);
+    RunLock::take_for_play(dir.path()).unwrap();
+    assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));
+}
+
+#[test]
+fn silence_stops_a_run_and_heartbeats_keep_it_going() {
+    let dir = tempfile::tempdir().unwrap();
+    let silence = Duration::from_millis(800);
+    let mut peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
+    peer.ask(&fence(3));
+    peer.send(&run(3, "tasks"));
+    let from = Instant::now();
+    let mut alive = 0;
+    while from.elapsed() < silence * 3 {
+        peer.send(&Order::Heartbeat);
+        while !matches!(peer.receive(), Reply::Alive { .. }) {}
+        alive += 1;
+    }
+    assert!(alive > 2 && !peer.server.is_finished());
+    // The stream stays open, and nothing comes.
+    assert_eq!(exit_of(peer.server), 12);
+    drop(peer.orders);
+}
+
+#[test]
+fn an_idle_session_ends_with_silence_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let silence = Duration::from_millis(300);
+    let peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
+    assert_eq!(exit_of(peer.server), 12);
+    drop(peer.orders);
+}
+
+#[test]
+fn a_session_that_only_looked_needs_no_goodbye() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32] });
+    assert_eq!(peer.hang_up(), 0);
+}
+
+#[test]
+fn cancel_and_time_stop_a_run() {
+    for by_time in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peer = start(dir.path());
+        peer.ask(&fence(3));
+        let Order::Run(mut order) = run(3, "tasks") else { unreachable!() };
+        order.timeout_ms = if by_time { 100 } else { 60_000 };
+        peer.send(&Order::Run(order));
+        assert!(matches!(peer.receive(), Reply::Event { .. }));
+        if !by_time {
+            peer.send(&Order::Cancel);
+        }
+        while !matches!(peer.receive(), Reply::RunEnd(_)) {}
+        assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "a stop is for good");
+        assert_eq!(peer.ask(&close(3)), Reply::Closed);
+        assert_eq!(exit_of(peer.server), 14);
+    }
+}
+
+#[test]
+fn exit_codes_tell_how_the_run_ended() {
+    for (plan, code) in [("ok", 0), ("fail", 10), ("refuse", 11), ("panic", 10)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peer = start(dir.path());
+        peer.ask(&fence(3));
+        let end = peer.ask(&run(3, plan));
+        assert_eq!(matches!(end, Reply::Error { .. }), plan == "panic", "{end:?}");
+        assert_eq!(peer.ask(&close(3)), Reply::Closed);
+        assert_eq!(exit_of(peer.server), code, "{plan}");
+    }
+}
+
+#[test]
+fn undo_puts_the_backup_of_an_earlier_attempt_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = start(dir.path());
+    first.ask(&fence(3));
+    first.ask(&run(3, "keep"));
+    first.ask(&close(3));
+    let mut second = start(dir.path());
+    second.ask(&fence(4));
+    let undone = second.ask(&Order::Undo { attempt: AttemptId(3) });
+    assert_eq!(undone, Reply::Undone { restored: vec!["etc-hosts".into()] });
+    assert!(matches!(second.ask(&Order::Undo { attempt: AttemptId(1) }), Reply::Error { .. }));
+}
+
+#[test]
+fn fetching_needs_an_examination() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("f"), b"text").unwrap();
+    let fetch = Order::Fetch { paths: vec![dir.path().join("f").display().to_string()] };
+    let mut peer = start(dir.path());
+    assert!(matches!(peer.ask(&fetch), Reply::Refused { .. }));
+    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32] });
+    let Reply::Fetched { files } = peer.ask(&fetch) else { panic!() };
+    assert_eq!(files[0].content, b"text");
+}
+
+#[test]
+fn orders_that_do_not_wait_are_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    peer.ask(&fence(3));
+    peer.send(&run(3, "tasks"));
+    for _ in 0..ORDERS + 1 {
+        // The pipe may be closed already.
+        let _cut_off = peer.orders.as_mut().unwrap().write_all(&frame::encode(&run(3, "ok")).unwrap());
+    }
+    assert_eq!(exit_of(peer.server), 11);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn garbage_is_answered_and_ends_the_session(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peer = start(dir.path());
+        peer.orders.as_mut().unwrap().write_all(&bytes).unwrap();
+        peer.orders = None;
+        prop_assert_eq!(exit_of(peer.server), 11);
+        let mut said_why = false;
+        while let Ok(Some(content)) = frame::read(&mut peer.replies) {
+            said_why |= matches!(frame::decode::<Reply>(&content), Ok(Reply::Error { .. }));
+        }
+        prop_assert!(said_why);
+    }
+}
+
+#[test]
+fn an_oversized_frame_is_answered_and_ends_the_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = start(dir.path());
+    peer.orders.as_mut().unwrap().write_all(&u32::MAX.to_be_bytes()).unwrap();
+    assert!(matches!(peer.receive(), Reply::Error { message } if message.contains("more than")));
+    assert_eq!(exit_of(peer.server), 11);
+}

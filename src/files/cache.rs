@@ -1,0 +1,128 @@
+//! Remembers the content hashes of files that have not changed since they were read.
+
+use crate::model::Sha256;
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A change less than this old is not trusted to show in the times: two writes within one tick of the kernel's clock look alike.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What tells that a file is the one that was read. A write that sets the modification time back still moves the change time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Stamp {
+    dev: u64,
+    ino: u64,
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Stamp {
+    pub(super) fn of(meta: &Metadata) -> Self {
+        Self {
+            dev: meta.dev(),
+            ino: meta.ino(),
+            size: meta.size(),
+            mtime: (meta.mtime(), meta.mtime_nsec()),
+            ctime: (meta.ctime(), meta.ctime_nsec()),
+        }
+    }
+
+    fn changed_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::new(self.ctime.0.max(0).cast_unsigned(), u32::try_from(self.ctime.1).unwrap_or(0))
+    }
+}
+
+/// Hashes by (device, inode, size, modification and change time). Lives as long as its owner; `Cache::default()` knows nothing.
+#[derive(Debug, Default)]
+pub struct Cache {
+    key: [u8; 32],
+    hashes: HashMap<(Stamp, bool), (Sha256, u64)>,
+    pass: u64,
+    reads: u64,
+    trust_at_once: bool,
+}
+
+impl Cache {
+    /// How many files were read, not merely looked up, since this cache was made.
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// Forgets all hashes: the next digest reads every file.
+    pub fn clear(&mut self) {
+        self.hashes.clear();
+    }
+
+    pub(super) fn key(&self) -> &[u8; 32] {
+        &self.key
+    }
+
+    /// Another key invalidates the hashes of secret files.
+    pub(super) fn begin(&mut self, key: &[u8; 32]) {
+        if self.key != *key {
+            self.key = *key;
+            self.hashes.retain(|(_, secret), _| !secret);
+        }
+        self.pass += 1;
+    }
+
+    /// Drops what this pass did not meet.
+    pub(super) fn end(&mut self) {
+        self.hashes.retain(|_, (_, pass)| *pass == self.pass);
+    }
+
+    pub(super) fn get(&mut self, stamp: &Stamp, secret: bool) -> Option<Sha256> {
+        let (sha256, pass) = self.hashes.get_mut(&(*stamp, secret))?;
+        *pass = self.pass;
+        Some(*sha256)
+    }
+
+    /// `read_at`: before the first byte was read.
+    pub(super) fn put(&mut self, stamp: Stamp, secret: bool, sha256: Sha256, read_at: SystemTime) {
+        self.reads += 1;
+        if self.trust_at_once || read_at.duration_since(stamp.changed_at()).is_ok_and(|age| age > SETTLE) {
+            self.hashes.insert((stamp, secret), (sha256, self.pass));
+        }
+    }
+
+    /// For tests that can't wait until a file counts as settled.
+    #[cfg(test)]
+    pub(super) fn trusting() -> Self {
+        Self { trust_at_once: true, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_changed_just_now_is_read_again() {
+        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
+        let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
+        let mut cache = Cache::default();
+        cache.put(stamp, false, Sha256::of(b"x"), at(100));
+        assert_eq!(cache.get(&stamp, false), None, "same second");
+        cache.put(stamp, false, Sha256::of(b"x"), at(99));
+        assert_eq!(cache.get(&stamp, false), None, "clock set back");
+        cache.put(stamp, false, Sha256::of(b"x"), at(102));
+        assert_eq!(cache.get(&stamp, false), Some(Sha256::of(b"x")));
+        assert_eq!(cache.get(&stamp, true), None, "the HMAC is another hash");
+    }
+
+    #[test]
+    fn another_key_forgets_secret_files_only() {
+        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
+        let mut cache = Cache::trusting();
+        cache.begin(&[1; 32]);
+        for secret in [false, true] {
+            cache.put(stamp, secret, Sha256::of(b"x"), UNIX_EPOCH);
+        }
+        cache.begin(&[2; 32]);
+        assert!(cache.get(&stamp, false).is_some());
+        assert!(cache.get(&stamp, true).is_none());
+    }
+}

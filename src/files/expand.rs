@@ -1,0 +1,231 @@
+//! Turns the declared paths, globs and managed directories of a service into the list of paths to look at.
+
+use crate::model::ServiceManifest;
+use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What package managers and editors leave behind; not applied to a path that is declared as itself.
+const LEFTOVERS: [&str; 11] = [
+    "*~",
+    ".*.sw?",
+    "*.dpkg-old",
+    "*.dpkg-dist",
+    "*.dpkg-new",
+    "*.dpkg-tmp",
+    "*.ucf-*",
+    "*.rpmsave",
+    "*.rpmnew",
+    "#*#",
+    ".#*",
+];
+/// A service that expands to more paths is misdeclared (`/` or `/proc/**`); the rest is reported as unreadable.
+const MAX_PATHS: usize = 200_000;
+const MAX_DEPTH: usize = 128;
+
+#[derive(Debug, Default)]
+pub(super) struct Expansion {
+    /// True: declared as itself, so its absence is an entry.
+    pub paths: BTreeMap<PathBuf, bool>,
+    pub unreadable: BTreeMap<String, String>,
+}
+
+pub(super) fn expand(service: &ServiceManifest) -> Expansion {
+    let mut out = Expansion::default();
+    let exclude = matcher(&service.exclude, &mut out.unreadable);
+    let leftovers = matcher(&LEFTOVERS.map(str::to_owned), &mut out.unreadable);
+    let mut walk = Walk { exclude: &exclude, leftovers: &leftovers, looked_at: 0, out };
+    for pattern in &service.files {
+        walk.declared(pattern);
+    }
+    walk.out
+}
+
+/// One matcher for `globs`: with a leading `/` of the whole path, else of its last parts. A faulty glob is listed in `faults`.
+pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for text in globs {
+        let trimmed = text.trim_end_matches('/');
+        let whole = if trimmed.starts_with('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
+        match glob(&whole) {
+            Ok(glob) => drop(set.add(glob)),
+            Err(why) => drop(faults.insert(text.clone(), why)),
+        }
+    }
+    set.build().unwrap_or_else(|e| {
+        faults.insert(globs.join(" "), e.to_string());
+        GlobSet::empty()
+    })
+}
+
+fn glob(text: &str) -> Result<Glob, String> {
+    GlobBuilder::new(text).literal_separator(true).build().map_err(|e| e.to_string())
+}
+
+pub(super) fn is_glob(text: &str) -> bool {
+    text.contains(['*', '?', '[', '{'])
+}
+
+/// The directory that a glob starts from: its leading parts without wildcards.
+pub(super) fn base(pattern: &str) -> PathBuf {
+    Path::new(pattern).components().take_while(|part| !is_glob(&part.as_os_str().to_string_lossy())).collect()
+}
+
+struct Walk<'a> {
+    exclude: &'a GlobSet,
+    leftovers: &'a GlobSet,
+    looked_at: usize,
+    out: Expansion,
+}
+
+impl Walk<'_> {
+    fn declared(&mut self, pattern: &str) {
+        if !pattern.starts_with('/') {
+            self.unreadable(Path::new(pattern), "the path is not absolute");
+            return;
+        }
+        let managed = pattern.ends_with('/');
+        let trimmed = if managed { pattern.trim_end_matches('/') } else { pattern };
+        let path = Path::new(if trimmed.is_empty() { "/" } else { trimmed });
+        if is_glob(trimmed) {
+            match glob(trimmed) {
+                Ok(glob) => {
+                    let start = base(trimmed);
+                    let unbounded = trimmed.contains("**") || trimmed.contains('{');
+                    let parts = path.components().count() - start.components().count();
+                    let depth = if unbounded { MAX_DEPTH } else { parts };
+                    if let Ok(meta) = fs::metadata(&start) {
+                        self.matching(&start, meta.dev(), depth, &glob.compile_matcher(), managed);
+                    }
+                }
+                Err(why) => self.unreadable(path, &why),
+            }
+        } else if !self.exclude.is_match(path) {
+            self.out.paths.insert(path.to_owned(), true);
+            if let Ok(meta) = fs::symlink_metadata(path)
+                && managed
+                && meta.is_dir()
+            {
+                self.below(path, meta.dev(), MAX_DEPTH);
+            }
+        }
+    }
+
+    /// Everything below the managed directory `dir`.
+    fn below(&mut self, dir: &Path, device: u64, depth: usize) {
+        for (path, meta) in self.list(dir) {
+            self.out.paths.entry(path.clone()).or_insert(false);
+            self.descend(&path, &meta, device, depth, |walk, depth| walk.below(&path, device, depth));
+        }
+    }
+
+    /// What matches `glob` below `dir`: files, or managed directories.
+    fn matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
+        for (path, meta) in self.list(dir) {
+            if glob.is_match(&path) && meta.is_dir() == managed {
+                self.out.paths.entry(path.clone()).or_insert(false);
+                if managed {
+                    self.descend(&path, &meta, device, MAX_DEPTH, |walk, depth| walk.below(&path, device, depth));
+                    continue;
+                }
+            }
+            if depth > 1 {
+                self.descend(&path, &meta, device, depth, |walk, depth| {
+                    walk.matching(&path, device, depth, glob, managed)
+                });
+            }
+        }
+    }
+
+    /// Goes on into a directory of the same mount.
+    fn descend(
+        &mut self,
+        path: &Path,
+        meta: &fs::Metadata,
+        device: u64,
+        depth: usize,
+        go: impl FnOnce(&mut Self, usize),
+    ) {
+        if !meta.is_dir() || meta.dev() != device {
+            return;
+        }
+        match depth {
+            0 => self.unreadable(path, "too deep"),
+            _ => go(self, depth - 1),
+        }
+    }
+
+    /// Children of `dir` that are not excluded, in order. What vanishes meanwhile is passed over.
+    fn list(&mut self, dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Vec::new(),
+            Err(e) => {
+                self.unreadable(dir, &e.to_string());
+                return Vec::new();
+            }
+        };
+        let mut out = Vec::new();
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    self.unreadable(dir, &e.to_string());
+                    break;
+                }
+            };
+            self.looked_at += 1;
+            if self.looked_at > MAX_PATHS {
+                self.unreadable(dir, &format!("more than {MAX_PATHS} paths"));
+                break;
+            }
+            let path = entry.path();
+            if self.exclude.is_match(&path) || self.leftovers.is_match(&path) {
+                continue;
+            }
+            if path.to_str().is_none() {
+                self.unreadable(&path, "the name is not UTF-8");
+                continue;
+            }
+            match entry.metadata() {
+                Ok(meta) => out.push((path, meta)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => self.unreadable(&path, &e.to_string()),
+            }
+        }
+        out.sort_by(|(a, _), (b, _)| a.cmp(b));
+        out
+    }
+
+    fn unreadable(&mut self, path: &Path, why: &str) {
+        self.out.unreadable.insert(path.display().to_string(), why.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_the_whole_path_or_its_last_parts() {
+        let mut faults = BTreeMap::new();
+        let set = matcher(&["/etc/ssl/*.key".into(), "*.pem".into(), "private/*".into(), "[".into()], &mut faults);
+        for path in ["/etc/ssl/a.key", "/x/y/z.pem", "/a/private/b"] {
+            assert!(set.is_match(path), "{path}");
+        }
+        for path in ["/etc/ssl/deep/a.key", "/x/z.pem/y", "/a/private/b/c"] {
+            assert!(!set.is_match(path), "{path}");
+        }
+        assert!(faults.contains_key("["));
+    }
+
+    #[test]
+    fn a_glob_starts_at_its_fixed_part() {
+        assert_eq!(base("/etc/nginx/*.conf"), Path::new("/etc/nginx"));
+        assert_eq!(base("/etc/{a,b}/c"), Path::new("/etc"));
+        assert_eq!(base("/*"), Path::new("/"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Generations as loaded fleets, by blob; the last few stay in memory.
+
+use crate::config::Fleet;
+use crate::disk::BlobStore;
+use crate::model::{Fault, FileSet, Generation, Sha256};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// So many loaded generations are kept.
+const LOADED_MAX: usize = 4;
+
+/// Why a generation can't be used here and now. Nothing changed; `Missing` is fetched from another manager and retried.
+#[derive(Debug, thiserror::Error)]
+pub enum BookError {
+    #[error("the blob {0} of generation {1} is not on this manager")]
+    Missing(Sha256, u64),
+    #[error("the blob store can't be read")]
+    Store(#[source] crate::disk::DiskError),
+    #[error("the blob of generation {0} is no set of files")]
+    Corrupt(u64, #[source] rmp_serde::decode::Error),
+    #[error("generation {0} can't be loaded: {first}", first = .1.first().map(ToString::to_string).unwrap_or_default())]
+    Faults(u64, Vec<Fault>),
+}
+
+#[derive(Debug)]
+pub struct Book {
+    blobs: Arc<BlobStore>,
+    loaded: Mutex<BTreeMap<Sha256, Arc<Fleet>>>,
+}
+
+impl Book {
+    pub fn new(blobs: Arc<BlobStore>) -> Self {
+        Self { blobs, loaded: Mutex::default() }
+    }
+
+    /// The fleet of `generation`, from memory or from the blob store. Blocking.
+    pub fn fleet(&self, generation: &Generation) -> Result<Arc<Fleet>, BookError> {
+        let seq = generation.seq.0;
+        if let Some(fleet) = self.loaded().get(&generation.blob) {
+            return Ok(fleet.clone());
+        }
+        let bytes = self.blobs.get(&generation.blob).map_err(BookError::Store)?;
+        let bytes = bytes.ok_or(BookError::Missing(generation.blob, seq))?;
+        let files: FileSet = rmp_serde::from_slice(&bytes).map_err(|e| BookError::Corrupt(seq, e))?;
+        let fleet = Arc::new(Fleet::from_files(&files).map_err(|faults| BookError::Faults(seq, faults))?);
+        let mut loaded = self.loaded();
+        if loaded.len() >= LOADED_MAX {
+            loaded.pop_first();
+        }
+        loaded.insert(generation.blob, fleet.clone());
+        Ok(fleet)
+    }
+
+    fn loaded(&self) -> std::sync::MutexGuard<'_, BTreeMap<Sha256, Arc<Fleet>>> {
+        self.loaded.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

@@ -1,0 +1,108 @@
+//! What one node is asked to look at: the declared files of its services, and its checks, rendered.
+
+use crate::check;
+use crate::config::Fleet;
+use crate::model::{CheckText, Fault, GenerationSeq, Manifest, ServiceManifest, ServiceName};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Files whose content the manager can render itself, by absolute path; `expected[path]` in check files.
+pub type Expected = BTreeMap<String, crate::playbook::Rendered>;
+
+/// The manifest of `host`; every fault of its check files otherwise.
+pub fn manifest(
+    fleet: &Fleet,
+    host: &str,
+    generation: GenerationSeq,
+    context: &Map<String, Value>,
+    expected: &Expected,
+) -> Result<Manifest, Vec<Fault>> {
+    let group = fleet.host_group(host).map_err(|f| vec![f])?;
+    let names = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
+    let mut faults = Vec::new();
+    let mut services = Vec::new();
+    for name in &names {
+        let Some(service) = fleet.config.services.get(name) else { continue };
+        let checks = match checks_of(fleet, name, group.as_str(), context, expected) {
+            Ok(checks) => checks,
+            Err(more) => {
+                faults.extend(more);
+                continue;
+            }
+        };
+        services.push(ServiceManifest {
+            name: name.clone(),
+            files: service.files.clone(),
+            exclude: service.exclude.clone(),
+            secret: service.secret.clone(),
+            units: service.units.clone(),
+            state: service.state.clone(),
+            keep: service.keep.clone(),
+            checks,
+        });
+    }
+    if faults.is_empty() { Ok(Manifest { node: host.into(), group, generation, services }) } else { Err(faults) }
+}
+
+fn checks_of(
+    fleet: &Fleet,
+    service: &ServiceName,
+    group: &str,
+    context: &Map<String, Value>,
+    expected: &Expected,
+) -> Result<Vec<CheckText>, Vec<Fault>> {
+    let mut out = Vec::new();
+    let mut faults = Vec::new();
+    for file in fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml")) {
+        let Some(text) = fleet.files.text(file) else {
+            faults.push(Fault::error(file, 0, 0, "the file is not UTF-8 text"));
+            continue;
+        };
+        match one_file(file, text, service, group, context, expected) {
+            Ok(Some(text)) => out.push(CheckText { file: file.to_owned(), text }),
+            Ok(None) => {}
+            Err(more) => faults.extend(more),
+        }
+    }
+    if faults.is_empty() { Ok(out) } else { Err(faults) }
+}
+
+/// None: the file is another service's, or does not apply to this node.
+fn one_file(
+    file: &str,
+    text: &str,
+    service: &ServiceName,
+    group: &str,
+    context: &Map<String, Value>,
+    expected: &Expected,
+) -> Result<Option<String>, Vec<Fault>> {
+    let (header, goss) = check::header(file, text)?;
+    if header.service != *service {
+        return Ok(None);
+    }
+    let role = context.get("node").and_then(|n| n.get("role")).and_then(Value::as_str).unwrap_or("worker");
+    let view = check_context(&header.vars, context, expected);
+    if check::applies(file, &header, group, role, &view)? != check::Applies::Yes {
+        return Ok(None);
+    }
+    let rendered = check::render(file, &header, &goss, &view)?;
+    check::parse(file, service, &rendered)?;
+    Ok(Some(rendered))
+}
+
+/// `node`, `peers`, `vars` (the file's own, overridden by the inventory's) and `expected`.
+fn check_context(own: &Map<String, Value>, context: &Map<String, Value>, expected: &Expected) -> Map<String, Value> {
+    let mut vars = own.clone();
+    vars.extend(context.iter().filter(|(k, _)| *k != "hostvars").map(|(k, v)| (k.clone(), v.clone())));
+    let files: Map<String, Value> = expected
+        .iter()
+        .map(|(path, r)| (path.clone(), json!({"sha256": r.sha256.to_string(), "mode": r.mode, "owner": r.owner})))
+        .collect();
+    let mut out = Map::new();
+    for key in ["node", "peers"] {
+        out.insert(key.to_owned(), context.get(key).cloned().unwrap_or(Value::Null));
+    }
+    out.insert("vars".to_owned(), Value::Object(vars));
+    out.insert("expected".to_owned(), Value::Object(files));
+    out
+}

@@ -1,0 +1,86 @@
+//! Applying a fleet, and the inventory as Ansible reads it.
+
+use super::super::{Shared, blobs};
+use super::read::node_view;
+use super::{operator, propose};
+use crate::config::Fleet;
+use crate::fleet;
+use crate::model::{Applied, Command, FileSet};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::AppliedView;
+use crate::rpc::wire::{Code, Failure, Raw};
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Body: MessagePack of `FileSet`, with the inventory resolved by the caller. Nothing is contacted but managers.
+pub async fn apply(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Raw(body): Raw,
+) -> Result<Json<AppliedView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let known = shared.known();
+    let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
+    let (loaded, summary, bytes) = checked.map_err(|e| Failure::new(Code::Internal, e.to_string()))??;
+    let blob = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
+    let before = shared.inventory().current;
+    let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
+    let Applied::Generation(seq) = applied else {
+        return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
+    };
+    let inventory = shared.inventory();
+    let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).outdated);
+    Ok(Json(AppliedView {
+        version: 1,
+        generation: seq.0,
+        unchanged: seq == before,
+        outdated: outdated.map(|n| n.name().to_string()).collect(),
+        warnings: loaded.validate().into_iter().filter(|f| f.warning).collect(),
+    }))
+}
+
+type Checked = (Fleet, crate::model::FleetSummary, Vec<u8>);
+
+fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
+    let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
+        Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR")
+    })?;
+    let invalid = |faults: Vec<crate::model::Fault>| {
+        let text = format!("the fleet has {} faults; nothing was applied", faults.len());
+        Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
+    };
+    let loaded = Fleet::from_files(&files).map_err(invalid)?;
+    let summary = fleet::summary(&loaded, known).map_err(invalid)?;
+    let bytes = rmp_serde::to_vec_named(&files).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    Ok((loaded, summary, bytes))
+}
+
+/// `--list` of a dynamic inventory, with `remoor_*` hostvars.
+pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<Value>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let generation = inventory.generations.get(&inventory.current).cloned();
+    let generation =
+        generation.ok_or_else(|| Failure::new(Code::NotFound, "no fleet was applied yet").next("remoor apply DIR"))?;
+    blobs::ensure(&shared, &generation.blob).await;
+    let book = shared.clone();
+    let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
+    let loaded = loaded.map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let loaded = loaded.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let mut extra: BTreeMap<String, Map<String, Value>> = BTreeMap::new();
+    for node in inventory.nodes.values() {
+        let view = node_view(&shared, &inventory, node);
+        let mut vars = Map::new();
+        vars.insert("remoor_presence".to_owned(), json!(view.presence));
+        vars.insert("remoor_lifecycle".to_owned(), json!(view.lifecycle));
+        vars.insert("remoor_verdict".to_owned(), json!(view.finding.map(|f| f.verdict.word())));
+        vars.insert("remoor_outdated".to_owned(), json!(view.outdated));
+        vars.insert("remoor_node_id".to_owned(), json!(view.id));
+        vars.insert("remoor_role".to_owned(), json!(view.role));
+        extra.insert(view.name, vars);
+    }
+    Ok(Json(loaded.inventory.to_list_json(&extra)))
+}

@@ -1,0 +1,126 @@
+//! The HTTP API of a manager (docs/api.md): `/v1` for operators, `/agent/v1` for nodes, `/raft` and `/blob` between managers.
+//!
+//! A manager that does not lead passes `/v1` on to the leader; without one it answers reads from what it last knew,
+//! marked stale, and refuses the rest.
+
+mod fleet;
+mod forward;
+mod member;
+mod order;
+mod read;
+
+use super::{Shared, wall};
+use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node};
+use crate::raft::ProposeError;
+use crate::rpc::caller::Caller;
+use crate::rpc::view::AsOf;
+use crate::rpc::wire::{self, Code, Failure};
+use axum::Router;
+use axum::routing::{get, post};
+use std::sync::Arc;
+
+pub use member::{CaReply, JoinDesk, JoinParts};
+
+/// Everything a manager answers; `desk` admits joining machines.
+pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
+    let v1 = Router::new()
+        .route("/v1/status", get(read::status))
+        .route("/v1/nodes/{name}/why", get(read::why))
+        .route("/v1/history", get(read::history))
+        .route("/v1/jobs", get(read::jobs))
+        .route("/v1/jobs/{id}/log", get(read::job_log))
+        .route("/v1/jobs/{id}/cancel", post(order::cancel))
+        .route("/v1/watch", get(read::watch))
+        .route("/v1/metrics", get(read::metrics))
+        .route("/v1/inventory", get(fleet::inventory))
+        .route("/v1/apply", post(fleet::apply).layer(wire::large_body()))
+        .route("/v1/nodes/{name}/check", post(order::check))
+        .route("/v1/nodes/{name}/diff", post(order::diff))
+        .route("/v1/nodes/{name}/adopt", post(order::adopt))
+        .route("/v1/nodes/{name}/{order}", post(order::order))
+        .route("/v1/resume", post(order::resume_fleet))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), forward::to_leader))
+        .with_state(shared.clone());
+    let inner = Router::new()
+        .route("/raft/{kind}", post(member::raft).layer(wire::large_body()))
+        .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
+        .route("/agent/v1/manifest", get(member::manifest))
+        .route("/agent/v1/peers", get(member::peers))
+        .with_state(shared);
+    let join = Router::new()
+        .route(crate::rpc::join::JOIN_PATH, post(member::join))
+        .route("/manager/v1/ca", get(member::ca))
+        .with_state(desk);
+    wire::finish(v1.merge(inner).merge(join))
+}
+
+/// Who gives the order, for the journal. Operators, root on a manager, and managers that pass an order on.
+fn operator(shared: &Shared, caller: &Caller) -> Result<String, Failure> {
+    match caller {
+        Caller::Operator { name, .. } => Ok(name.clone()),
+        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me)),
+        Caller::Local { uid } => {
+            Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
+        }
+        Caller::Node { .. } => manager(shared, caller).map(|node| format!("via {}", node.name())),
+        Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
+    }
+}
+
+/// The manager that calls; what a caller may do is decided by the applied inventory, not by its certificate.
+fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
+    let node = member(shared, caller)?;
+    if node.role == ClusterRole::Manager {
+        Ok(node)
+    } else {
+        Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name())))
+    }
+}
+
+fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
+    let Caller::Node { id, .. } = caller else {
+        return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
+    };
+    let lag = || Failure::new(Code::Retry, format!("this manager does not know node {id} yet"));
+    shared.inventory().nodes.get(id).cloned().ok_or_else(lag)
+}
+
+/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads.
+async fn propose(shared: &Shared, by: &str, command: Command) -> Result<Applied, Failure> {
+    let entry = Entry { at: wall(), by: by.to_owned(), command };
+    match shared.raft.propose(entry).await {
+        Ok((_, Applied::Refused(refusal))) => {
+            let details = serde_json::json!({"refusal": refusal.code});
+            let failure = Failure::new(Code::Refused, refusal.message).details(details);
+            Err(match refusal.next {
+                Some(next) => failure.next(next),
+                None => failure,
+            })
+        }
+        Ok((_, applied)) => Ok(applied),
+        Err(ProposeError::NotLeader { leader: Some(_) }) => {
+            Err(Failure::new(Code::Retry, "another manager leads now; ask again"))
+        }
+        Err(error @ ProposeError::NotLeader { leader: None }) => Err(Failure::new(Code::NoQuorum, error.to_string())),
+        Err(error @ ProposeError::Unknown { .. }) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
+    }
+}
+
+fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
+    let id = inventory.names.get(name);
+    id.and_then(|id| inventory.nodes.get(id).cloned())
+        .ok_or_else(|| Failure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes"))
+}
+
+fn as_of(shared: &Shared) -> AsOf {
+    let status = shared.raft.status().borrow().clone();
+    let inventory = shared.inventory();
+    let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
+    AsOf {
+        by: shared.me.to_string(),
+        leader: leader.map(|n| n.name().to_string()),
+        at: wire::rfc3339(wall()),
+        stale: !status.is_leader,
+        age_ms: if status.is_leader { 0 } else { status.quorum_acked_ms.unwrap_or(0) },
+    }
+}

@@ -1,0 +1,325 @@
+//! Questions: status, history, jobs, why.
+
+use super::super::{Shared, blobs, wall};
+use super::{as_of, named, operator};
+use crate::engine::Presence;
+use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{HistoryView, JobsView, NodeView, StatusView, StreamItem, WhyView};
+use crate::rpc::wire::{self, Code, Failure};
+use axum::Json;
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::{broadcast, mpsc};
+
+/// Items of history at most in one answer.
+const HISTORY_PAGE: usize = 1_000;
+const STREAM_DEPTH: usize = 256;
+
+pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<StatusView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let raft = shared.raft.status().borrow().clone();
+    let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
+    let managers = raft.voters.len() as u32;
+    let up = nodes.iter().filter(|n| matches!(n.manager.as_deref(), Some("leader" | "voter")) && n.presence == "alive");
+    let managers_up = up.count() as u32;
+    let mut warnings = Vec::new();
+    if managers > 0 && managers.is_multiple_of(2) {
+        warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
+    }
+    if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
+        warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
+    }
+    warnings.extend(shared.notices.recent().into_iter().rev().take(5));
+    Ok(Json(StatusView {
+        version: 1,
+        as_of: as_of(&shared),
+        cluster: inventory.cluster.to_string(),
+        epoch: inventory.epoch.0,
+        generation: inventory.current.0,
+        generation_at: inventory.generation().map(|g| wire::rfc3339(g.at)),
+        managers_up,
+        managers,
+        breaker: inventory.breaker.clone(),
+        warnings,
+        nodes,
+    }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct HistoryQuery {
+    node: Option<String>,
+    limit: Option<usize>,
+}
+
+pub async fn history(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Query(query): Query<HistoryQuery>,
+) -> Result<Json<HistoryView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = query.node.map(|name| named(&inventory, &name).map(|n| n.id)).transpose()?;
+    let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
+    let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
+    let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
+    items.reverse();
+    Ok(Json(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
+}
+
+pub async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<JobsView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let jobs = inventory.jobs.values().map(|j| j.as_ref().clone()).collect();
+    Ok(Json(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct LogQuery {
+    #[serde(default)]
+    follow: bool,
+}
+
+/// The output of a job's attempts as this manager has it; with `follow` until the job is closed.
+pub async fn job_log(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(id): Path<u64>,
+    Query(query): Query<LogQuery>,
+) -> Result<Response, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let unknown = || Failure::new(Code::NotFound, format!("no job has the number {id}")).next("remoor job list");
+    let job = inventory.job(JobId(id)).cloned().ok_or_else(unknown)?;
+    let stream = shared.watch_stream();
+    let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
+    tokio::spawn(async move {
+        let attempts: Vec<AttemptId> = job.attempts.iter().map(|a| a.id).collect();
+        for attempt in attempts {
+            let path = blobs::RunLog::path(&shared, attempt);
+            let text = tokio::fs::read_to_string(&path).await.unwrap_or_default();
+            for line in text.lines().filter_map(|l| serde_json::from_str(l).ok()) {
+                if tx.send(line).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let open = |s: &Shared| {
+            s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == crate::model::JobState::Open)
+        };
+        if query.follow {
+            pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)).await;
+        }
+        let end = StreamItem::End { text: shared.inventory().job(JobId(id)).map_or_else(String::new, outcome) };
+        let _ = tx.send(serde_json::to_value(end).unwrap_or_default()).await;
+    });
+    Ok(wire::ndjson(rx))
+}
+
+fn outcome(job: &crate::model::Job) -> String {
+    format!("{:?}", job.state).to_lowercase()
+}
+
+fn about_job(item: &StreamItem, job: &crate::model::Job, id: u64) -> bool {
+    match item {
+        StreamItem::Task { job, .. } => *job == id,
+        StreamItem::History { item, .. } => item.node == Some(job.node),
+        _ => true,
+    }
+}
+
+/// Everything that happens, from now on.
+pub async fn watch(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Response, Failure> {
+    operator(&shared, &caller)?;
+    let stream = shared.watch_stream();
+    let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
+    tokio::spawn(async move { pump(stream, &tx, |_| true, || true).await });
+    Ok(wire::ndjson(rx))
+}
+
+/// Copies the stream to one reader until `goes_on` says no or the reader is gone.
+async fn pump(
+    mut stream: broadcast::Receiver<StreamItem>,
+    tx: &mpsc::Sender<Value>,
+    wanted: impl Fn(&StreamItem) -> bool,
+    goes_on: impl Fn() -> bool,
+) {
+    let mut beat = tokio::time::interval(std::time::Duration::from_millis(500));
+    loop {
+        let item = tokio::select! {
+            item = stream.recv() => item,
+            _ = beat.tick() => {
+                if tx.is_closed() || !goes_on() && stream.is_empty() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let item = match item {
+            Ok(item) if wanted(&item) => item,
+            Ok(_) => continue,
+            Err(broadcast::error::RecvError::Lagged(count)) => StreamItem::Missed { count },
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        if tx.send(serde_json::to_value(item).unwrap_or_default()).await.is_err() {
+            return;
+        }
+    }
+}
+
+pub async fn why(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Json<WhyView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let view = node_view(&shared, &inventory, &node);
+    let (not_done, next) = untold(&node, &view);
+    let mut history: Vec<_> = inventory
+        .history
+        .iter()
+        .rev()
+        .filter(|i| i.node == Some(node.id))
+        .take(50)
+        .map(|i| i.as_ref().clone())
+        .collect();
+    history.reverse();
+    Ok(Json(WhyView {
+        version: 1,
+        as_of: as_of(&shared),
+        absence: node.absence.clone(),
+        want: node.want.clone(),
+        job: node.job.and_then(|j| inventory.job(j)).cloned(),
+        node: view,
+        history,
+        not_done,
+        next,
+    }))
+}
+
+/// What was not done and why, and what an operator may do about it.
+fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
+    let name = node.name();
+    let mut not_done: Vec<String> = Vec::new();
+    let mut next: Vec<String> = Vec::new();
+    if let Some(finding) = &node.finding {
+        match (&finding.remedy, &finding.verdict) {
+            (Remedy::Report, Verdict::Unknown(why)) => {
+                not_done.push(format!("no re-setup: unknown is not drift ({why})"));
+                next.push(format!("remoor check {name}"));
+            }
+            (Remedy::Report, verdict) if *verdict != Verdict::Same => {
+                not_done.push(format!("no re-setup: the policy for this occasion is report ({verdict})"));
+                next.push(format!("remoor diff {name}"));
+                next.push(format!("remoor resetup {name}"));
+            }
+            (Remedy::None, _) => not_done.push("nothing was run: nothing differed".to_owned()),
+            (Remedy::Held(why) | Remedy::Blocked(why), _) => {
+                not_done.push(format!("no re-setup: {why}"));
+                next.push(format!("remoor resetup {name} --now"));
+            }
+            _ => {}
+        }
+    }
+    not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
+    if view.presence == "away" {
+        next.push(format!("look at the host's power and network; remoor watches for {name} and examines it on return"));
+    }
+    if view.presence == "agent-down" {
+        next.push(format!("on {name}: systemctl restart remoor"));
+    }
+    if let Some(fingerprint) = &node.key_changed {
+        next.push(format!("remoor trust-key {name} {fingerprint}"));
+    }
+    if node.baseline.is_none() {
+        next.push(format!("remoor commission {name}, or remoor adopt {name}"));
+    }
+    (not_done, next)
+}
+
+pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let raft = shared.raft.status().borrow().clone();
+    let mut out = String::new();
+    let mut gauge = |name: &str, help: &str, rows: Vec<(String, u64)>| {
+        out.push_str(&format!("# HELP remoor_{name} {help}\n# TYPE remoor_{name} gauge\n"));
+        for (labels, value) in rows {
+            out.push_str(&format!("remoor_{name}{labels} {value}\n"));
+        }
+    };
+    gauge("leader", "1 where this manager leads", vec![(String::new(), u64::from(raft.is_leader))]);
+    gauge("raft_applied", "index of the last applied entry", vec![(String::new(), inventory.applied)]);
+    gauge("generation", "sequence number of the applied fleet", vec![(String::new(), inventory.current.0)]);
+    gauge("breaker_open", "1 while a breaker is open", vec![(String::new(), u64::from(inventory.breaker.is_some()))]);
+    let per_node = |f: &dyn Fn(&Node) -> u64| {
+        inventory.nodes.values().map(|n| (format!("{{node=\"{}\"}}", n.name()), f(n))).collect::<Vec<_>>()
+    };
+    gauge("node_away", "1 while the node is away", per_node(&|n| u64::from(n.away())));
+    gauge("node_absences", "absences so far", per_node(&|n| n.absences.0));
+    gauge("node_agent_faults", "crashes of the agent", per_node(&|n| u64::from(n.agent_faults)));
+    let drifted = |n: &Node| u64::from(n.finding.as_ref().is_some_and(|f| f.verdict.drifted()));
+    gauge("node_drifted", "1 while the last verdict is drifted or conflict", per_node(&drifted));
+    let open = inventory.jobs.values().filter(|j| j.closed.is_none()).count() as u64;
+    gauge("jobs_open", "re-setups that are open or held", vec![(String::new(), open)]);
+    Ok(out)
+}
+
+fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
+    inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).collect()
+}
+
+pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {
+    let raft = shared.raft.status().borrow().clone();
+    let shown = shared.shown().and_then(|s| s.get(&node.id).cloned());
+    let presence = match shown.as_ref().map(|(p, _)| *p) {
+        Some(Presence::Alive) => "alive",
+        Some(Presence::Suspect) => "suspect",
+        Some(Presence::Away) => "away",
+        Some(Presence::AgentDown) => "agent-down",
+        Some(Presence::Left) => "left",
+        Some(Presence::NeverSeen) => "never-seen",
+        None if node.away() => "away",
+        None => "unknown",
+    };
+    let manager = node.raft.and_then(|id| match () {
+        () if raft.leader == Some(id) => Some("leader"),
+        () if raft.voters.contains_key(&id) => Some("voter"),
+        () if raft.learners.contains_key(&id) => Some("learner"),
+        () => None,
+    });
+    let since = |at: Wall| Some(wire::rfc3339(at));
+    NodeView {
+        id: node.id.0,
+        name: node.name().to_string(),
+        group: inventory.group(node).map(|(name, _)| name.to_string()),
+        role: if node.role == crate::model::ClusterRole::Manager { "manager" } else { "worker" }.to_owned(),
+        manager: manager.map(str::to_owned),
+        presence: presence.to_owned(),
+        presence_since: node.absence.as_ref().map_or_else(|| since(node.seen), |a| since(a.last_seen)),
+        lifecycle: node.lifecycle.word().to_owned(),
+        failed: node.failed.clone(),
+        availability: node.availability,
+        maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
+        api: node.spec.api.clone(),
+        gossip: node.spec.gossip.clone(),
+        ssh: shared.addresses().get(node.name().as_str()).cloned(),
+        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
+        finding: node.finding.clone(),
+        baseline: node.baseline.clone(),
+        outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),
+        conditions: shown.map(|(_, c)| c).unwrap_or_default(),
+        job: node.job.map(|j| j.0),
+        absences: node.absences.0,
+        agent_faults: node.agent_faults,
+        report: None,
+        unreachable_from: Vec::new(),
+    }
+}

@@ -1,0 +1,319 @@
+//! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
+
+use super::examine::{self, Prepared};
+use super::{Shared, wall};
+use crate::engine::{Event, PhaseResult, Verified};
+use crate::exec::wire::{self, Order, Reply, RunOrder};
+use crate::fleet::{self, Scope};
+use crate::model::{AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeId, Phase};
+use crate::rpc::view::StreamItem;
+use crate::ssh::{Session, SshError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Orders of the fence may wait for a `remoor play` that holds the node.
+const PLAY_PATIENCE: Duration = Duration::from_secs(100);
+const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
+/// Beyond the executor's own limit, before the session is given up.
+const SLACK: Duration = Duration::from_secs(20);
+
+struct Running {
+    phases: mpsc::UnboundedSender<Phase>,
+    task: JoinHandle<()>,
+}
+
+pub struct Attempts {
+    shared: Arc<Shared>,
+    events: mpsc::UnboundedSender<Event>,
+    running: BTreeMap<AttemptId, Running>,
+}
+
+impl Attempts {
+    pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+        Self { shared, events, running: BTreeMap::new() }
+    }
+
+    /// Begins `phase` of a committed, open attempt.
+    pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
+        let running = self.running.entry(attempt).or_insert_with(|| {
+            let (phases, rx) = mpsc::unbounded_channel();
+            let work =
+                Work { shared: self.shared.clone(), events: self.events.clone(), job, attempt, node, session: None };
+            Running { phases, task: tokio::spawn(work.serve(rx)) }
+        });
+        let _ = running.phases.send(phase);
+    }
+
+    /// The attempt is closed: its session is closed too, and what still runs ends at the next task.
+    pub fn stop(&mut self, attempt: AttemptId) {
+        if let Some(running) = self.running.remove(&attempt) {
+            drop(running.phases);
+            tokio::spawn(async move {
+                let mut task = running.task;
+                if tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err() {
+                    task.abort();
+                }
+            });
+        }
+    }
+
+    pub fn stop_all(&mut self) {
+        for (_, running) in std::mem::take(&mut self.running) {
+            running.task.abort();
+        }
+    }
+}
+
+struct Work {
+    shared: Arc<Shared>,
+    events: mpsc::UnboundedSender<Event>,
+    job: JobId,
+    attempt: AttemptId,
+    node: NodeId,
+    session: Option<Session>,
+}
+
+impl Work {
+    async fn serve(mut self, mut phases: mpsc::UnboundedReceiver<Phase>) {
+        while let Some(phase) = phases.recv().await {
+            let begun = std::time::Instant::now();
+            let result = match self.phase(phase).await {
+                Ok(result) => result,
+                Err(failure) => PhaseResult::Failed(*failure),
+            };
+            tracing::info!(job = %self.job, attempt = %self.attempt, %phase, ms = begun.elapsed().as_millis() as u64, "phase ended");
+            let event = Event::Ran { job: self.job, attempt: self.attempt, phase, result: Box::new(result) };
+            if self.events.send(event).is_err() {
+                break;
+            }
+        }
+        if let Some(mut session) = self.session.take() {
+            let close = Order::Close { fence: self.fence_token(), done: self.done() };
+            let _ = session.order(close, &mut |_| {}, CLOSE_TIMEOUT).await; // the executor ends with the session anyway
+            session.close().await;
+        }
+    }
+
+    async fn phase(&mut self, phase: Phase) -> Result<PhaseResult, Box<Failure>> {
+        let inventory = self.shared.inventory();
+        let job = inventory.jobs.get(&self.job).cloned().ok_or_else(|| plan(phase, "the job is gone"))?;
+        let current = inventory.generations.get(&job.generation).cloned();
+        let current = current.ok_or_else(|| plan(phase, "the generation of the job is gone"))?;
+        let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
+        let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+        let before = applied.unwrap_or_else(|| current.clone());
+        let limit = Duration::from_millis(inventory.limits().phase_timeout_ms);
+        match phase {
+            Phase::Fence => self.fence(phase, &job).await,
+            Phase::Cleanup => self.run(phase, &job, &before, limit).await,
+            Phase::Cleaned => self.cleaned(phase, &job, &before).await,
+            Phase::Provision => self.run(phase, &job, &current, limit).await,
+            Phase::Verify => self.verify(phase, current).await,
+        }
+    }
+
+    fn done(&self) -> bool {
+        self.shared.inventory().job(self.job).is_some_and(|j| j.state == crate::model::JobState::Done)
+    }
+
+    fn fence_token(&self) -> Fence {
+        Fence { cluster: self.shared.cluster.clone(), epoch: self.shared.inventory().epoch, attempt: self.attempt }
+    }
+
+    async fn fence(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
+        let target = examine::target(&self.shared, self.node).await.map_err(|e| plan(phase, &e.to_string()))?;
+        let session = self.shared.remote.open(&target).await.map_err(|e| ssh(phase, e))?;
+        let session = self.session.insert(session);
+        let order = Order::Fence {
+            fence: Fence {
+                cluster: self.shared.cluster.clone(),
+                epoch: self.shared.inventory().epoch,
+                attempt: self.attempt,
+            },
+            node: target.node.clone(),
+            job: job.id,
+            timeout_ms: PLAY_PATIENCE.as_millis() as u64,
+        };
+        match session.order(order, &mut |_| {}, FENCE_TIMEOUT).await.map_err(|e| ssh(phase, e))? {
+            Reply::Fenced { ended } => {
+                if let Some(ended) = ended {
+                    tracing::warn!(job = %self.job, attempt = %self.attempt, %ended, "an older run was ended");
+                }
+                Ok(PhaseResult::Ok)
+            }
+            Reply::Refused { why, .. } => {
+                Err(step(phase, None, format!("the node refused the fence: {why}"), Vec::new()))
+            }
+            other => Err(unexpected(phase, &other)),
+        }
+    }
+
+    async fn run(
+        &mut self,
+        phase: Phase,
+        job: &Job,
+        generation: &Arc<Generation>,
+        limit: Duration,
+    ) -> Result<PhaseResult, Box<Failure>> {
+        super::blobs::ensure(&self.shared, &generation.blob).await;
+        let inventory = self.shared.inventory();
+        let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
+        let host = node.name().to_string();
+        let extra = serde_json::json!({
+            "remoor_job": self.job.0,
+            "remoor_attempt": self.attempt.0,
+            "remoor_phase": phase.word(),
+            "remoor_services": job.services,
+        });
+        let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
+        let (shared, generation) = (self.shared.clone(), generation.clone());
+        let compiled = tokio::task::spawn_blocking(move || {
+            let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
+            let joined = |faults: Vec<crate::model::Fault>| {
+                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+            };
+            let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
+            let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
+            let protect: Vec<String> = fleet.config.services.values().flat_map(|s| s.state.iter().cloned()).collect();
+            let bytes = rmp_serde::to_vec_named(&plan).map_err(|e| e.to_string())?;
+            Ok::<_, String>((bytes, protect))
+        });
+        let (bytes, protect) =
+            compiled.await.map_err(|_| plan(phase, "compiling ended early"))?.map_err(|text| plan(phase, &text))?;
+        let half = if phase == Phase::Cleanup { wire::Phase::Cleanup } else { wire::Phase::Provision };
+        let tags = job.services.iter().map(ToString::to_string).collect();
+        let timeout_ms = limit.as_millis() as u64;
+        let order =
+            Order::Run(RunOrder { fence: self.fence_token(), phase: half, plan: bytes, protect, tags, timeout_ms });
+        let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
+        let (shared, job_id, attempt) = (self.shared.clone(), self.job.0, self.attempt.0);
+        let mut tail: Vec<String> = Vec::new();
+        let mut on_event = |reply: Reply| {
+            if let Reply::Event { event } = reply
+                && let Ok(event) = serde_json::from_slice::<serde_json::Value>(&event)
+            {
+                if let Some(line) = event.get("line").and_then(|l| l.as_str()) {
+                    tail.push(line.to_owned());
+                    if tail.len() > 20 {
+                        tail.remove(0);
+                    }
+                }
+                let item = StreamItem::Task { job: job_id, attempt, phase: phase.word().to_owned(), event };
+                log.line(&item);
+                shared.emit(item);
+            }
+        };
+        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let reply = session.order(order, &mut on_event, limit + SLACK).await;
+        match reply.map_err(|e| ssh(phase, e))? {
+            Reply::RunEnd(end) => match end.get("failure").filter(|f| !f.is_null()) {
+                None if end.get("cancelled").and_then(|c| c.as_bool()) == Some(true) => {
+                    Err(step(phase, None, "the run was cancelled".to_owned(), tail))
+                }
+                None => Ok(PhaseResult::Ok),
+                Some(failure) => {
+                    let text = |key: &str| failure.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
+                    let rc = failure.get("rc").and_then(|v| v.as_i64()).map(|rc| rc as i32);
+                    let line = failure.get("line").and_then(|v| v.as_u64()).unwrap_or(0);
+                    let message = format!("{}:{line}: {}: {}", text("file"), text("task"), text("message"));
+                    let lines = failure.get("tail").and_then(|t| t.as_array()).cloned().unwrap_or_default();
+                    let lines: Vec<String> = lines.iter().filter_map(|l| l.as_str()).map(str::to_owned).collect();
+                    Err(step(phase, rc, message, if lines.is_empty() { tail } else { lines }))
+                }
+            },
+            Reply::Refused { why, .. } => Err(step(phase, None, format!("the node refused: {why}"), Vec::new())),
+            other => Err(unexpected(phase, &other)),
+        }
+    }
+
+    async fn cleaned(
+        &mut self,
+        phase: Phase,
+        job: &Job,
+        before: &Arc<Generation>,
+    ) -> Result<PhaseResult, Box<Failure>> {
+        let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
+        let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
+        let mut order = (Vec::new(), Vec::new(), Vec::new());
+        for service in prepared.manifest.services {
+            if job.services.is_empty() || job.services.contains(&service.name) {
+                order.0.extend(service.units);
+                order.1.extend(service.files);
+                order.2.extend(service.keep);
+                order.2.extend(service.state);
+            }
+        }
+        let (units, files, keep) = order;
+        let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
+        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        match session.order(order, &mut |_| {}, CLEANED_TIMEOUT).await.map_err(|e| ssh(phase, e))? {
+            Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
+            Reply::Cleaned { leftovers } => {
+                let message = format!("cleanup reported success and left: {}", leftovers.join(", "));
+                Err(step(phase, None, message, leftovers))
+            }
+            other => Err(unexpected(phase, &other)),
+        }
+    }
+
+    async fn verify(&mut self, phase: Phase, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
+        let prepared = examine::prepare(&self.shared, self.node, Some(current.clone())).await;
+        let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
+        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let evidence =
+            examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
+        let digest = &evidence.exam.digest;
+        let wrong = wrong_files(&prepared, digest);
+        let bytes = rmp_serde::to_vec_named(digest).map_err(|e| plan(phase, &e.to_string()))?;
+        let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
+            step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
+        })?;
+        let inventory = self.shared.inventory();
+        let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
+        let desired = current.summary.hosts.get(node.name()).map(|h| h.desired).unwrap_or_default();
+        let root = digest.root;
+        let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
+        let agent = evidence.exam.agent.clone().unwrap_or_default();
+        let marks = Marks { boot: evidence.exam.boot.clone(), instance: agent.instance, isolation: agent.isolation };
+        Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
+    }
+}
+
+/// Paths that the manager rendered and that stand on the node with another content.
+fn wrong_files(prepared: &Prepared, digest: &crate::model::NodeDigest) -> Vec<String> {
+    let entries = digest.services.values().flat_map(|s| s.entries.iter()).filter(|e| !e.secret);
+    entries
+        .filter(|e| prepared.rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
+        .map(|e| e.path.clone())
+        .collect()
+}
+
+fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
+    Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
+}
+
+fn plan(phase: Phase, message: &str) -> Box<Failure> {
+    Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
+}
+
+fn lost(phase: Phase) -> Box<Failure> {
+    ssh(phase, SshError::Lost("the session has ended".to_owned()))
+}
+
+fn unexpected(phase: Phase, reply: &Reply) -> Box<Failure> {
+    step(phase, None, format!("an answer that does not fit the order: {reply:?}"), Vec::new())
+}
+
+fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
+    let class = match &error {
+        SshError::HostKeyChanged { .. } => FailureClass::HostKey,
+        SshError::Unsupported(_) | SshError::Protocol(_) | SshError::Upload(_) => FailureClass::Step,
+        _ => FailureClass::Unreachable,
+    };
+    Box::new(Failure { class, phase, rc: None, message: error.to_string(), tail: Vec::new() })
+}

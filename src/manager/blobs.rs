@@ -1,0 +1,108 @@
+//! Content-addressed blobs of the managers: generations and digests. An entry names a blob only once a majority has it.
+
+use super::Shared;
+use crate::model::{AttemptId, RaftId, Sha256};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Of one attempt's log on the manager; beyond it the log is marked as cut.
+const LOG_MAX: u64 = 4 << 20;
+
+/// Why a blob was not stored. It may be on some managers; nothing refers to it.
+#[derive(Debug, thiserror::Error)]
+pub enum BlobError {
+    #[error("this manager can't store it")]
+    Own(#[source] crate::disk::DiskError),
+    #[error("{have} of {of} managers have it, {need} must")]
+    NoMajority { have: usize, of: usize, need: usize },
+}
+
+/// Stores on this manager and on as many others as make a majority of the voters.
+pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
+    let sha = shared.blobs.put(&bytes).map_err(BlobError::Own)?;
+    let voters = shared.raft.status().borrow().voters.clone();
+    let need = voters.len() / 2 + 1;
+    let mut have = 1;
+    let others = voters.into_iter().filter(|(id, _)| Some(*id) != own(shared)).collect::<Vec<_>>();
+    let of = others.len() + 1;
+    let mut sends = tokio::task::JoinSet::new();
+    for (_, addr) in others {
+        let (shared, bytes) = (shared.clone(), bytes.clone());
+        sends.spawn(async move {
+            let path = format!("/blob/{sha}");
+            shared.peers.post_bytes(&addr, &path, bytes, TIMEOUT).await.is_ok()
+        });
+    }
+    while have < need {
+        match sends.join_next().await {
+            Some(Ok(true)) => have += 1,
+            Some(_) => {}
+            None => return Err(BlobError::NoMajority { have, of, need }),
+        }
+    }
+    sends.detach_all();
+    Ok(sha)
+}
+
+/// Fetches a blob that this manager lacks; stays missing where nobody answers, and whoever reads it says so.
+pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
+    if shared.blobs.has(sha) {
+        return;
+    }
+    let voters = shared.raft.status().borrow().voters.clone();
+    for (id, addr) in voters {
+        if Some(id) == own(shared) {
+            continue;
+        }
+        let path = format!("/blob/{sha}");
+        if let Ok(bytes) = shared.peers.get_bytes(&addr, &path, TIMEOUT).await
+            && Sha256::of(&bytes) == *sha
+            && shared.blobs.put(&bytes).is_ok()
+        {
+            return;
+        }
+    }
+}
+
+fn own(shared: &Shared) -> Option<RaftId> {
+    Some(shared.raft.status().borrow().id)
+}
+
+/// What an attempt printed, as JSON lines on this manager.
+pub struct RunLog {
+    file: Option<std::fs::File>,
+    written: u64,
+}
+
+impl RunLog {
+    pub fn path(shared: &Shared, attempt: AttemptId) -> std::path::PathBuf {
+        shared.runs.join(format!("{attempt}.jsonl"))
+    }
+
+    /// Appends to the attempt's log; a log that can't be opened is reported and left out, the attempt goes on.
+    pub fn open(shared: &Shared, attempt: AttemptId) -> Self {
+        let path = Self::path(shared, attempt);
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        let file = file.map_err(|error| tracing::warn!(%error, path = %path.display(), "no run log")).ok();
+        let written = file.as_ref().and_then(|f| f.metadata().ok()).map_or(0, |m| m.len());
+        Self { file, written }
+    }
+
+    pub fn line(&mut self, item: &crate::rpc::view::StreamItem) {
+        let Some(file) = &mut self.file else { return };
+        if self.written > LOG_MAX {
+            return;
+        }
+        let mut text = serde_json::to_string(item).unwrap_or_default();
+        text.push('\n');
+        self.written += text.len() as u64;
+        if self.written > LOG_MAX {
+            text = "{\"type\":\"end\",\"text\":\"the log was cut here\"}\n".to_owned();
+        }
+        if file.write_all(text.as_bytes()).is_err() {
+            self.file = None;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! One examination: one SSH login, digest and checks by the node's executor, compared with what is known here.
+
+use super::Shared;
+use crate::engine::{Evidence, ExamOutcome};
+use crate::exec::wire::{Order, Reply};
+use crate::fleet::{self, Expected};
+use crate::model::{Exam, Generation, Manifest, Node, NodeDigest, NodeId, Sha256};
+use crate::ssh::{Session, SshError, Target};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What must be known before a node can be examined. Nothing was sent to it when this fails.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error("node {0} is not in the inventory")]
+    UnknownNode(NodeId),
+    #[error("no fleet was applied that speaks of this node; next: remoor apply DIR")]
+    NoGeneration,
+    #[error("{0}")]
+    Book(#[source] fleet::BookError),
+    #[error("the fleet can't be rendered for this node: {0}")]
+    Faults(String),
+    #[error("blob {0} with the recorded digest is on no manager that answers")]
+    NoBaseline(Sha256),
+    #[error("a task of this manager ended early")]
+    Task,
+}
+
+/// Everything to examine one node with.
+pub struct Prepared {
+    pub target: Target,
+    pub manifest: Manifest,
+    pub rendered: Expected,
+    pub expected: Option<NodeDigest>,
+    pub timeout: Duration,
+}
+
+/// Examines by the generation that was last applied on the node; by the current one where none was.
+pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
+    let prepared = match prepare(shared, id, None).await {
+        Ok(prepared) => prepared,
+        Err(error) => return ExamOutcome::Failed(error.to_string()),
+    };
+    let opened = tokio::time::timeout(prepared.timeout, shared.remote.open(&prepared.target)).await;
+    let mut session = match opened {
+        Ok(Ok(session)) => session,
+        Ok(Err(error)) => return outcome_of(error),
+        Err(_) => return ExamOutcome::Unreachable("the SSH login took too long".to_owned()),
+    };
+    let outcome = match evidence(shared, &mut session, id, &prepared).await {
+        Ok(evidence) => ExamOutcome::Found(evidence),
+        Err(error) => outcome_of(error),
+    };
+    session.close().await;
+    outcome
+}
+
+/// Asks an open session, and puts beside the answer what it is to be compared with.
+pub async fn evidence(
+    shared: &Arc<Shared>,
+    session: &mut Session,
+    id: NodeId,
+    prepared: &Prepared,
+) -> Result<Evidence, SshError> {
+    let exam = ask(shared, session, id, &prepared.manifest, prepared.timeout).await?;
+    let rendered: BTreeSet<String> = prepared.rendered.keys().cloned().collect();
+    Ok(Evidence { exam, expected: prepared.expected.clone(), rendered })
+}
+
+async fn ask(
+    shared: &Arc<Shared>,
+    session: &mut Session,
+    id: NodeId,
+    manifest: &Manifest,
+    timeout: Duration,
+) -> Result<Exam, SshError> {
+    let order = Order::Examine { manifest: manifest.clone(), digest_key: shared.digest_key(id) };
+    match session.order(order, &mut |_| {}, timeout).await? {
+        Reply::Exam(exam) => Ok(exam),
+        other => Err(SshError::Protocol(format!("asked for an examination, got {other:?}"))),
+    }
+}
+
+/// `generation`: None for the last applied one. Blobs that this manager lacks are fetched from the others.
+pub async fn prepare(
+    shared: &Arc<Shared>,
+    id: NodeId,
+    generation: Option<Arc<Generation>>,
+) -> Result<Prepared, PrepareError> {
+    let inventory = shared.inventory();
+    let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
+    let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+    let current = inventory.generations.get(&inventory.current).cloned();
+    let generation = generation.or(applied).or(current.clone()).ok_or(PrepareError::NoGeneration)?;
+    let current = current.unwrap_or_else(|| generation.clone());
+    super::blobs::ensure(shared, &generation.blob).await;
+    super::blobs::ensure(shared, &current.blob).await;
+    let expected = match &node.baseline {
+        Some(baseline) => {
+            super::blobs::ensure(shared, &baseline.blob).await;
+            Some(digest(shared, baseline.blob).ok_or(PrepareError::NoBaseline(baseline.blob))?)
+        }
+        None => None,
+    };
+    let (shared, known, timeout) = (shared.clone(), shared.known(), inventory.limits().exam_timeout_ms);
+    let work = move || {
+        let target = target_of(&shared, &node, &current)?;
+        let (manifest, rendered) = look(&shared, &node, &generation, &known)?;
+        Ok(Prepared { target, manifest, rendered, expected, timeout: Duration::from_millis(timeout) })
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
+}
+
+fn look(
+    shared: &Shared,
+    node: &Node,
+    generation: &Generation,
+    known: &fleet::Known,
+) -> Result<(Manifest, Expected), PrepareError> {
+    let host = node.name().as_str();
+    let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
+    let faults = |f: Vec<crate::model::Fault>| {
+        PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    };
+    let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
+    let rendered = fleet::expected_files(&fleet, host, &context).unwrap_or_default();
+    let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
+    Ok((manifest, rendered))
+}
+
+/// The manifest for the agent of a node: of the generation last applied there.
+pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, PrepareError> {
+    prepare(shared, id, None).await.map(|p| p.manifest)
+}
+
+pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareError> {
+    let inventory = shared.inventory();
+    let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
+    let current = inventory.generations.get(&inventory.current).cloned().ok_or(PrepareError::NoGeneration)?;
+    super::blobs::ensure(shared, &current.blob).await;
+    let shared = shared.clone();
+    let work = move || target_of(&shared, &node, &current);
+    tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
+}
+
+/// How to log in: the inventory's `ansible_*` and `ssh:`, at the address that gossip knows, with the recorded host keys only.
+fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Target, PrepareError> {
+    let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
+    let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
+    let known = shared.addresses().get(node.name().as_str()).cloned();
+    Ok(Target {
+        node: node.name().clone(),
+        host: known.unwrap_or(ssh.host),
+        port: ssh.port,
+        user: ssh.user,
+        identity: ssh.identity.map(Into::into),
+        sudo: ssh.sudo,
+        user_config: ssh.config.map(Into::into),
+        host_keys: node.spec.ssh_host_keys.clone(),
+        connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
+    })
+}
+
+fn digest(shared: &Shared, blob: Sha256) -> Option<NodeDigest> {
+    let bytes = shared.blobs.get(&blob).ok().flatten()?;
+    rmp_serde::from_slice(&bytes).ok()
+}
+
+fn outcome_of(error: SshError) -> ExamOutcome {
+    match error {
+        SshError::HostKeyChanged { offered, .. } => {
+            ExamOutcome::HostKey(offered.unwrap_or_else(|| "an unknown key".to_owned()))
+        }
+        SshError::Protocol(_) | SshError::Unsupported(_) | SshError::Upload(_) => {
+            ExamOutcome::Failed(error.to_string())
+        }
+        other => ExamOutcome::Unreachable(other.to_string()),
+    }
+}

@@ -1,0 +1,146 @@
+//! Telling people: `notify:` of the fleet, a webhook or a command, each trouble once.
+
+use crate::config::{FleetConfig, Notify, NotifyOn, NotifyTo};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// The same trouble is told again after this time at the earliest.
+const QUIET: Duration = Duration::from_secs(3600);
+const KEYS_MAX: usize = 1_000;
+const RECENT_MAX: usize = 100;
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone)]
+struct Told {
+    last: Instant,
+    times: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    told: BTreeMap<String, Told>,
+    recent: VecDeque<String>,
+    fleet: Option<Arc<FleetConfig>>,
+}
+
+/// Deduplicates and delivers; cheap to share.
+#[derive(Debug, Default)]
+pub struct Notices(Mutex<Inner>);
+
+impl Notices {
+    /// Where to send from now on.
+    pub fn configure(&self, fleet: Option<Arc<FleetConfig>>) {
+        self.inner().fleet = fleet;
+    }
+
+    /// Logs and sends `text` unless the same `key` was told within the hour.
+    /// The word before the first space of `key` says what it is about: `verdict`, `held`, anything else is an alert.
+    pub fn tell(&self, key: &str, node: Option<&str>, text: &str) {
+        let mut inner = self.inner();
+        if inner.told.len() >= KEYS_MAX {
+            inner.told.retain(|_, told| told.last.elapsed() < QUIET);
+            if inner.told.len() >= KEYS_MAX {
+                inner.told.clear();
+            }
+        }
+        if let Some(told) = inner.told.get_mut(key) {
+            told.times += 1;
+            if told.last.elapsed() < QUIET {
+                return;
+            }
+            told.last = Instant::now();
+        } else {
+            inner.told.insert(key.to_owned(), Told { last: Instant::now(), times: 1 });
+        }
+        tracing::warn!(node = node.unwrap_or("-"), "{text}");
+        inner.recent.push_back(text.to_owned());
+        if inner.recent.len() > RECENT_MAX {
+            inner.recent.pop_front();
+        }
+        let about = match key.split(' ').next() {
+            Some("verdict") => NotifyOn::Verdict,
+            Some("held") => NotifyOn::Held,
+            _ => NotifyOn::Alert,
+        };
+        for rule in inner.fleet.iter().flat_map(|f| &f.notify).filter(|rule| rule.on.contains(&about)) {
+            let (to, node) = (rule.to.clone(), node.unwrap_or("").to_owned());
+            let text = worded(rule, &node, text);
+            tokio::task::spawn_blocking(move || send(&to, &node, &text));
+        }
+    }
+
+    /// The last notices, oldest first.
+    pub fn recent(&self) -> Vec<String> {
+        self.inner().recent.iter().cloned().collect()
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(|p| p.into_inner())
+    }
+}
+
+/// The rule's own Tera text, with `node` and `text`; the plain text where there is none or it fails.
+fn worded(rule: &Notify, node: &str, text: &str) -> String {
+    let Some(template) = &rule.text else { return text.to_owned() };
+    let mut context = tera::Context::new();
+    context.insert("node", node);
+    context.insert("text", text);
+    let tera = tera::Tera::default();
+    tera.render_str(template, &context, false).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the text of a notification can't be rendered");
+        text.to_owned()
+    })
+}
+
+fn send(to: &NotifyTo, node: &str, text: &str) {
+    let result = match to {
+        NotifyTo::Webhook(url) => {
+            let body = serde_json::json!({"version": 1, "node": node, "text": text}).to_string();
+            ureq::post(url)
+                .config()
+                .timeout_global(Some(SEND_TIMEOUT))
+                .build()
+                .header("content-type", "application/json")
+                .send(body)
+                .map(|_| ())
+                .map_err(|e| e.to_string())
+        }
+        NotifyTo::Command(argv) => run(argv, node, text),
+    };
+    if let Err(error) = result {
+        tracing::warn!(%error, "a notification could not be delivered");
+    }
+}
+
+/// Runs `argv` with the text on standard input and `REMOOR_NODE` set, for at most [`SEND_TIMEOUT`].
+fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    let (program, args) = argv.split_first().ok_or("an empty command")?;
+    let mut child = Command::new(program)
+        .args(args)
+        .env("REMOOR_NODE", node)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|e| format!("{program}: {e}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        let _ = writeln!(stdin, "{text}"); // a command that does not read is fine
+    }
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("{program}: {status}")),
+            Ok(None) if begun.elapsed() > SEND_TIMEOUT => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("{program}: took longer than {} s", SEND_TIMEOUT.as_secs()));
+            }
+            Ok(None) => std::thread::sleep(Duration::from_millis(50)),
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The only place where an action of the engine becomes a call, and where a result becomes an event.
+
+use super::attempt::Attempts;
+use super::{examine, members, wall};
+use crate::engine::{About, Action, Event};
+use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
+use crate::ssh;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc};
+
+/// So many examinations and probes are under way at once.
+const LOOKS_MAX: usize = 16;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+pub struct Performer {
+    shared: Arc<super::Shared>,
+    events: mpsc::UnboundedSender<Event>,
+    attempts: Attempts,
+    looks: Arc<Semaphore>,
+    members: members::Members,
+}
+
+impl Performer {
+    pub fn new(shared: Arc<super::Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+        let attempts = Attempts::new(shared.clone(), events.clone());
+        let members = members::Members::new(shared.clone());
+        Self { shared, events, attempts, looks: Arc::new(Semaphore::new(LOOKS_MAX)), members }
+    }
+
+    pub fn perform(&mut self, action: Action) {
+        match action {
+            Action::Propose { about, command } => self.propose(about, command),
+            Action::Probe { node } => self.probe(node),
+            Action::Examine { node, ticket, .. } => {
+                let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
+                tokio::spawn(async move {
+                    let _place = looks.acquire().await;
+                    let outcome = Box::new(examine::examine(&shared, node).await);
+                    let _ = events.send(Event::Examined { node, ticket, outcome });
+                });
+            }
+            Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
+            Action::Stop { attempt } => self.attempts.stop(attempt),
+            Action::HandOver { why } => self.members.hand_over(why),
+            Action::Notify { key, node, text } => {
+                let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));
+                self.shared.notices.tell(&key, name.as_deref(), &text);
+            }
+        }
+    }
+
+    /// Once a tick: brings the Raft membership towards the granted ids.
+    pub fn members_tick(&mut self, leads: bool, present: &BTreeMap<NodeName, Report>) {
+        if leads {
+            self.members.tick(present);
+        }
+    }
+
+    /// Ends every session; executors stop at the next border between tasks.
+    pub fn stop_all(&mut self) {
+        self.attempts.stop_all();
+    }
+
+    fn propose(&self, about: About, command: Command) {
+        let (shared, events) = (self.shared.clone(), self.events.clone());
+        tokio::spawn(async move {
+            let entry = Entry { at: wall(), by: shared.me.to_string(), command };
+            let applied = match shared.raft.propose(entry).await {
+                Ok((_, applied)) => Some(applied),
+                Err(error) => {
+                    tracing::debug!(%error, "a proposal was not applied");
+                    None
+                }
+            };
+            if let Some(Applied::Refused(refusal)) = &applied {
+                tracing::debug!(%refusal, "a proposal was refused");
+            }
+            let _ = events.send(Event::Proposed { about, applied });
+        });
+    }
+
+    fn probe(&self, node: NodeId) {
+        let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
+        tokio::spawn(async move {
+            let _place = looks.acquire().await;
+            let target = match examine::target(&shared, node).await {
+                Ok(target) => target,
+                Err(error) => {
+                    tracing::debug!(%error, "no SSH address to probe");
+                    return;
+                }
+            };
+            let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
+            let answers = matches!(probe, ssh::Probe::Answers { .. });
+            let _ = events.send(Event::Probed { node, answers });
+        });
+    }
+}

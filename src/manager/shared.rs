@@ -1,0 +1,157 @@
+//! What the loop of a manager and its API share.
+
+use super::notify::Notices;
+use super::view::Snapshot;
+use crate::disk::BlobStore;
+use crate::fleet::Book;
+use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
+use crate::raft::Raft;
+use crate::rpc::view::StreamItem;
+use crate::ssh::Remote;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::sync::{broadcast, watch};
+
+/// A watcher that falls behind so many items is told how many it missed.
+const STREAM_DEPTH: usize = 4_096;
+
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// The engine re-derives its work this often.
+    pub tick_ms: u64,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self { tick_ms: 1_000 }
+    }
+}
+
+/// What the daemon hands to its manager part.
+pub struct Startup {
+    pub me: NodeName,
+    pub id: NodeId,
+    pub cluster: ClusterId,
+    pub raft: Raft<Inventory>,
+    pub blobs: Arc<BlobStore>,
+    pub remote: Remote,
+    pub peers: Arc<super::Peers>,
+    /// Folder of the attempts' logs.
+    pub runs: PathBuf,
+    /// The managers that this one was told of when it joined.
+    pub sponsors: BTreeSet<NodeId>,
+    /// Secret of the cluster from which each node's digest key is derived.
+    pub secret: [u8; 32],
+    pub timing: Timing,
+}
+
+pub struct Shared {
+    pub me: NodeName,
+    pub id: NodeId,
+    pub cluster: ClusterId,
+    pub raft: Raft<Inventory>,
+    pub blobs: Arc<BlobStore>,
+    pub book: Book,
+    pub remote: Remote,
+    pub peers: Arc<super::Peers>,
+    pub notices: Notices,
+    pub runs: PathBuf,
+    pub sponsors: BTreeSet<NodeId>,
+    pub timing: Timing,
+    pub started: Instant,
+    secret: [u8; 32],
+    shown: watch::Sender<Option<Arc<Snapshot>>>,
+    stream: broadcast::Sender<StreamItem>,
+    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+}
+
+impl Shared {
+    pub fn new(s: Startup) -> Self {
+        Self {
+            me: s.me,
+            id: s.id,
+            cluster: s.cluster,
+            raft: s.raft,
+            book: Book::new(s.blobs.clone()),
+            blobs: s.blobs,
+            remote: s.remote,
+            peers: s.peers,
+            notices: Notices::default(),
+            runs: s.runs,
+            sponsors: s.sponsors,
+            timing: s.timing,
+            started: Instant::now(),
+            secret: s.secret,
+            shown: watch::channel(None).0,
+            stream: broadcast::channel(STREAM_DEPTH).0,
+            addresses: Mutex::default(),
+        }
+    }
+
+    /// The applied state as of now.
+    pub fn inventory(&self) -> Arc<Inventory> {
+        self.raft.state().borrow().clone()
+    }
+
+    /// The engine's view; None where this manager does not lead.
+    pub fn shown(&self) -> Option<Arc<Snapshot>> {
+        self.shown.borrow().clone()
+    }
+
+    pub(super) fn show(&self, snapshot: Option<Snapshot>) {
+        self.shown.send_replace(snapshot.map(Arc::new));
+    }
+
+    /// Key for the hashes of a node's secret files.
+    pub fn digest_key(&self, node: NodeId) -> [u8; 32] {
+        use hmac::{KeyInit, Mac};
+        let mut mac = hmac::Hmac::<sha2::Sha256>::new_from_slice(&self.secret).expect("any key length will do");
+        mac.update(b"remoor digest key");
+        mac.update(&node.0.to_be_bytes());
+        mac.finalize().into_bytes().into()
+    }
+
+    pub fn watch_stream(&self) -> broadcast::Receiver<StreamItem> {
+        self.stream.subscribe()
+    }
+
+    pub(super) fn emit(&self, item: StreamItem) {
+        let _ = self.stream.send(item); // nobody watches: fine
+    }
+
+    /// Streams the journal items that the entry at `index` made.
+    pub(super) fn happened(&self, index: u64) {
+        let inventory = self.inventory();
+        let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
+        for item in made.collect::<Vec<_>>().into_iter().rev() {
+            let node = item.node.and_then(|id| inventory.node(id)).map(|n| n.name().to_string());
+            tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
+            self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });
+        }
+    }
+
+    pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {
+        self.addresses.lock().unwrap_or_else(|p| p.into_inner()).insert(name.clone(), addr);
+    }
+
+    /// What a fleet is rendered with beside its own files.
+    pub fn known(&self) -> crate::fleet::Known {
+        let managers = self
+            .inventory()
+            .nodes
+            .values()
+            .filter(|n| n.role == ClusterRole::Manager)
+            .map(|n| n.name().to_string())
+            .collect();
+        crate::fleet::Known { addresses: self.addresses(), managers }
+    }
+
+    /// Where gossip has its members, as IP addresses; wins over what the inventory says.
+    pub fn addresses(&self) -> BTreeMap<String, String> {
+        let known = self.addresses.lock().unwrap_or_else(|p| p.into_inner());
+        known.iter().map(|(name, addr)| (name.to_string(), addr.ip().to_string())).collect()
+    }
+}

@@ -1,0 +1,242 @@
+//! Options of a module: known, complete, of the right form.
+
+use super::{Compiler, ELSEWHERE, spec};
+use crate::playbook::names::nearest;
+use crate::playbook::yaml::{Data, Key, Node};
+use crate::playbook::{data, expr, split};
+use serde_json::{Map, Value, json};
+
+impl Compiler<'_> {
+    /// The options of one task, checked.
+    pub(super) fn args(
+        &mut self,
+        file: &str,
+        spec: &spec::Spec,
+        key: &Key,
+        node: &Node,
+        more: Option<&Node>,
+    ) -> Map<String, Value> {
+        let at = (key.line, key.column);
+        let mut out = Map::new();
+        let mut places: Vec<(String, (u32, u32))> = Vec::new();
+        let mut take = |pairs: &[(Key, Node)], out: &mut Map<String, Value>| {
+            for (key, value) in pairs {
+                places.push((key.text.clone(), (key.line, key.column)));
+                out.insert(key.text.clone(), value.json());
+            }
+        };
+        if let Some(more) = more {
+            take(more.map().unwrap_or_default(), &mut out);
+            self.check_markup(file, more);
+        }
+        match &node.data {
+            Data::Map(pairs) => take(pairs, &mut out),
+            Data::Null => {}
+            Data::Text(text) => match spec.free {
+                Some(free) => out.extend(self.free_form(file, at, spec.name, free, text)),
+                None => out.extend(self.pairs(file, at, text)),
+            },
+            _ => {
+                self.fault(
+                    file,
+                    (node.line, node.column),
+                    format!("`{}` takes options, found {}", key.text, node.kind()),
+                );
+                return out;
+            }
+        }
+        self.check_markup(file, node);
+        if spec.name == "set_fact" {
+            let bad =
+                out.keys().filter(|name| !super::is_name(name) && !data::has_markup(name)).cloned().collect::<Vec<_>>();
+            for name in bad {
+                self.fault(file, at, format!("`{name}` cannot be the name of a variable"));
+            }
+            return out;
+        }
+        for name in out.keys().cloned().collect::<Vec<_>>() {
+            if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
+                continue;
+            }
+            let place = places.iter().find(|(n, _)| *n == name).map_or(at, |(_, p)| *p);
+            let near = nearest(&name, spec.options.iter().copied());
+            let hint = near.map_or_else(
+                || format!("known are {}; else {ELSEWHERE}", spec.options.join(", ")),
+                |n| format!("did you mean `{n}`?"),
+            );
+            self.fault_hint(file, place, format!("unknown option `{name}` of {}", spec.name), hint);
+        }
+        for group in spec.required {
+            if !group.iter().any(|name| out.contains_key(*name)) {
+                self.fault(file, at, format!("{} needs `{}`", spec.name, group.join("` or `")));
+            }
+        }
+        for (name, value) in &out {
+            let Some(known) = spec::choices(spec.name, name) else { continue };
+            let Some(text) = value.as_str().filter(|t| !data::has_markup(t)) else { continue };
+            if !known.contains(&text) {
+                let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
+                let near = nearest(text, known.iter().copied());
+                let hint =
+                    near.map_or_else(|| format!("known are {}", known.join(", ")), |n| format!("did you mean `{n}`?"));
+                self.fault_hint(file, place, format!("`{text}` is no {name} of {}", spec.name), hint);
+            }
+        }
+        if spec.name == "lineinfile" {
+            self.patterns(file, at, &out, &places);
+        }
+        self.conditions_inside(file, spec.name, node);
+        if spec.name == "command" {
+            self.command(file, at, &mut out);
+        }
+        if let Some(mode) = out.get_mut("mode").filter(|m| m.is_number()) {
+            // A number here was written without a leading zero: decimal digits that were meant as octal.
+            let text = mode.to_string();
+            self.warn(
+                file,
+                at,
+                format!("bare mode {text} is read as the octal text \"{text}\""),
+                "quote it, with a leading zero",
+            );
+            *mode = Value::String(text);
+        }
+        out
+    }
+
+    /// Patterns that hold no markup must be patterns.
+    fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
+        for name in ["regexp", "regex", "insertafter", "insertbefore"] {
+            let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !data::has_markup(t)) else { continue };
+            if let Err(e) = regex::bytes::Regex::new(text) {
+                let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
+                let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                self.fault_hint(
+                    file,
+                    place,
+                    format!("pattern of `{name}`: {last}"),
+                    "look-around and back-references in patterns are not known",
+                );
+            }
+        }
+    }
+
+    /// `that` of assert and `var` of debug are expressions, not templates.
+    fn conditions_inside(&mut self, file: &str, module: &str, node: &Node) {
+        match module {
+            "assert" => {
+                if let Some(that) = node.get("that") {
+                    self.conditions(file, "that", that);
+                }
+            }
+            "debug" => {
+                if let Some(var) = node.get("var")
+                    && let Some(text) = var.text()
+                    && let Err(e) = expr::check_expression(&text)
+                {
+                    self.template_fault(file, (var.line, var.column), &e);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `name=nginx state=started`.
+    fn pairs(&mut self, file: &str, at: (u32, u32), text: &str) -> Map<String, Value> {
+        let mut out = Map::new();
+        match split::words(text) {
+            Err(e) => {
+                self.fault(file, at, e);
+            }
+            Ok(words) => {
+                for word in words {
+                    match word.text.split_once('=') {
+                        Some((name, value)) => {
+                            out.insert(name.to_owned(), Value::String(value.to_owned()));
+                        }
+                        None => {
+                            self.fault(file, at, format!("`{}` is not of the form option=value", word.text));
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    /// A command line with perhaps `creates=`, `removes=`, `chdir=` in it.
+    fn free_form(&mut self, file: &str, at: (u32, u32), module: &str, free: &str, text: &str) -> Map<String, Value> {
+        let mut out = Map::new();
+        if !matches!(module, "command" | "shell") {
+            match text.strip_prefix("file=") {
+                Some(rest) => out.insert(free.into(), json!(rest)),
+                None => out.insert(free.into(), json!(text.trim())),
+            };
+            return out;
+        }
+        let mut rest = Vec::new();
+        for part in split::pieces(text) {
+            let word = part.trim();
+            let option = ["creates", "removes", "chdir", "executable", "warn"].iter().find_map(|o| {
+                let value = word.strip_prefix(o)?.strip_prefix('=')?;
+                (!value.is_empty()).then_some((*o, value))
+            });
+            match option {
+                Some((name, value)) => {
+                    self.warn(
+                        file,
+                        at,
+                        format!("`{name}=` inside the command line"),
+                        format!("write it as `args: {name}:`"),
+                    );
+                    out.insert(name.into(), json!(value.trim_matches(['"', '\''])));
+                }
+                None => rest.push(part),
+            }
+        }
+        out.insert(free.into(), json!(rest.concat().trim()));
+        out
+    }
+
+    /// Splits the command line now, so that no value can become two arguments on the node.
+    fn command(&mut self, file: &str, at: (u32, u32), args: &mut Map<String, Value>) {
+        if let Some(argv) = args.get("argv") {
+            if !argv.is_array() && !argv.is_string() {
+                self.fault(file, at, "`argv` takes a list");
+            }
+            return;
+        }
+        let Some(line) = args.get("cmd").and_then(Value::as_str).map(str::to_owned) else { return };
+        if expr::inner_expression(&line).is_some() {
+            self.warn(file, at, "the whole command is one value, which is split where it has blanks", "use `argv:`");
+            return;
+        }
+        let words = match split::words(&line) {
+            Ok(words) if words.is_empty() => {
+                self.fault(file, at, "the command is empty");
+                return;
+            }
+            Ok(words) => words,
+            Err(e) => {
+                self.fault(file, at, format!("command: {e}"));
+                return;
+            }
+        };
+        for word in &words {
+            if data::has_markup(&word.text)
+                && let Err(_broken) = expr::check_template(&word.text)
+                && expr::check_template(&line).is_ok()
+            {
+                self.fault_hint(
+                    file,
+                    at,
+                    format!("markup reaches over several words, as in `{}`", word.text),
+                    "use `argv:` or `shell`",
+                );
+                return;
+            }
+        }
+        let words: Vec<Value> = words.into_iter().map(|w| json!([w.text, w.quoted])).collect();
+        args.remove("cmd");
+        args.insert("words".into(), Value::Array(words));
+    }
+}

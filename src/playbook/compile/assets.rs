@@ -1,0 +1,187 @@
+//! Finding the files that tasks name, and putting them into the plan.
+
+use super::{Compiler, Context, wildcard};
+use crate::model::{FileSet, Sha256};
+use crate::playbook::plan::{Asset, Blob, Task};
+use crate::playbook::{data, expr, lint, tera_text};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Files that one name with markup may stand for.
+const MATCHES_MAX: usize = 500;
+/// Bytes of all files of one plan.
+const BLOBS_MAX: usize = 64 << 20;
+
+/// The directory of a path; empty at the top.
+pub(super) fn parent(path: &str) -> String {
+    path.rsplit_once('/').map_or(String::new(), |(dir, _)| dir.to_owned())
+}
+
+/// `name` seen from `dir`; None if it is absolute or leaves the fleet directory.
+pub(super) fn join(dir: &str, name: &str) -> Option<String> {
+    if name.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = dir.split('/').filter(|p| !p.is_empty()).collect();
+    for part in name.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop()?;
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Files below `dir` that a name with markup could mean: (name as written there, path).
+pub(super) fn matching(files: &FileSet, dir: &str, name: &str) -> Vec<(String, String)> {
+    let inner = name.trim_start_matches("../");
+    let ups = &name[..name.len() - inner.len()];
+    let Some(dir) = join(dir, ups) else { return Vec::new() };
+    let pattern = join("", &stars(inner)).unwrap_or_default();
+    files
+        .under(&dir)
+        .filter_map(|path| {
+            let rest = if dir.is_empty() { path } else { &path[dir.len() + 1..] };
+            wildcard(&pattern, rest).then(|| (format!("{ups}{rest}"), path.to_owned()))
+        })
+        .collect()
+}
+
+/// Markup replaced by `*`.
+fn stars(name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some(at) = rest.find('{') {
+        let close = match rest.as_bytes().get(at + 1) {
+            Some(b'{') => "}}",
+            Some(b'%') => "%}",
+            _ => {
+                out.push_str(&rest[..=at]);
+                rest = &rest[at + 1..];
+                continue;
+            }
+        };
+        out.push_str(&rest[..at]);
+        out.push('*');
+        rest = rest[at..].find(close).map_or("", |end| &rest[at + end + 2..]);
+    }
+    out.push_str(rest);
+    out
+}
+
+impl Compiler<'_> {
+    /// Puts what `src` names into the plan.
+    pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
+        let remote = task.args.get("remote_src").is_some_and(|v| *v == Value::Bool(true) || v.as_str() == Some("yes"));
+        let Some(src) = task.args.get("src").and_then(Value::as_str).map(str::to_owned) else { return };
+        if remote {
+            return;
+        }
+        let sub = if task.module == "template" { "templates" } else { "files" };
+        let mut dirs = Vec::new();
+        if let Some((_, dir)) = &own.role {
+            dirs.extend([format!("{dir}/{sub}"), dir.clone()]);
+        }
+        dirs.extend([join(&parent(&own.file), sub).unwrap_or_default(), parent(&own.file)]);
+        dirs.extend([join(&self.base, sub).unwrap_or_default(), self.base.clone(), sub.to_owned(), String::new()]);
+        let found = self.find(&dirs, &src);
+        if found.is_empty() {
+            let seen: BTreeSet<&String> = dirs.iter().filter(|d| !d.is_empty()).collect();
+            let seen: Vec<&str> = seen.into_iter().map(String::as_str).collect();
+            let fault = self.fault(&own.file, at, format!("`{src}` is not in the fleet directory"));
+            fault.hint = Some(format!("looked in {}", seen.join(", ")));
+            return;
+        }
+        if found.len() > MATCHES_MAX {
+            self.fault(&own.file, at, format!("`{src}` could mean {} files, at most {MATCHES_MAX}", found.len()));
+            return;
+        }
+        for (name, path) in found {
+            let asset = self.asset(&path, &own.file, at);
+            if task.module == "template" {
+                self.template(&path, &dirs, &own.file, at, &mut task.parts);
+            }
+            task.assets.insert(name, asset);
+        }
+    }
+
+    fn find(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
+        let mut out = BTreeMap::new();
+        for dir in dirs {
+            if data::has_markup(src) {
+                for (name, path) in matching(self.files, dir, src) {
+                    out.entry(name).or_insert(path);
+                }
+                // A bare `{{ src }}` at the top would take the whole fleet.
+                if !out.is_empty() {
+                    return out;
+                }
+            } else if let Some(path) = join(dir, src).filter(|path| self.files.get(path).is_some()) {
+                return BTreeMap::from([(src.to_owned(), path)]);
+            }
+        }
+        out
+    }
+
+    fn asset(&mut self, path: &str, file: &str, at: (u32, u32)) -> Asset {
+        let content = self.files.get(path).unwrap_or_default();
+        let sha256 = Sha256::of(content).to_string();
+        if !self.blobs.contains_key(&sha256) {
+            let total: usize = self.blobs.values().map(|b| b.0.len()).sum();
+            if total + content.len() > BLOBS_MAX {
+                self.fault(file, at, format!("the files of this plan exceed {BLOBS_MAX} bytes with {path}"));
+            }
+            self.blobs.insert(sha256.clone(), Blob(content.to_vec()));
+        }
+        Asset { path: path.to_owned(), sha256 }
+    }
+
+    /// Checks a template and takes along those that it includes.
+    fn template(
+        &mut self,
+        path: &str,
+        dirs: &[String],
+        file: &str,
+        at: (u32, u32),
+        parts: &mut BTreeMap<String, Asset>,
+    ) {
+        let Some(text) = self.files.text(path).map(str::to_owned) else {
+            self.fault(path, (0, 0), "a template must be UTF-8");
+            return;
+        };
+        let first = self.checked.insert(path.to_owned());
+        if path.ends_with(".tera") {
+            if first && let Err((line, column, message)) = tera_text::check(&text) {
+                self.fault(path, (line, column), message);
+            }
+            return;
+        }
+        if first {
+            if let Err(e) = expr::check_template(&text) {
+                let line = e.line().unwrap_or(0) as u32;
+                self.template_fault(path, (line, 1), &e);
+            }
+            self.check_lookups(path, (0, 0), &text);
+        }
+        for name in lint::includes(&text) {
+            if parts.contains_key(&name) {
+                continue;
+            }
+            let mut near = vec![parent(path)];
+            near.extend(dirs.iter().cloned());
+            match self.find(&near, &name).into_iter().next() {
+                Some((_, inner)) => {
+                    let asset = self.asset(&inner, file, at);
+                    parts.insert(name, asset);
+                    self.template(&inner, dirs, file, at, parts);
+                }
+                None => {
+                    self.fault(path, (0, 0), format!("it includes `{name}`, which is not in the fleet directory"));
+                }
+            }
+        }
+    }
+}

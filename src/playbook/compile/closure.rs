@@ -1,0 +1,83 @@
+//! Which of the inventory's variables a plan could read: only those are part of it, so that an unrelated change of the
+//! inventory does not change what the host is to be.
+
+use crate::playbook::lint;
+use crate::playbook::plan::{Plan, Play, Step, Task};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+
+/// Calls `f` with every task of a play, handlers last.
+pub fn each_task(play: &Play, f: &mut dyn FnMut(&Task)) {
+    fn steps(list: &[Step], f: &mut dyn FnMut(&Task)) {
+        for step in list {
+            match step {
+                Step::Task(task) => f(task),
+                Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
+                Step::Include(include) => {
+                    f(&include.task);
+                    include.choices.values().for_each(|part| steps(part, f));
+                }
+            }
+        }
+    }
+    play.sections.iter().for_each(|section| steps(section, f));
+    play.handlers.iter().for_each(|handler| f(&handler.task));
+}
+
+/// The variables whose names occur anywhere, and those that they in turn name. Takes too many rather than too few.
+pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
+    let mut words = BTreeSet::new();
+    let mut whole = false;
+    for play in &plan.plays {
+        each_task(play, &mut |task| {
+            if let Ok(value) = serde_json::to_value(task) {
+                collect(&value, &mut words, &mut whole);
+            }
+        });
+    }
+    for layer in plan.layers.iter().chain([&plan.extra]) {
+        layer.values().for_each(|value| collect(value, &mut words, &mut whole));
+    }
+    for blob in plan.blobs.values() {
+        if let Ok(text) = std::str::from_utf8(&blob.0) {
+            whole |= names_all(text);
+            lint::words(text, &mut words);
+        }
+    }
+    if whole {
+        return vars.clone();
+    }
+    let mut out: BTreeSet<&String> = BTreeSet::new();
+    loop {
+        let fresh: Vec<(&String, &Value)> =
+            vars.iter().filter(|(name, _)| words.contains(*name) && !out.contains(name)).collect();
+        if fresh.is_empty() {
+            return vars.iter().filter(|(name, _)| out.contains(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+        }
+        for (name, value) in fresh {
+            out.insert(name);
+            if !matches!(name.as_str(), "hostvars" | "groups" | "peers") {
+                collect(value, &mut words, &mut whole);
+            }
+        }
+    }
+}
+
+fn collect(value: &Value, words: &mut BTreeSet<String>, whole: &mut bool) {
+    match value {
+        Value::String(text) => {
+            *whole |= names_all(text);
+            lint::words(text, words);
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect(item, words, whole)),
+        Value::Object(map) => map.values().for_each(|item| collect(item, words, whole)),
+        _ => {}
+    }
+}
+
+/// Whether a text reads variables by computed names.
+fn names_all(text: &str) -> bool {
+    text.contains("lookup('vars'")
+        || text.contains("lookup(\"vars\"")
+        || text.match_indices("vars[").any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'))
+}

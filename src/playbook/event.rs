@@ -1,0 +1,180 @@
+//! What a run says while it goes and when it ends: the executor sends these on as they are.
+
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Asks a run to stop: the command in flight is ended with its whole process group, nothing further is begun.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    pub fn new() -> Self {
+        Self::default()
+    }
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+    pub fn cancelled(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Which part of a re-setup a run is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// What is to be gone may be gone already: stopping a unit that is not there is no failure.
+    Cleanup,
+    Provision,
+    #[default]
+    Play,
+}
+
+/// How to run a plan.
+#[derive(Debug, Clone, Default)]
+pub struct RunOptions {
+    pub run_id: String,
+    /// Handlers that an earlier run owes.
+    pub pending_handlers: Vec<String>,
+    /// Where owed handlers are kept while a run goes; read at the start, removed when none is owed.
+    pub journal: PathBuf,
+    /// Every file is copied here once before its first change, for `undo`.
+    pub backup: Option<PathBuf>,
+    /// Longest task without a `timeout` of its own; 0: no limit.
+    pub task_timeout_ms: u64,
+    pub phase: Phase,
+    /// Globs of paths that are never deleted or emptied but moved to `park_dir`.
+    pub protect: Vec<String>,
+    pub park_dir: PathBuf,
+    /// Not done yet: a run that asks for it is refused.
+    pub check: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    Ok,
+    Changed,
+    Skipped,
+    Failed,
+    /// Failed, and `ignore_errors` let it pass.
+    Ignored,
+}
+
+/// Unit: one item of one task.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
+pub enum Event {
+    TaskStart {
+        i: u32,
+        name: String,
+        item: Option<String>,
+    },
+    Task(Done),
+    Handler(Done),
+    /// A line of a running command, at most 16 KiB; so many per task, then one that says so.
+    Output {
+        i: u32,
+        line: String,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// The task's number in the plan.
+    pub i: u32,
+    pub name: String,
+    pub module: String,
+    pub item: Option<String>,
+    pub status: Status,
+    pub msg: String,
+    pub rc: Option<i32>,
+    /// The last lines of what a command printed.
+    pub stdout_tail: String,
+    /// Unified, at most 64 KiB; None for secrets.
+    pub diff: Option<String>,
+    pub took_ms: u64,
+}
+
+/// How a run ended. Without a failure and not cancelled: everything was done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunEnd {
+    pub ok: u32,
+    pub changed: u32,
+    pub skipped: u32,
+    pub failed: u32,
+    pub failure: Option<Failure>,
+    /// Notified and not run: the next run is to be given these.
+    pub pending_handlers: Vec<String>,
+    pub cancelled: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    pub task: String,
+    pub file: String,
+    pub line: u32,
+    pub rc: Option<i32>,
+    pub message: String,
+    /// The last 20 lines of its output.
+    pub tail: Vec<String>,
+}
+
+/// Longest line that is passed on, in bytes.
+const LINE_MAX: usize = 16 << 10;
+/// Lines kept for the tail.
+const TAIL_LINES: usize = 20;
+
+/// Cuts a stream of bytes into lines of bounded length and keeps the last of them.
+#[derive(Debug, Default)]
+pub struct Lines {
+    open: Vec<u8>,
+    cut: bool,
+    tail: VecDeque<String>,
+}
+
+impl Lines {
+    /// Takes bytes, hands out finished lines.
+    pub fn push(&mut self, bytes: &[u8], emit: &mut dyn FnMut(&str)) {
+        for part in bytes.split_inclusive(|b| *b == b'\n') {
+            let (body, end) = match part.strip_suffix(b"\n") {
+                Some(body) => (body, true),
+                None => (part, false),
+            };
+            let room = LINE_MAX - self.open.len();
+            self.open.extend_from_slice(&body[..body.len().min(room)]);
+            self.cut |= body.len() > room;
+            if end {
+                self.finish(emit);
+            }
+        }
+    }
+
+    /// Hands out the last line if it had no end.
+    pub fn close(&mut self, emit: &mut dyn FnMut(&str)) {
+        if !self.open.is_empty() {
+            self.finish(emit);
+        }
+    }
+
+    pub fn tail(&self) -> Vec<String> {
+        self.tail.iter().cloned().collect()
+    }
+
+    fn finish(&mut self, emit: &mut dyn FnMut(&str)) {
+        let mut line = String::from_utf8_lossy(&self.open).into_owned();
+        if self.cut {
+            line.push_str(" [line cut]");
+        }
+        emit(&line);
+        if self.tail.len() == TAIL_LINES {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line);
+        self.open.clear();
+        self.cut = false;
+    }
+}

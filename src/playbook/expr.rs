@@ -1,0 +1,210 @@
+//! Jinja2 expressions and templates by minijinja, set up to answer as Ansible's do.
+//!
+//! Strict about undefined names, bounded in work and output. A failing chain such as `a.b.c | default(1)` is tried again
+//! with undefined values passed along, as Ansible passes them; printing one is still an error.
+
+use super::filters;
+use super::scope::Scope;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+/// Instructions per evaluation.
+const FUEL: u64 = 2_000_000;
+/// Longest text that one template may give, in bytes.
+const OUTPUT_MAX: usize = 16 << 20;
+
+static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::No));
+static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Chainable, Named::No));
+/// Says which name is undefined, at the price of rendering every variable in sight: only for what failed already.
+static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::Yes));
+
+#[derive(PartialEq)]
+enum Named {
+    Yes,
+    No,
+}
+
+fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_undefined_behavior(undefined);
+    env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_fuel(Some(FUEL));
+    env.set_recursion_limit(100);
+    env.set_debug(named == Named::Yes);
+    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).keep_trailing_newline(true).build() {
+        env.set_syntax(syntax);
+    }
+    env.set_formatter(|out, state, value| {
+        if value.is_undefined() {
+            return Err(Error::from(ErrorKind::UndefinedError));
+        }
+        minijinja::escape_formatter(out, state, value)
+    });
+    filters::register(&mut env);
+    env
+}
+
+/// One line that says what is wrong, without the engine's file names.
+pub fn explain(error: &Error) -> String {
+    let mut text = match (error.kind(), error.detail()) {
+        (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
+        (ErrorKind::UndefinedError, None) => "a value is undefined".to_owned(),
+        (ErrorKind::OutOfFuel, _) => "the template runs too long".to_owned(),
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(inner) = inner.downcast_ref::<Error>() {
+            text = format!("{text}: {}", explain(inner));
+            break;
+        }
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+/// The value of an expression (no braces).
+pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
+    let attempt = |env: &Environment<'static>| env.compile_expression_owned(text.to_owned())?.eval(scope.root());
+    again_if_undefined(text, attempt)
+}
+
+fn again_if_undefined<T>(text: &str, attempt: impl Fn(&Environment<'static>) -> Result<T, Error>) -> Result<T, Error> {
+    let words = ["default", "d(", "defined", "ternary"];
+    attempt(&STRICT).or_else(|e| {
+        if e.kind() != ErrorKind::UndefinedError {
+            return Err(e);
+        }
+        // Variables in variables that all fail would double the work with each level.
+        if words.iter().any(|word| text.contains(word))
+            && super::scope::depth() < 6
+            && let Ok(value) = attempt(&CHAIN)
+        {
+            return Ok(value);
+        }
+        if e.detail().is_none() { attempt(&NAMED) } else { Err(e) }
+    })
+}
+
+/// A condition (`when`, `changed_when`, `until` ...).
+pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
+    let value = match inner_expression(text) {
+        Some(_) => native(scope, text)?,
+        None => eval(scope, text)?,
+    };
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, format!("`{}` is undefined", text.trim())));
+    }
+    Ok(match value.as_str() {
+        Some("False" | "false") => false,
+        _ => value.is_true(),
+    })
+}
+
+/// A text with markup; if it is one single `{{ }}`, the value keeps its type.
+pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
+    if let Some(inner) = inner_expression(text) {
+        let value = eval(scope, inner)?;
+        if value.is_undefined() {
+            return Err(Error::new(ErrorKind::UndefinedError, format!("`{inner}` is undefined")));
+        }
+        return Ok(value);
+    }
+    render(scope, "template", text, &BTreeMap::new()).map(Value::from)
+}
+
+/// What stands between the braces if the whole text is one `{{ }}`.
+pub fn inner_expression(text: &str) -> Option<&str> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
+    let inner = inner.strip_prefix('-').unwrap_or(inner);
+    let inner = inner.strip_suffix('-').unwrap_or(inner).trim();
+    // `{{ a }} {{ b }}` has the same ends, and is no expression inside.
+    STRICT.compile_expression_owned(inner.to_owned()).ok()?;
+    Some(inner)
+}
+
+/// A template to text. `parts` are the templates it may include, by the name used in it.
+pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
+    again_if_undefined(text, |base| {
+        let mut own = Cow::Borrowed(base);
+        if !parts.is_empty() {
+            for (part, source) in parts {
+                own.to_mut().add_template_owned(part.clone(), source.to_string())?;
+            }
+        }
+        let out = own.render_named_str(name, text, scope.root())?;
+        if out.len() > OUTPUT_MAX {
+            return Err(Error::new(ErrorKind::InvalidOperation, format!("over {OUTPUT_MAX} bytes of output")));
+        }
+        Ok(out)
+    })
+}
+
+/// Syntax, filter and test names of an expression; nothing is evaluated. The error's line counts within `text`.
+pub fn check_expression(text: &str) -> Result<(), Error> {
+    let (text, markup) = (text.trim(), super::data::has_markup(text));
+    if markup {
+        return check_template(text);
+    }
+    STRICT.compile_expression_owned(text.to_owned())?;
+    filters::check_names(&format!("{{{{ {text} }}}}"))
+}
+
+/// Syntax, filter and test names of a template.
+pub fn check_template(text: &str) -> Result<(), Error> {
+    STRICT.template_from_named_str("template", text)?;
+    filters::check_names(text)
+}
+
+/// A value as JSON; undefined and failing parts are errors.
+pub fn to_json(value: &Value) -> Result<serde_json::Value, Error> {
+    if value.is_undefined() {
+        return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined"));
+    }
+    serde_json::to_value(value).map_err(|e| {
+        Error::new(
+            ErrorKind::InvalidOperation,
+            e.to_string().trim_start_matches("could not serialize to value: ").to_owned(),
+        )
+    })
+}
+
+/// Renders every text inside `value`.
+pub fn render_json(scope: &Scope, value: &serde_json::Value) -> Result<serde_json::Value, Error> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        Json::String(s) if super::data::has_markup(s) => to_json(&native(scope, s)?)?,
+        Json::Array(items) => Json::Array(items.iter().map(|item| render_json(scope, item)).collect::<Result<_, _>>()?),
+        Json::Object(map) => {
+            let mut out = serde_json::Map::new();
+            for (key, item) in map {
+                let key = if super::data::has_markup(key) { text_of(&native(scope, key)?) } else { key.clone() };
+                out.insert(key, render_json(scope, item)?);
+            }
+            Json::Object(out)
+        }
+        other => other.clone(),
+    })
+}
+
+/// A rendered text; values that are no text are printed.
+pub fn render_text(scope: &Scope, text: &str) -> Result<String, Error> {
+    if !super::data::has_markup(text) {
+        return Ok(text.to_owned());
+    }
+    Ok(text_of(&native(scope, text)?))
+}
+
+fn text_of(value: &Value) -> String {
+    match value.as_str() {
+        Some(s) => s.to_owned(),
+        None => value.to_string(),
+    }
+}

@@ -1,0 +1,173 @@
+//! The variables of a plan in their order of precedence, and what a task makes of them: items, options, environment.
+//! Used by the run and by `rendered`, so that both see the same.
+
+use super::data::{Var, VarMap, has_markup};
+use super::expr;
+use super::plan::{Condition, Plan, Play, Repeat, RepeatKind, Task};
+use super::scope::Scope;
+use minijinja::Error;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What `default(omit)` leaves; an option with this value is left out.
+const OMIT: &str = "__omit_this_option__";
+/// Items of one loop.
+const ITEMS_MAX: usize = 10_000;
+
+pub struct Frame<'p> {
+    layers: Vec<Arc<VarMap>>,
+    inventory: Arc<VarMap>,
+    facts: Arc<VarMap>,
+    extra: Arc<VarMap>,
+    registers: VarMap,
+    /// Items of includes that are open.
+    pub params: Vec<Arc<VarMap>>,
+    pub unknown: BTreeSet<String>,
+    plan: &'p Plan,
+}
+
+impl<'p> Frame<'p> {
+    pub fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
+        let mut base = VarMap::untrusted(facts);
+        base.set("omit", Var::Plain(Value::String(OMIT.into())));
+        base.set("ansible_check_mode", Var::Plain(Value::Bool(false)));
+        Self {
+            layers: plan.layers.iter().map(|l| Arc::new(VarMap::trusted(l))).collect(),
+            inventory: Arc::new(VarMap::trusted(&plan.vars)),
+            facts: Arc::new(base),
+            extra: Arc::new(VarMap::trusted(&plan.extra)),
+            registers: VarMap::default(),
+            params: Vec::new(),
+            unknown: BTreeSet::new(),
+            plan,
+        }
+    }
+
+    pub fn plan(&self) -> &'p Plan {
+        self.plan
+    }
+
+    /// Sets a register or fact: data, never rendered.
+    pub fn set(&mut self, name: &str, value: &Value) {
+        self.unknown.remove(name);
+        self.registers.set(name, Var::new(value, false));
+    }
+
+    pub fn scope(&self, play: &Play, task: &Task) -> Scope {
+        let pick = |list: &[u32]| list.iter().filter_map(|i| self.layers.get(*i as usize).cloned()).collect::<Vec<_>>();
+        let mut layers = pick(&play.defaults);
+        layers.extend(pick(&task.defaults));
+        layers.extend([self.inventory.clone(), self.facts.clone()]);
+        layers.extend(pick(&play.vars));
+        layers.extend(pick(&task.vars));
+        layers.push(Arc::new(self.registers.clone()));
+        layers.extend(self.params.iter().cloned());
+        layers.push(self.extra.clone());
+        Scope::new(layers, self.unknown.clone())
+    }
+}
+
+/// Whether all conditions hold; the error carries the line of the one that could not be told.
+pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<bool, (u32, Error)> {
+    for condition in conditions {
+        if !expr::truth(scope, &condition.text).map_err(|e| (condition.line, e))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The items of a loop.
+pub fn items(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
+    let value = expr::render_json(scope, &repeat.items).map_err(|e| expr::explain(&e))?;
+    let items = match (repeat.kind, value) {
+        (RepeatKind::Dict, Value::Object(map)) => {
+            map.into_iter().map(|(key, value)| serde_json::json!({"key": key, "value": value})).collect()
+        }
+        (RepeatKind::Dict, _) => return Err("`with_dict` takes a map".into()),
+        (RepeatKind::Loop, Value::Array(items)) => items,
+        (RepeatKind::Loop, other) => return Err(format!("`loop` takes a list, found {other}")),
+        (RepeatKind::Items, Value::Array(items)) => {
+            let mut out = Vec::new();
+            for item in items {
+                match item {
+                    Value::Array(inner) => out.extend(inner),
+                    other => out.push(other),
+                }
+            }
+            out
+        }
+        (RepeatKind::Items, one) => vec![one],
+    };
+    if items.len() > ITEMS_MAX {
+        return Err(format!("a loop over {} items, at most {ITEMS_MAX}", items.len()));
+    }
+    Ok(items)
+}
+
+/// The variables of one item.
+pub fn item_layer(repeat: &Repeat, index: usize, item: &Value) -> VarMap {
+    let mut layer = VarMap::default();
+    layer.set(&repeat.var, Var::new(item, false));
+    layer.set("ansible_loop_var", Var::Plain(Value::String(repeat.var.clone())));
+    if let Some(name) = &repeat.index_var {
+        layer.set(name, Var::Plain(index.into()));
+    }
+    layer
+}
+
+/// How an item is called in events.
+pub fn label(scope: &Scope, repeat: &Repeat, item: &Value) -> String {
+    let text = match &repeat.label {
+        Some(label) => expr::render_text(scope, label).unwrap_or_else(|_| label.clone()),
+        None => item.as_str().map_or_else(|| item.to_string(), str::to_owned),
+    };
+    text.chars().take(200).collect()
+}
+
+/// A task's options, rendered, but for those that are expressions by themselves.
+pub fn args(scope: &Scope, task: &Task) -> Result<Map<String, Value>, String> {
+    let mut out = Map::new();
+    for (name, value) in &task.args {
+        let raw = matches!(
+            (task.module.as_str(), name.as_str()),
+            ("assert", "that") | ("debug", "var") | ("command", "words")
+        );
+        if raw {
+            out.insert(name.clone(), value.clone());
+            continue;
+        }
+        let name = if has_markup(name) {
+            expr::render_text(scope, name).map_err(|e| expr::explain(&e))?
+        } else {
+            name.clone()
+        };
+        let rendered = expr::render_json(scope, value).map_err(|e| format!("`{name}`: {}", expr::explain(&e)))?;
+        if rendered.as_str() != Some(OMIT) {
+            out.insert(name, rendered);
+        }
+    }
+    Ok(out)
+}
+
+/// The environment of a task's commands.
+pub fn environment(scope: &Scope, task: &Task) -> Result<Vec<(String, String)>, String> {
+    let mut out = Vec::new();
+    for value in &task.environment {
+        match expr::render_json(scope, value).map_err(|e| format!("`environment`: {}", expr::explain(&e)))? {
+            Value::Object(map) => {
+                for (name, value) in map {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {
+                        return Err(format!("`environment`: `{name}` cannot be set"));
+                    }
+                    out.push((name, text));
+                }
+            }
+            Value::Null => {}
+            other => return Err(format!("`environment` takes a map, found {other}")),
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,191 @@
+//! `file`: what lies at a path (directory, link, nothing) and with which attributes.
+
+use super::{Answer, Call, Outcome, attribute_changes};
+use crate::playbook::safe::{self, Attributes};
+use rustix::fs::{FileType, Stat};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+pub fn file(call: &mut Call) -> Answer {
+    let path = call.path(&["path", "dest", "name"])?;
+    let now = safe::look(&path)?;
+    let state = call.text(&["state"]).unwrap_or_else(|| {
+        let kind = now.as_ref().map(safe::kind);
+        match kind {
+            Some(FileType::Directory) => "directory",
+            _ if call.flag("recurse", false) => "directory",
+            _ => "file",
+        }
+        .to_owned()
+    });
+    let mut out = match state.as_str() {
+        "absent" => absent(call, &path, now.as_ref()),
+        "directory" => directory(call, &path, now.as_ref()),
+        "touch" => touch(call, &path, now.as_ref()),
+        "link" => link(call, &path, now.as_ref()),
+        "hard" => hard(call, &path, now.as_ref()),
+        "file" => match now {
+            None => Err(format!("{} is not there; `state: touch` would make it", path.display())),
+            Some(stat) => attributes(call, &path, &stat, false),
+        },
+        other => Err(format!("`{other}` is no state of file")),
+    }?;
+    out.more.insert("path".into(), json!(path.display().to_string()));
+    out.more.insert("dest".into(), json!(path.display().to_string()));
+    out.more.insert("state".into(), json!(state));
+    Ok(out)
+}
+
+fn absent(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+    match now {
+        None => Ok(Outcome::ok("is not there")),
+        Some(stat) => Ok(Outcome::changed(call.ground.take_away(path, stat)?)),
+    }
+}
+
+fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+    let mut out = match now {
+        None => {
+            let mut missing: Vec<PathBuf> = Vec::new();
+            let mut at = path;
+            while safe::look(at)?.is_none() {
+                missing.push(at.to_owned());
+                at = at.parent().ok_or("the path has no parent")?;
+            }
+            for dir in missing.iter().rev() {
+                let want = call.attributes(None, 0o755, true)?;
+                call.ground.backup.keep(dir)?;
+                safe::make_directory(dir, want)?;
+            }
+            Outcome::changed("created")
+        }
+        Some(stat) if safe::kind(stat) == FileType::Directory => attributes(call, path, stat, true)?,
+        Some(stat) if safe::kind(stat) == FileType::Symlink => {
+            let target = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir);
+            let real = std::fs::canonicalize(path).ok();
+            let (Some(_), Some(real)) = (target, real) else {
+                return Err(format!("{} is a symbolic link that leads to no directory", path.display()));
+            };
+            let stat = safe::look(&real)?.ok_or("the directory vanished")?;
+            let want = call.attributes(Some(&stat), 0o755, true)?;
+            if !attribute_changes(&stat, want).is_empty() && !call.flag("follow", false) {
+                return Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display()));
+            }
+            attributes(call, &real, &stat, true)?
+        }
+        Some(_) => return Err(format!("{} is there and is not a directory", path.display())),
+    };
+    if call.flag("recurse", false) {
+        let mut count = 0;
+        for (inner, stat) in safe::walk(path, 1_000_000)? {
+            if safe::kind(&stat) == FileType::Symlink {
+                continue;
+            }
+            let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
+            if !attribute_changes(&stat, want).is_empty() {
+                call.ground.backup.keep(&inner)?;
+                safe::set_attributes(&inner, want)?;
+                count += 1;
+            }
+        }
+        if count > 0 {
+            out.changed = true;
+            out.msg = format!("{} {count} entries changed", out.msg).trim().to_owned();
+        }
+    }
+    Ok(out)
+}
+
+/// Sets mode, owner and group where they differ.
+fn attributes(call: &mut Call, path: &Path, stat: &Stat, directory: bool) -> Answer {
+    if safe::kind(stat) == FileType::Symlink {
+        let real =
+            std::fs::canonicalize(path).map_err(|e| format!("{}: cannot follow the link: {e}", path.display()))?;
+        let stat = safe::look(&real)?.ok_or("the target vanished")?;
+        let want = call.attributes(Some(&stat), 0o644, false)?;
+        return match attribute_changes(&stat, want) {
+            none if none.is_empty() => Ok(Outcome::default()),
+            _ if call.flag("follow", false) => attributes(call, &real, &stat, directory),
+            _ => Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display())),
+        };
+    }
+    let want = call.attributes(Some(stat), 0o644, directory)?;
+    let changes = attribute_changes(stat, want);
+    if changes.is_empty() {
+        return Ok(Outcome::default());
+    }
+    call.ground.backup.keep(path)?;
+    safe::set_attributes(path, want)?;
+    Ok(Outcome::changed(changes.join(", ")))
+}
+
+/// Makes an empty file if there is none, else sets its time to now unless `modification_time: preserve` is given.
+fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+    match now {
+        None => {
+            let want = call.attributes(None, 0o644, false)?;
+            call.ground.backup.keep(path)?;
+            safe::write(path, b"", want, &mut |_| Ok(()))?;
+            Ok(Outcome::changed("created"))
+        }
+        Some(stat) => {
+            let mut out = attributes(call, path, stat, safe::kind(stat) == FileType::Directory)?;
+            let keep = |v: Option<String>| v.is_some_and(|t| t == "preserve");
+            if safe::kind(stat) == FileType::RegularFile && !keep(call.text(&["modification_time"])) {
+                let file =
+                    std::fs::File::options().append(true).open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                file.set_modified(std::time::SystemTime::now()).map_err(|e| format!("{}: {e}", path.display()))?;
+                out.changed = true;
+            }
+            Ok(out)
+        }
+    }
+}
+
+fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+    let Some(target) = call.text(&["src"]).map(PathBuf::from) else {
+        return match now {
+            Some(stat) if safe::kind(stat) == FileType::Symlink => Ok(Outcome::default()),
+            _ => Err("`src` is missing: where the link leads".into()),
+        };
+    };
+    let force = call.flag("force", false);
+    let seen = if target.is_absolute() { target.clone() } else { path.parent().unwrap_or(path).join(&target) };
+    if !force && !seen.exists() {
+        return Err(format!("{} leads nowhere; `force: true` makes the link all the same", target.display()));
+    }
+    match now {
+        Some(stat) if safe::kind(stat) == FileType::Symlink => {
+            if safe::read_link(path)? == target {
+                return Ok(Outcome::default());
+            }
+            call.ground.backup.keep(path)?;
+        }
+        Some(stat) if force && safe::kind(stat) != FileType::Directory => {
+            call.ground.take_away(path, stat)?;
+        }
+        Some(_) => return Err(format!("{} is there and is no link; `force: true` replaces a file", path.display())),
+        None => call.ground.backup.keep(path)?,
+    }
+    safe::link(path, &target)?;
+    Ok(Outcome::changed(format!("leads to {}", target.display())))
+}
+
+fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
+    let source = call.path(&["src"])?;
+    let from = safe::look(&source)?.ok_or_else(|| format!("{} is not there", source.display()))?;
+    if let Some(stat) = now {
+        if (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino) {
+            return Ok(Outcome::default());
+        }
+        if !call.flag("force", false) {
+            return Err(format!("{} is there; `force: true` replaces it", path.display()));
+        }
+        call.ground.take_away(path, stat)?;
+    } else {
+        call.ground.backup.keep(path)?;
+    }
+    std::fs::hard_link(&source, path).map_err(|e| format!("{}: {e}", path.display()))?;
+    safe::set_attributes(path, Attributes::default())?;
+    Ok(Outcome::changed(format!("is {}", source.display())))
+}

@@ -1,0 +1,395 @@
+//! What each module does on the node, and what all of them share: options, the guarded ways to change a file, outcomes.
+
+mod account;
+mod command;
+mod content;
+mod file;
+mod line;
+mod package;
+mod plain;
+mod service;
+mod wait;
+
+pub use content::content_of;
+
+use super::backup::Backup;
+use super::event::{Cancel, Phase, RunOptions};
+use super::plan::{Plan, Task};
+use super::process::{Finished, Job};
+use super::safe::{self, Attributes, SafeError};
+use super::scope::Scope;
+use super::{filters, owner, process};
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use rustix::fs::{FileType, Stat};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Longest diff, in bytes.
+const DIFF_MAX: usize = 64 << 10;
+/// Directories that nobody removes by a playbook, whatever it says.
+const NEVER: &[&str] = &[
+    "/",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/local",
+    "/usr/sbin",
+    "/usr/share",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/spool",
+];
+
+/// What a task came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub changed: bool,
+    pub failed: bool,
+    pub skipped: bool,
+    pub msg: String,
+    pub rc: Option<i32>,
+    /// Of a command.
+    pub output: Option<Finished>,
+    pub diff: Option<String>,
+    /// What `set_fact` sets.
+    pub facts: Map<String, Value>,
+    /// Further keys of the registered result.
+    pub more: Map<String, Value>,
+}
+
+impl Outcome {
+    pub fn ok(msg: impl Into<String>) -> Self {
+        Self { msg: msg.into(), ..Self::default() }
+    }
+    pub fn changed(msg: impl Into<String>) -> Self {
+        Self { changed: true, msg: msg.into(), ..Self::default() }
+    }
+}
+
+/// The error is the message of the failed task.
+pub type Answer = Result<Outcome, String>;
+
+impl From<SafeError> for String {
+    fn from(e: SafeError) -> Self {
+        e.line()
+    }
+}
+
+/// What outlives a task: options, copies of what was, the rules of what may not go.
+pub struct Ground<'a> {
+    pub options: &'a RunOptions,
+    pub backup: Backup,
+    protect: GlobSet,
+    parked: u32,
+}
+
+impl<'a> Ground<'a> {
+    pub fn open(options: &'a RunOptions) -> Result<Self, String> {
+        let mut set = GlobSetBuilder::new();
+        for pattern in &options.protect {
+            let pattern = pattern.trim_end_matches('/');
+            for pattern in [pattern.to_owned(), format!("{pattern}/**")] {
+                set.add(Glob::new(&pattern).map_err(|e| format!("protected path `{pattern}`: {e}"))?);
+            }
+        }
+        let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
+        Ok(Self { options, backup: Backup::open(options.backup.as_deref())?, protect, parked: 0 })
+    }
+
+    /// Whether a path, or anything below it, is protected.
+    fn protects(&self, path: &Path) -> Result<bool, SafeError> {
+        if self.protect.is_empty() {
+            return Ok(false);
+        }
+        if self.protect.is_match(path) {
+            return Ok(true);
+        }
+        let directory = safe::look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
+        if !directory {
+            return Ok(false);
+        }
+        Ok(safe::walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
+    }
+
+    /// Moves a protected path aside; where to.
+    fn park(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
+        let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
+        let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
+        std::fs::create_dir_all(&dir).map_err(|source| SafeError::Io {
+            path: dir.clone(),
+            what: "make the parking directory",
+            source,
+        })?;
+        let mut to = dir.join(&flat);
+        while safe::look(&to)?.is_some() {
+            self.parked += 1;
+            to = dir.join(format!("{flat}.{}", self.parked));
+        }
+        std::fs::rename(path, &to).map_err(|source| SafeError::Io {
+            path: path.to_owned(),
+            what: "park it (it is protected, and nothing was removed)",
+            source,
+        })?;
+        self.backup.parked(path, &to)?;
+        Ok(to)
+    }
+
+    /// Takes a path away: removed, or parked if it or something in it is protected. What to say of it.
+    pub fn take_away(&mut self, path: &Path, stat: &Stat) -> Result<String, SafeError> {
+        let directory = safe::kind(stat) == FileType::Directory;
+        if directory && is_vital(path) {
+            return Err(SafeError::refused(path, "is never removed"));
+        }
+        if self.protects(path)? {
+            let to = self.park(path)?;
+            return Ok(format!("protected: parked as {}", to.display()));
+        }
+        if directory {
+            self.backup.keep_tree(path)?;
+            safe::remove_tree(path)?;
+        } else {
+            self.backup.keep(path)?;
+            safe::remove(path, false)?;
+        }
+        Ok("removed".into())
+    }
+
+    /// Before a file's content is exchanged: keeps it, and parks it if it is protected and would be emptied.
+    pub fn before_write(&mut self, path: &Path, old: Option<&[u8]>, new: &[u8]) -> Result<(), SafeError> {
+        if new.is_empty() && old.is_some_and(|o| !o.is_empty()) && self.protects(path)? {
+            self.park(path)?;
+        }
+        self.backup.keep(path)
+    }
+}
+
+fn is_vital(path: &Path) -> bool {
+    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let vital = |p: &Path| {
+        NEVER.iter().any(|n| Path::new(n) == p) || home.as_deref() == Some(p) || p.parent() == Some(Path::new("/home"))
+    };
+    vital(path) || vital(&real)
+}
+
+/// One execution of one task.
+pub struct Call<'a, 'g> {
+    pub plan: &'a Plan,
+    pub task: &'a Task,
+    /// Rendered.
+    pub args: Map<String, Value>,
+    pub scope: &'a Scope,
+    pub env: Vec<(String, String)>,
+    pub timeout: Option<Duration>,
+    pub cancel: &'a Cancel,
+    pub ground: &'a mut Ground<'g>,
+    pub emit: &'a mut dyn FnMut(&str),
+}
+
+impl Call<'_, '_> {
+    pub fn cleanup(&self) -> bool {
+        self.ground.options.phase == Phase::Cleanup
+    }
+
+    /// The first of these options that is given, as text.
+    pub fn text(&self, names: &[&str]) -> Option<String> {
+        names.iter().find_map(|name| match self.args.get(*name)? {
+            Value::String(s) => Some(s.clone()),
+            Value::Number(n) => Some(n.to_string()),
+            Value::Bool(b) => Some(if *b { "True" } else { "False" }.to_owned()),
+            _ => None,
+        })
+    }
+
+    pub fn need(&self, names: &[&str]) -> Result<String, String> {
+        self.text(names).filter(|t| !t.is_empty()).ok_or_else(|| format!("`{}` is missing or empty", names[0]))
+    }
+
+    pub fn flag(&self, name: &str, default: bool) -> bool {
+        match self.args.get(name) {
+            None | Some(Value::Null) => default,
+            Some(Value::Bool(b)) => *b,
+            Some(Value::String(s)) => filters::truthy(&minijinja::Value::from(s.as_str())),
+            Some(Value::Number(n)) => n.as_f64() != Some(0.0),
+            Some(_) => true,
+        }
+    }
+
+    pub fn given_flag(&self, name: &str) -> Option<bool> {
+        self.args.get(name).filter(|v| !v.is_null()).map(|_| self.flag(name, false))
+    }
+
+    /// A list, or one text with commas.
+    pub fn list(&self, names: &[&str]) -> Vec<String> {
+        for name in names {
+            match self.args.get(*name) {
+                Some(Value::Array(items)) => {
+                    return items
+                        .iter()
+                        .map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned))
+                        .filter(|s| !s.is_empty())
+                        .collect();
+                }
+                Some(Value::String(s)) => {
+                    return s.split(',').map(|w| w.trim().to_owned()).filter(|w| !w.is_empty()).collect();
+                }
+                _ => {}
+            }
+        }
+        Vec::new()
+    }
+
+    /// A length of time in seconds.
+    pub fn seconds(&self, name: &str, default: f64) -> Result<Duration, String> {
+        let value = match self.text(&[name]) {
+            None => default,
+            Some(text) => text.parse().map_err(|_| format!("`{name}` is no number: {text}"))?,
+        };
+        Duration::try_from_secs_f64(value).map_err(|_| format!("`{name}` is no length of time: {value}"))
+    }
+
+    pub fn path(&self, names: &[&str]) -> Result<PathBuf, String> {
+        let text = self.need(names)?;
+        let path = match text.strip_prefix("~/") {
+            Some(rest) => PathBuf::from(std::env::var("HOME").unwrap_or_else(|_| "/root".into())).join(rest),
+            None => PathBuf::from(&text),
+        };
+        if !path.is_absolute() || path.components().any(|c| c == std::path::Component::ParentDir) {
+            return Err(format!("`{text}` is not an absolute path without `..`"));
+        }
+        // Ends of `/` and doubled slashes go.
+        Ok(path.components().collect())
+    }
+
+    /// `mode`, `owner` and `group` for something that has `old` now, or is new.
+    pub fn attributes(&self, old: Option<&Stat>, fresh_mode: u32, directory: bool) -> Result<Attributes, String> {
+        let base = old.map_or(fresh_mode, safe::mode_of);
+        let mode = match self.text(&["mode"]) {
+            Some(text) if text != "preserve" => Some(owner::mode(&text, base, directory)?),
+            _ => old.is_none().then_some(fresh_mode),
+        };
+        let uid = self.text(&["owner"]).map(|name| owner::uid(&name)).transpose()?;
+        let gid = self.text(&["group"]).map(|name| owner::gid(&name)).transpose()?;
+        Ok(Attributes { mode, uid, gid })
+    }
+
+    /// Runs a helper program; its lines are not events.
+    pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
+        self.program(argv, &mut |_| {})
+    }
+
+    /// Runs a program whose lines are events.
+    pub fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
+        let (env, timeout) = (self.env.clone(), self.timeout);
+        let job = Job { argv: argv.iter().map(|a| (*a).to_owned()).collect(), env, timeout, ..Job::default() };
+        process::run(&job, self.cancel, self.emit).map_err(|e| started(&e))
+    }
+
+    fn program(&self, argv: &[&str], emit: &mut dyn FnMut(&str)) -> Result<Finished, String> {
+        let job = Job {
+            argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+            env: self.env.clone(),
+            timeout: self.timeout,
+            ..Job::default()
+        };
+        process::run(&job, self.cancel, emit).map_err(|e| started(&e))
+    }
+}
+
+/// The message of a command that did not start, with its cause.
+fn started(e: &process::SpawnError) -> String {
+    match std::error::Error::source(e) {
+        Some(source) => format!("{e}: {source}"),
+        None => e.to_string(),
+    }
+}
+
+/// What to say of a command that did not succeed.
+fn complaint(what: &str, done: &Finished) -> String {
+    let how = match (done.rc, done.timed_out, done.cancelled) {
+        (_, true, _) => "ran out of time".to_owned(),
+        (_, _, true) => "was cancelled".to_owned(),
+        (Some(rc), _, _) => format!("ended with {rc}"),
+        (None, _, _) => "was killed".to_owned(),
+    };
+    let last = done.stderr.lines().chain(done.stdout.lines()).rfind(|l| !l.trim().is_empty()).unwrap_or_default();
+    format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
+}
+
+/// Which attributes differ, as a person says it; empty: none.
+fn attribute_changes(stat: &Stat, want: Attributes) -> Vec<String> {
+    let mut out = Vec::new();
+    if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
+        out.push(format!("mode {:04o} -> {mode:04o}", safe::mode_of(stat)));
+    }
+    if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
+        out.push(format!("owner {} -> {uid}", stat.st_uid));
+    }
+    if let Some(gid) = want.gid.filter(|g| *g != stat.st_gid) {
+        out.push(format!("group {} -> {gid}", stat.st_gid));
+    }
+    out
+}
+
+/// Unified diff of two contents; for binary or long ones what can be said of them.
+fn diff(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
+    let old = before.unwrap_or_default();
+    let name = path.display().to_string();
+    let text = std::str::from_utf8(old)
+        .ok()
+        .zip(std::str::from_utf8(after).ok())
+        .filter(|(a, b)| a.len() + b.len() < 4 * DIFF_MAX);
+    let said = |bytes: &[u8]| format!("{} bytes, sha256 {}", bytes.len(), crate::model::Sha256::of(bytes).short());
+    let Some((a, b)) = text else {
+        return format!("--- {name}: {}\n+++ {source}: {}\n", said(old), said(after));
+    };
+    let diff = similar::TextDiff::configure().timeout(Duration::from_millis(500)).diff_lines(a, b);
+    let from = if before.is_some() { name.as_str() } else { "/dev/null" };
+    let out = diff.unified_diff().context_radius(3).header(from, source).to_string();
+    if out.len() > DIFF_MAX { format!("--- {from}: {}\n+++ {source}: {}\n", said(old), said(after)) } else { out }
+}
+
+/// Runs one task's module.
+pub fn call(call: &mut Call) -> Answer {
+    match call.task.module.as_str() {
+        "template" => content::template(call),
+        "copy" => content::copy(call),
+        "file" => file::file(call),
+        "lineinfile" => line::lineinfile(call),
+        "command" => command::command(call),
+        "shell" => command::shell(call),
+        "service" | "systemd" => service::service(call),
+        "apt" => package::apt(call),
+        "package" => package::package(call),
+        "user" => account::user(call),
+        "group" => account::group(call),
+        "wait_for" => wait::wait_for(call),
+        "assert" => plain::assert(call),
+        "debug" => plain::debug(call),
+        "set_fact" => plain::set_fact(call),
+        "stat" => plain::stat(call),
+        "fail" => Err(call.text(&["msg"]).unwrap_or_else(|| "failed as asked".into())),
+        other => Err(format!("this node does not know the module `{other}`")),
+    }
+}

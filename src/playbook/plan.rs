@@ -1,0 +1,220 @@
+//! What the compiler makes and the node runs: plain data, complete in itself, comparable by its SHA-256.
+
+use crate::model::Sha256;
+use base64::Engine as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Version of the plan's form; a node refuses others.
+pub const PLAN_VERSION: u32 = 1;
+
+/// One host's part of a playbook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    pub version: u32,
+    /// Path of the playbook in the fleet directory.
+    pub playbook: String,
+    pub host: String,
+    /// Those of the inventory's variables that anything here could read.
+    pub vars: Map<String, Value>,
+    /// Win over everything.
+    pub extra: Map<String, Value>,
+    /// Variables of plays, roles, blocks and tasks; named by their index.
+    pub layers: Vec<Map<String, Value>>,
+    pub plays: Vec<Play>,
+    /// Files and templates by the hex SHA-256 of their content.
+    pub blobs: BTreeMap<String, Blob>,
+}
+
+impl Plan {
+    /// Equal plans, equal hash, whatever order their maps were built in by the same compiler.
+    pub fn sha256(&self) -> Sha256 {
+        Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// How many tasks and handlers there are, blocks and includes not counted.
+    pub fn task_count(&self) -> usize {
+        fn count(steps: &[Step]) -> usize {
+            steps
+                .iter()
+                .map(|step| match step {
+                    Step::Task(_) => 1,
+                    Step::Block(b) => count(&b.block) + count(&b.rescue) + count(&b.always),
+                    Step::Include(i) => i.choices.values().map(|steps| count(steps)).sum(),
+                })
+                .sum()
+        }
+        self.plays.iter().map(|p| p.sections.iter().map(|s| count(s)).sum::<usize>() + p.handlers.len()).sum()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Play {
+    pub name: String,
+    pub place: Place,
+    /// Layers below the inventory: defaults of its roles.
+    pub defaults: Vec<u32>,
+    pub vars: Vec<u32>,
+    /// Handlers are flushed after each.
+    pub sections: Vec<Vec<Step>>,
+    pub handlers: Vec<Handler>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    Task(Box<Task>),
+    Block(Block),
+    Include(Box<Include>),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Block {
+    pub place: Place,
+    pub block: Vec<Step>,
+    pub rescue: Vec<Step>,
+    pub always: Vec<Step>,
+}
+
+/// `include_tasks`: the file is chosen on the node among those that could be meant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Include {
+    /// Name, condition and loop; its argument `file` is rendered and looked up in `choices`.
+    pub task: Task,
+    pub choices: BTreeMap<String, Vec<Step>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Handler {
+    /// Its name, and `role : name` if it belongs to one.
+    pub names: Vec<String>,
+    pub listen: Vec<String>,
+    pub task: Task,
+}
+
+impl Handler {
+    /// Whether a notification of this name means it.
+    pub fn answers(&self, name: &str) -> bool {
+        self.names.iter().chain(&self.listen).any(|own| own == name)
+    }
+}
+
+/// A file and a line, for messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub file: String,
+    pub line: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Unique in the plan.
+    pub id: u32,
+    /// May hold markup.
+    pub name: String,
+    pub place: Place,
+    /// Short name of the module.
+    pub module: String,
+    /// Options, not rendered.
+    pub args: Map<String, Value>,
+    /// All must hold.
+    pub when: Vec<Condition>,
+    pub repeat: Option<Repeat>,
+    pub register: Option<String>,
+    pub changed_when: Option<Vec<Condition>>,
+    pub failed_when: Option<Vec<Condition>>,
+    pub until: Option<Vec<Condition>>,
+    pub retries: Option<Value>,
+    pub delay: Option<Value>,
+    pub notify: Vec<String>,
+    /// Merged in order.
+    pub environment: Vec<Value>,
+    pub ignore_errors: Option<Value>,
+    pub no_log: bool,
+    /// Root is needed.
+    pub elevated: bool,
+    /// Seconds.
+    pub timeout: Option<Value>,
+    pub tags: Vec<String>,
+    /// Layers below the inventory, then above facts, in order.
+    pub defaults: Vec<u32>,
+    pub vars: Vec<u32>,
+    /// Files that `src` may name, by the name written there.
+    pub assets: BTreeMap<String, Asset>,
+    /// Templates that those templates include, by the name written there.
+    pub parts: BTreeMap<String, Asset>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    pub text: String,
+    pub line: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Repeat {
+    pub kind: RepeatKind,
+    /// Not rendered.
+    pub items: Value,
+    pub var: String,
+    pub index_var: Option<String>,
+    pub label: Option<String>,
+    /// Seconds between items.
+    pub pause: Option<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RepeatKind {
+    /// Items as they are.
+    Loop,
+    /// One level of lists is opened.
+    Items,
+    /// `{key, value}` of a map.
+    Dict,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asset {
+    /// Path in the fleet directory.
+    pub path: String,
+    /// Key of the plan's blobs.
+    pub sha256: String,
+}
+
+/// Bytes: base64 in JSON, bytes in MessagePack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Blob(pub Vec<u8>);
+
+impl Serialize for Blob {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if s.is_human_readable() {
+            s.serialize_str(&base64::engine::general_purpose::STANDARD.encode(&self.0))
+        } else {
+            s.serialize_bytes(&self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Blob {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> serde::de::Visitor<'de> for Bytes {
+            type Value = Blob;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("bytes")
+            }
+            fn visit_bytes<E>(self, v: &[u8]) -> Result<Blob, E> {
+                Ok(Blob(v.to_vec()))
+            }
+            fn visit_byte_buf<E>(self, v: Vec<u8>) -> Result<Blob, E> {
+                Ok(Blob(v))
+            }
+        }
+        if d.is_human_readable() {
+            let text = String::deserialize(d)?;
+            base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
+        } else {
+            d.deserialize_byte_buf(Bytes)
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Runs a plan on the node: sections in order, handlers after each, blocks and includes where they stand.
+//!
+//! Blocking, no runtime. What one task does stands in `step.rs`; which changes its module makes, in `modules`.
+
+use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
+use super::frame::{self, Frame};
+use super::modules::Ground;
+use super::plan::{Block, Include, PLAN_VERSION, Plan, Play, Step, Task};
+use super::{expr, facts, safe};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Rounds of handlers that notify handlers.
+const ROUNDS_MAX: usize = 20;
+/// Includes inside includes.
+const INCLUDES_MAX: usize = 30;
+
+/// Runs the plan to its end, to the first failure that nothing rescues, or until it is cancelled.
+///
+/// Whatever was done stays done; `RunEnd` says which handlers are owed, and so does the journal file.
+pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn FnMut(Event)) -> RunEnd {
+    let refuse = |message: String| RunEnd {
+        failed: 1,
+        failure: Some(Failure {
+            task: "before the first task".into(),
+            file: plan.playbook.clone(),
+            message,
+            ..Failure::default()
+        }),
+        pending_handlers: options.pending_handlers.clone(),
+        ..RunEnd::default()
+    };
+    if plan.version != PLAN_VERSION {
+        return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
+    }
+    if options.check {
+        return refuse("check mode is not known to this node".into());
+    }
+    let ground = match Ground::open(options) {
+        Ok(ground) => ground,
+        Err(message) => return refuse(message),
+    };
+    let mut notified = options.pending_handlers.clone();
+    for name in read_journal(&options.journal) {
+        if !notified.contains(&name) {
+            notified.push(name);
+        }
+    }
+    let mut run = Run {
+        frame: Frame::new(plan, &facts::facts()),
+        options,
+        cancel,
+        sink,
+        ground,
+        end: RunEnd::default(),
+        notified,
+        journaled: Vec::new(),
+        last_failure: Value::Null,
+    };
+    let flow = run.plays(plan);
+    if flow.is_ok() {
+        // Owed to a handler that the plan no longer has.
+        run.notified.clear();
+    }
+    if let Err(message) = run.write_journal()
+        && run.end.failure.is_none()
+    {
+        run.end.failure =
+            Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
+    }
+    run.end.cancelled = cancel.cancelled() && flow.is_err();
+    RunEnd { pending_handlers: run.notified, ..run.end }
+}
+
+/// A failure or a cancel; which one, the run knows.
+pub(super) struct Stop;
+pub(super) type Flow = Result<(), Stop>;
+
+pub(super) struct Run<'a, 's> {
+    pub frame: Frame<'a>,
+    pub options: &'a RunOptions,
+    pub cancel: &'a Cancel,
+    pub sink: &'s mut dyn FnMut(Event),
+    pub ground: Ground<'a>,
+    pub end: RunEnd,
+    /// Names that were notified and whose handlers have not run.
+    pub notified: Vec<String>,
+    journaled: Vec<String>,
+    /// Registered result of the last failed task, for `rescue`.
+    pub last_failure: Value,
+}
+
+impl<'a> Run<'a, '_> {
+    fn plays(&mut self, plan: &'a Plan) -> Flow {
+        for play in &plan.plays {
+            for section in &play.sections {
+                self.steps(play, section)?;
+                self.flush(play)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
+        for step in steps {
+            if self.cancel.cancelled() {
+                return Err(Stop);
+            }
+            match step {
+                Step::Task(task) if task.module == "meta" => self.meta(play, task)?,
+                Step::Task(task) => self.task(play, task, false)?,
+                Step::Block(block) => self.block(play, block)?,
+                Step::Include(include) => self.include(play, include)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
+        let scope = self.frame.scope(play, task);
+        match frame::all_hold(&scope, &task.when) {
+            Ok(true) if task.args.get("action").and_then(Value::as_str) == Some("flush_handlers") => self.flush(play),
+            Ok(_) => Ok(()),
+            Err((line, e)) => self.broken(task, line, &expr::explain(&e), false),
+        }
+    }
+
+    fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
+        let mut flow = self.steps(play, &block.block);
+        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.cancelled() {
+            let failed = self.end.failure.take();
+            self.end.failed = self.end.failed.saturating_sub(1);
+            if let Some(failure) = failed {
+                self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
+                let result = self.last_failure.clone();
+                self.frame.set("ansible_failed_result", &result);
+            }
+            flow = self.steps(play, &block.rescue);
+        }
+        if self.cancel.cancelled() {
+            return Err(Stop);
+        }
+        let always = self.steps(play, &block.always);
+        flow.and(always)
+    }
+
+    fn include(&mut self, play: &'a Play, include: &'a Include) -> Flow {
+        let task = &include.task;
+        if self.frame.params.len() > INCLUDES_MAX {
+            return self.broken(task, task.place.line, "includes are nested too deep", false);
+        }
+        let scope = self.frame.scope(play, task);
+        let items = match &task.repeat {
+            None => vec![None],
+            Some(repeat) => match frame::items(&scope, repeat) {
+                Ok(items) => items.into_iter().map(Some).collect(),
+                Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
+                Err(message) => return self.broken(task, task.place.line, &message, false),
+            },
+        };
+        for (index, item) in items.iter().enumerate() {
+            let layer =
+                item.as_ref().zip(task.repeat.as_ref()).map(|(item, repeat)| frame::item_layer(repeat, index, item));
+            let scope = match layer.clone() {
+                Some(layer) => scope.with(layer),
+                None => scope.clone(),
+            };
+            match frame::all_hold(&scope, &task.when) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.end.skipped += 1;
+                    continue;
+                }
+                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
+            }
+            let name = frame::args(&scope, task)
+                .map(|args| args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned());
+            let name = match name {
+                Ok(name) => name,
+                Err(message) => return self.broken(task, task.place.line, &message, false),
+            };
+            let plain = name.strip_prefix("./").unwrap_or(&name);
+            let Some(steps) = include.choices.get(&name).or(include.choices.get(plain)) else {
+                let known = include.choices.keys().cloned().collect::<Vec<_>>().join(", ");
+                return self.broken(
+                    task,
+                    task.place.line,
+                    &format!("`{name}` is not among the files of this plan: {known}"),
+                    false,
+                );
+            };
+            self.frame.params.extend(layer.map(Arc::new));
+            let depth = self.frame.params.len();
+            let flow = self.steps(play, steps);
+            if item.is_some() {
+                self.frame.params.truncate(depth - 1);
+            }
+            flow?;
+        }
+        Ok(())
+    }
+
+    /// Runs every notified handler once, in the order they are defined in.
+    fn flush(&mut self, play: &'a Play) -> Flow {
+        for _ in 0..ROUNDS_MAX {
+            let due: Vec<usize> = (0..play.handlers.len())
+                .filter(|i| self.notified.iter().any(|name| play.handlers[*i].answers(name)))
+                .collect();
+            if due.is_empty() {
+                return Ok(());
+            }
+            self.journal_or_stop()?;
+            let names: Vec<String> =
+                self.notified.iter().filter(|name| play.handlers.iter().any(|h| h.answers(name))).cloned().collect();
+            self.notified.retain(|name| !names.contains(name));
+            for (at, i) in due.iter().enumerate() {
+                let flow =
+                    if self.cancel.cancelled() { Err(Stop) } else { self.task(play, &play.handlers[*i].task, true) };
+                // Until the last handler that a name means has run, the name is owed.
+                let rest = &due[if flow.is_ok() { at + 1 } else { at }..];
+                let owed = names.iter().filter(|name| rest.iter().any(|i| play.handlers[*i].answers(name)));
+                let mut all: Vec<String> = owed.cloned().collect();
+                all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
+                if flow.is_err() {
+                    self.notified = all;
+                    self.journal_or_stop()?;
+                    return flow;
+                }
+                let fresh = std::mem::replace(&mut self.notified, all);
+                let written = self.journal_or_stop();
+                self.notified = fresh;
+                written?;
+            }
+            self.journal_or_stop()?;
+        }
+        Ok(())
+    }
+
+    fn journal_or_stop(&mut self) -> Flow {
+        self.write_journal().map_err(|message| {
+            self.end.failed += 1;
+            self.end.failure =
+                Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
+            Stop
+        })
+    }
+
+    /// Brings the journal up to date; on disk when this returns.
+    pub fn write_journal(&mut self) -> Result<(), String> {
+        let path = &self.options.journal;
+        if path.as_os_str().is_empty()
+            || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
+        {
+            return Ok(());
+        }
+        if self.notified.is_empty() {
+            if path.exists() {
+                safe::remove(path, false)?;
+            }
+        } else {
+            let text = serde_json::to_vec(&self.notified).unwrap_or_default();
+            let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
+            safe::write(path, &text, private, &mut |_| Ok(()))?;
+        }
+        self.journaled = self.notified.clone();
+        Ok(())
+    }
+
+    /// A task that could not even be evaluated.
+    pub fn broken(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
+        let message = if task.no_log { "hidden by no_log".to_owned() } else { message.to_owned() };
+        let done = super::event::Done {
+            i: task.id,
+            name: task.name.clone(),
+            module: task.module.clone(),
+            item: None,
+            status: Status::Failed,
+            msg: format!("{}:{line}: {message}", task.place.file),
+            rc: None,
+            stdout_tail: String::new(),
+            diff: None,
+            took_ms: 0,
+        };
+        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        self.end.failed += 1;
+        self.end.failure = Some(Failure {
+            task: task.name.clone(),
+            file: task.place.file.clone(),
+            line,
+            rc: None,
+            message,
+            tail: Vec::new(),
+        });
+        Err(Stop)
+    }
+}
+
+fn read_journal(path: &Path) -> Vec<String> {
+    if path.as_os_str().is_empty() {
+        return Vec::new();
+    }
+    // A journal that cannot be read owes nothing that we could name.
+    safe::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}

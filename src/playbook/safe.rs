@@ -1,0 +1,254 @@
+//! Touching files so that nobody can redirect us and no crash leaves half of one: the last component of a path is never
+//! followed, contents are exchanged by rename, attributes are set before a file gets its name.
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Largest file that is read, in bytes.
+pub const READ_MAX: u64 = 64 << 20;
+
+/// What could not be done with a path. Nothing was changed unless the operation says so.
+#[derive(Debug, thiserror::Error)]
+pub enum SafeError {
+    #[error("{path}: cannot {what}")]
+    Io { path: PathBuf, what: &'static str, source: std::io::Error },
+    #[error("{path}: {what}")]
+    Refused { path: PathBuf, what: String },
+}
+
+impl SafeError {
+    pub fn refused(path: &Path, what: impl Into<String>) -> Self {
+        Self::Refused { path: path.to_owned(), what: what.into() }
+    }
+    /// With its cause, on one line.
+    pub fn line(&self) -> String {
+        match self {
+            Self::Io { source, .. } => format!("{self}: {source}"),
+            Self::Refused { .. } => self.to_string(),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, SafeError>;
+
+fn io(path: &Path, what: &'static str) -> impl Fn(rustix::io::Errno) -> SafeError {
+    move |e| SafeError::Io { path: path.to_owned(), what, source: e.into() }
+}
+
+/// Attributes to set; None leaves (or takes the default for a new file).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+}
+
+/// What lies at a path, a link itself and not its target; None: nothing.
+pub fn look(path: &Path) -> Result<Option<Stat>> {
+    match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(io(path, "look at it")(e)),
+    }
+}
+
+pub fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+pub fn mode_of(stat: &Stat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+/// The directory a path is in, open, and the last component.
+pub fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
+    if !path.is_absolute() {
+        return Err(SafeError::refused(path, "must be an absolute path"));
+    }
+    let name = path.file_name().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let fd = rustix::fs::openat(CWD, dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(io(dir, "open the directory"))?;
+    Ok((fd, name))
+}
+
+/// Content of a regular file; links, devices and pipes are refused.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
+        e => io(path, "read it")(e),
+    })?;
+    let stat = rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?;
+    if kind(&stat) != FileType::RegularFile {
+        return Err(SafeError::refused(path, "is not a regular file"));
+    }
+    let mut out = Vec::new();
+    File::from(fd).take(READ_MAX + 1).read_to_end(&mut out).map_err(|source| SafeError::Io {
+        path: path.to_owned(),
+        what: "read it",
+        source,
+    })?;
+    if out.len() as u64 > READ_MAX {
+        return Err(SafeError::refused(path, format!("is larger than {READ_MAX} bytes")));
+    }
+    Ok(out)
+}
+
+/// Puts `content` at `path` in one step, with its attributes; `check` sees the new file before it gets its name.
+pub fn write(
+    path: &Path,
+    content: &[u8],
+    attributes: Attributes,
+    check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
+) -> Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (dir, name) = parent(path)?;
+    let mut temp = b".remoor-".to_vec();
+    temp.extend_from_slice(format!("{}-{}-", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)).as_bytes());
+    temp.extend_from_slice(&name.as_bytes()[..name.len().min(120)]);
+    let temp = OsStr::from_bytes(&temp);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(&dir, temp, flags, Mode::from_raw_mode(0o600))
+        .map_err(io(path, "create a file beside it"))?;
+    let attempt = || -> Result<()> {
+        let mut file = File::from(fd);
+        file.write_all(content).map_err(|source| SafeError::Io { path: path.to_owned(), what: "write it", source })?;
+        set(&file, path, attributes)?;
+        file.sync_all().map_err(|source| SafeError::Io { path: path.to_owned(), what: "sync it", source })?;
+        check(&path.with_file_name(temp)).map_err(|what| SafeError::refused(path, what))?;
+        rustix::fs::renameat(&dir, temp, &dir, name).map_err(io(path, "rename the new file"))?;
+        rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
+    };
+    let done = attempt();
+    if done.is_err() {
+        // The rename may have happened: then there is nothing to take away.
+        let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
+    }
+    done
+}
+
+fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Result<()> {
+    if attributes.uid.is_some() || attributes.gid.is_some() {
+        rustix::fs::fchown(fd, attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw))
+            .map_err(io(path, "change its owner"))?;
+    }
+    if let Some(mode) = attributes.mode {
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)).map_err(io(path, "change its mode"))?;
+    }
+    Ok(())
+}
+
+/// Sets attributes of what is there, never through a link.
+pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
+        rustix::io::Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
+        e => io(path, "open it")(e),
+    })?;
+    set(&fd, path, attributes)
+}
+
+/// Makes a directory with its attributes; its parents exist.
+pub fn make_directory(path: &Path, attributes: Attributes) -> Result<()> {
+    let (dir, name) = parent(path)?;
+    rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o700)).map_err(io(path, "make the directory"))?;
+    set_attributes(path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
+    rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
+}
+
+/// Removes one file, link or empty directory.
+pub fn remove(path: &Path, directory: bool) -> Result<()> {
+    let (dir, name) = parent(path)?;
+    let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    rustix::fs::unlinkat(&dir, name, flags).map_err(io(path, "remove it"))
+}
+
+/// Makes a symbolic link in one step, in the place of a file or link.
+pub fn link(path: &Path, target: &Path) -> Result<()> {
+    let (dir, name) = parent(path)?;
+    let mut temp = b".remoor-link-".to_vec();
+    temp.extend_from_slice(format!("{}-", std::process::id()).as_bytes());
+    temp.extend_from_slice(&name.as_bytes()[..name.len().min(120)]);
+    let temp = OsStr::from_bytes(&temp);
+    rustix::fs::symlinkat(target, &dir, temp).map_err(io(path, "make a link beside it"))?;
+    rustix::fs::renameat(&dir, temp, &dir, name).map_err(|e| {
+        let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
+        io(path, "rename the new link")(e)
+    })?;
+    rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
+}
+
+pub fn read_link(path: &Path) -> Result<PathBuf> {
+    std::fs::read_link(path).map_err(|source| SafeError::Io { path: path.to_owned(), what: "read the link", source })
+}
+
+/// Everything below a directory, parents first, links not followed, other file systems not entered.
+pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
+    let mut out = Vec::new();
+    let mut open = vec![path.to_owned()];
+    let device = look(path)?.map(|s| s.st_dev);
+    while let Some(dir) = open.pop() {
+        let fd = rustix::fs::openat(
+            CWD,
+            &dir,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(io(&dir, "open the directory"))?;
+        for entry in Dir::read_from(&fd).map_err(io(&dir, "read the directory"))? {
+            let entry = entry.map_err(io(&dir, "read the directory"))?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let inner = dir.join(OsStr::from_bytes(name));
+            let Some(stat) = look(&inner)? else { continue };
+            if Some(stat.st_dev) != device {
+                return Err(SafeError::refused(&inner, "is another file system"));
+            }
+            if out.len() >= most {
+                return Err(SafeError::refused(path, format!("has more than {most} entries")));
+            }
+            if kind(&stat) == FileType::Directory {
+                open.push(inner.clone());
+            }
+            out.push((inner, stat));
+        }
+    }
+    Ok(out)
+}
+
+/// Removes a directory with everything in it, by descriptors, so that no link put in its way leads elsewhere.
+pub fn remove_tree(path: &Path) -> Result<()> {
+    let (dir, name) = parent(path)?;
+    remove_in(&dir, name, path, 0)
+}
+
+fn remove_in(dir: &OwnedFd, name: &OsStr, path: &Path, depth: u32) -> Result<()> {
+    if depth > 200 {
+        return Err(SafeError::refused(path, "is nested too deep"));
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(io(path, "open the directory"))?;
+    for entry in Dir::read_from(&fd).map_err(io(path, "read the directory"))? {
+        let entry = entry.map_err(io(path, "read the directory"))?;
+        let inner = OsStr::from_bytes(entry.file_name().to_bytes());
+        if inner == "." || inner == ".." {
+            continue;
+        }
+        let stat = rustix::fs::statat(&fd, inner, AtFlags::SYMLINK_NOFOLLOW).map_err(io(path, "look into it"))?;
+        if kind(&stat) == FileType::Directory {
+            remove_in(&fd, inner, &path.join(inner), depth + 1)?;
+        } else {
+            rustix::fs::unlinkat(&fd, inner, AtFlags::empty()).map_err(io(path, "remove a file in it"))?;
+        }
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR).map_err(io(path, "remove it"))
+}

@@ -1,0 +1,178 @@
+//! The variables in force at one task, as the root object of every expression.
+//!
+//! Layers are searched from the last to the first. A template among the values is rendered when it is looked up, at most
+//! `DEPTH_MAX` deep, so a variable that names itself is an error and not a hang.
+
+use super::data::{Var, VarMap};
+use super::expr;
+use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
+use minijinja::{Error, ErrorKind};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Variables that refer to variables, this deep.
+const DEPTH_MAX: u32 = 24;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What expressions are evaluated against. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Scope(Arc<Layers>);
+
+#[derive(Debug, Default)]
+struct Layers {
+    layers: Vec<Arc<VarMap>>,
+    /// Names whose value only a run can tell; reading one is an error of its own kind.
+    unknown: BTreeSet<String>,
+}
+
+/// Message of the error that reading an unknown name gives; `rendered` looks for it.
+pub const UNKNOWN: &str = "known only during a run";
+
+impl Scope {
+    pub fn new(layers: Vec<Arc<VarMap>>, unknown: BTreeSet<String>) -> Self {
+        Self(Arc::new(Layers { layers, unknown }))
+    }
+
+    /// This scope with one more layer above all others.
+    pub fn with(&self, layer: VarMap) -> Self {
+        let mut layers = self.0.layers.clone();
+        layers.push(Arc::new(layer));
+        Self::new(layers, self.0.unknown.clone())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Var> {
+        self.0.layers.iter().rev().find_map(|layer| layer.get(name))
+    }
+
+    /// The object that templates see.
+    pub fn root(&self) -> Value {
+        Value::from_object(Root(self.clone()))
+    }
+
+    fn names(&self) -> BTreeSet<Arc<str>> {
+        self.0.layers.iter().flat_map(|layer| layer.iter().map(|(k, _)| k.clone())).collect()
+    }
+
+    fn value(&self, name: &str, var: &Var) -> Value {
+        match var {
+            Var::Plain(value) => plain(value),
+            Var::Template(text) => self.render(name, text),
+            Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
+            Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
+        }
+    }
+
+    fn render(&self, name: &str, text: &str) -> Value {
+        let depth = DEPTH.get();
+        if depth >= DEPTH_MAX {
+            let message = format!("variable `{name}` refers to itself, or over {DEPTH_MAX} variables deep");
+            return Value::from(Error::new(ErrorKind::InvalidOperation, message));
+        }
+        DEPTH.set(depth + 1);
+        let result = expr::native(self, text);
+        DEPTH.set(depth);
+        result.unwrap_or_else(|e| {
+            let message = format!("in variable `{name}`: {}", expr::explain(&e));
+            Value::from(Error::new(e.kind(), message))
+        })
+    }
+}
+
+/// A scalar without templates.
+pub fn plain(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::String(s) => Value::from(s.as_str()),
+        serde_json::Value::Array(_) | serde_json::Value::Object(_) => value_of(value),
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(b) => Value::from(*b),
+        serde_json::Value::Number(n) => match (n.as_i64(), n.as_u64(), n.as_f64()) {
+            (Some(n), _, _) => Value::from(n),
+            (_, Some(n), _) => Value::from(n),
+            (_, _, n) => Value::from(n.unwrap_or(f64::NAN)),
+        },
+    }
+}
+
+/// A JSON value as data, in its own order, never rendered.
+pub fn value_of(value: &serde_json::Value) -> Value {
+    Scope::default().value("value", &Var::new(value, false))
+}
+
+/// A JSON object as data.
+pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
+    let map = Arc::new(VarMap::untrusted(map));
+    Value::from_object(LazyMap { scope: Scope::default(), map })
+}
+
+/// How many variables deep the current evaluation is.
+pub fn depth() -> u32 {
+    DEPTH.get()
+}
+
+#[derive(Debug)]
+struct Root(Scope);
+
+impl Object for Root {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        if let Some(var) = self.0.get(key) {
+            return Some(self.0.value(key, var));
+        }
+        if self.0.0.unknown.contains(key) {
+            return Some(Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{key}` is {UNKNOWN}"))));
+        }
+        (key == "vars").then(|| Value::from_object(Root(self.0.clone())))
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.names().into_iter().map(Value::from).collect())
+    }
+}
+
+#[derive(Debug)]
+struct LazyMap {
+    scope: Scope,
+    map: Arc<VarMap>,
+}
+
+impl Object for LazyMap {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        match key.as_str() {
+            Some(key) => self.get_value_by_str(key),
+            None => self.get_value_by_str(&key.to_string()),
+        }
+    }
+    fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
+        self.map.get(key).map(|var| self.scope.value(key, var))
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.map.iter().map(|(k, _)| Value::from(k.clone())).collect())
+    }
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.map.len())
+    }
+}
+
+#[derive(Debug)]
+struct LazyList {
+    scope: Scope,
+    items: Arc<Vec<Var>>,
+}
+
+impl Object for LazyList {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let at = key.as_usize()?;
+        self.items.get(at).map(|var| self.scope.value(&format!("[{at}]"), var))
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.items.len())
+    }
+}

@@ -1,0 +1,360 @@
+//! One task: its condition, its loop, its retries, what its result means, what is said about it.
+
+use super::event::{Done, Event, Failure, Status};
+use super::frame;
+use super::modules::{self, Answer, Call, Outcome};
+use super::plan::{Play, Task};
+use super::run::{Flow, Run, Stop};
+use super::scope::Scope;
+use super::{expr, filters};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+/// Output events of one task: lines, bytes, and lines per second.
+const LINES_MAX: usize = 5_000;
+const BYTES_MAX: usize = 1 << 20;
+const PER_SECOND: usize = 2_000;
+/// Most tries of `until`.
+const RETRIES_MAX: u64 = 10_000;
+
+/// What one item came to.
+struct Judged {
+    status: Status,
+    result: Value,
+    failure: Option<Failure>,
+    facts: Map<String, Value>,
+}
+
+impl<'a> Run<'a, '_> {
+    /// Runs one task or handler, all its items.
+    pub fn task(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+        let scope = self.frame.scope(play, task);
+        let Some(repeat) = &task.repeat else {
+            let judged = self.item(task, &scope, None, handler)?;
+            return self.conclude(play, task, &judged, judged.result.clone());
+        };
+        let items = match frame::items(&scope, repeat) {
+            Ok(items) => items,
+            // A loop over something that does not exist is skipped if its condition says so without an item.
+            Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
+            Err(message) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
+        };
+        let mut results = Vec::new();
+        let (mut changed, mut skipped) = (false, true);
+        let mut worst: Option<Judged> = None;
+        for (index, item) in items.iter().enumerate() {
+            if self.cancel.cancelled() {
+                return Err(Stop);
+            }
+            if index > 0
+                && let Some(pause) = &repeat.pause
+            {
+                self.nap(seconds(&scope, Some(pause)).unwrap_or_default());
+            }
+            // A fact that the item before has set is seen by this one.
+            let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+            let label = frame::label(&inner, repeat, item);
+            let mut judged = self.item(task, &inner, Some(label), handler)?;
+            judged.result[repeat.var.as_str()] = item.clone();
+            judged.result["ansible_loop_var"] = json!(repeat.var);
+            changed |= judged.status == Status::Changed || judged.result["changed"] == true;
+            skipped &= judged.status == Status::Skipped;
+            for (name, value) in &judged.facts {
+                self.frame.set(name, value);
+            }
+            results.push(judged.result.clone());
+            if matches!(judged.status, Status::Failed | Status::Ignored) {
+                worst = Some(judged);
+            }
+        }
+        let failed = worst.is_some();
+        let result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped && !items.is_empty(), "msg": if failed { "one or more items failed" } else { "all items done" }});
+        let (status, failure) = match worst {
+            Some(judged) => (judged.status, judged.failure),
+            None if changed => (Status::Changed, None),
+            None => (Status::Ok, None),
+        };
+        self.conclude(play, task, &Judged { status, result: Value::Null, failure, facts: Map::new() }, result)
+    }
+
+    /// Registers the result, notifies, and says whether the run goes on.
+    fn conclude(&mut self, play: &'a Play, task: &'a Task, judged: &Judged, result: Value) -> Flow {
+        for (name, value) in &judged.facts {
+            self.frame.set(name, value);
+        }
+        let changed = result["changed"] == true && result["failed"] != true;
+        if let Some(name) = &task.register {
+            self.frame.set(name, &result);
+        }
+        if changed {
+            let scope = self.frame.scope(play, task);
+            for name in &task.notify {
+                match expr::render_json(&scope, &json!(name)) {
+                    Ok(Value::Array(names)) => names.iter().filter_map(Value::as_str).for_each(|n| self.notify(n)),
+                    Ok(Value::String(name)) => self.notify(&name),
+                    Ok(_) => {}
+                    Err(e) => {
+                        return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false);
+                    }
+                }
+            }
+            if let Err(message) = self.write_journal() {
+                return self.broken(task, task.place.line, &format!("journal of handlers: {message}"), false);
+            }
+        }
+        if judged.status != Status::Failed {
+            return Ok(());
+        }
+        self.last_failure = result;
+        self.end.failure = judged.failure.clone();
+        Err(Stop)
+    }
+
+    fn notify(&mut self, name: &str) {
+        if !self.notified.iter().any(|n| n == name) {
+            self.notified.push(name.to_owned());
+        }
+    }
+
+    /// One item: condition, tries, events, counts.
+    fn item(&mut self, task: &'a Task, scope: &Scope, item: Option<String>, handler: bool) -> Result<Judged, Stop> {
+        let name = if task.no_log {
+            task.name.clone()
+        } else {
+            expr::render_text(scope, &task.name).unwrap_or_else(|_| task.name.clone())
+        };
+        let item = item.map(|label| if task.no_log { "hidden by no_log".into() } else { label });
+        let start = Instant::now();
+        let say = |run: &mut Self, status: Status, outcome: &Outcome, msg: String| {
+            let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
+            let done = Done {
+                i: task.id,
+                name: name.clone(),
+                module: task.module.clone(),
+                item: item.clone(),
+                status,
+                msg: if task.no_log && !msg.is_empty() { "hidden by no_log".into() } else { msg },
+                rc: outcome.rc,
+                stdout_tail: if task.no_log { String::new() } else { tail },
+                diff: outcome.diff.clone().filter(|_| !task.no_log),
+                took_ms: start.elapsed().as_millis() as u64,
+            };
+            (run.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        };
+        match frame::all_hold(scope, &task.when) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.end.skipped += 1;
+                say(self, Status::Skipped, &Outcome::default(), String::new());
+                let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
+                return Ok(Judged { status: Status::Skipped, result, failure: None, facts: Map::new() });
+            }
+            Err((line, e)) => {
+                self.broken(task, line, &format!("when: {}", expr::explain(&e)), handler)?;
+                return Err(Stop);
+            }
+        }
+        (self.sink)(Event::TaskStart { i: task.id, name: name.clone(), item: item.clone() });
+        let (outcome, mut result) = self.tries(task, scope);
+        let failed = result["failed"] == true;
+        let changed = result["changed"] == true;
+        let ignore = failed && !self.cancel.cancelled() && ignored(scope, task);
+        let status = match (failed, ignore, outcome.skipped, changed) {
+            (true, true, ..) => Status::Ignored,
+            (true, false, ..) => Status::Failed,
+            (_, _, true, _) => Status::Skipped,
+            (_, _, _, true) => Status::Changed,
+            _ => Status::Ok,
+        };
+        match status {
+            Status::Changed => self.end.changed += 1,
+            Status::Skipped => self.end.skipped += 1,
+            Status::Failed => self.end.failed += 1,
+            Status::Ok | Status::Ignored => self.end.ok += 1,
+        }
+        let message = result["msg"].as_str().unwrap_or_default().to_owned();
+        say(self, status, &outcome, message.clone());
+        let failure = (status == Status::Failed).then(|| Failure {
+            task: name.clone(),
+            file: task.place.file.clone(),
+            line: task.place.line,
+            rc: outcome.rc,
+            message: if task.no_log { "hidden by no_log".into() } else { message },
+            tail: outcome.output.as_ref().filter(|_| !task.no_log).map(|o| o.tail.clone()).unwrap_or_default(),
+        });
+        if ignore {
+            result["ignored"] = json!(true);
+        }
+        Ok(Judged { status, result, failure, facts: outcome.facts })
+    }
+
+    /// Runs the module until `until` holds or the tries are used up.
+    fn tries(&mut self, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
+        let retries = match &task.until {
+            None => 1,
+            Some(_) => seconds(scope, task.retries.as_ref()).map_or(3, |d| d.as_secs()).clamp(1, RETRIES_MAX),
+        };
+        let delay = seconds(scope, task.delay.as_ref()).unwrap_or(Duration::from_secs(5));
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let answer = self.once(task, scope);
+            let (mut outcome, mut result) = judge(task, scope, answer);
+            let Some(until) = &task.until else { return (outcome, result) };
+            result["attempts"] = json!(attempt);
+            match frame::all_hold(&registered(scope, task, &result), until) {
+                Ok(true) => return (outcome, result),
+                Ok(false) if attempt >= retries || self.cancel.cancelled() => {
+                    result["failed"] = json!(true);
+                    let said = result["msg"].as_str().unwrap_or_default();
+                    result["msg"] = json!(format!("still not so after {attempt} tries {said}").trim_end());
+                    outcome.failed = true;
+                    return (outcome, result);
+                }
+                Ok(false) => self.nap(delay),
+                Err((line, e)) => {
+                    result["failed"] = json!(true);
+                    result["msg"] = json!(format!("{}:{line}: until: {}", task.place.file, expr::explain(&e)));
+                    return (outcome, result);
+                }
+            }
+        }
+    }
+
+    fn once(&mut self, task: &'a Task, scope: &Scope) -> Answer {
+        if task.elevated && !rustix::process::geteuid().is_root() {
+            return Err("`become` needs this run to be root, and it is not".into());
+        }
+        let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
+        let args = frame::args(scope, task).map_err(at)?;
+        let env = frame::environment(scope, task).map_err(at)?;
+        let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
+        let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
+        let mut faucet = Faucet::default();
+        let sink = &mut *self.sink;
+        let mut emit = |line: &str| {
+            if !task.no_log && faucet.lets(line) {
+                sink(Event::Output { i: task.id, line: line.to_owned() });
+            }
+        };
+        let plan = self.frame.plan();
+        let mut call = Call {
+            plan,
+            task,
+            args,
+            scope,
+            env,
+            timeout,
+            cancel: self.cancel,
+            ground: &mut self.ground,
+            emit: &mut emit,
+        };
+        let answer = modules::call(&mut call);
+        if faucet.dropped > 0 && !task.no_log {
+            (self.sink)(Event::Output { i: task.id, line: format!("[truncated: {} more lines]", faucet.dropped) });
+        }
+        answer
+    }
+
+    fn nap(&self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time && !self.cancel.cancelled() {
+            std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
+        }
+    }
+}
+
+/// The registered result: what the module says, then what `failed_when` and `changed_when` make of it.
+fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
+    let outcome = answer.unwrap_or_else(|msg| Outcome { failed: true, msg, ..Outcome::default() });
+    let mut result = Map::from_iter(outcome.more.clone());
+    result.insert("changed".into(), json!(outcome.changed));
+    result.insert("failed".into(), json!(outcome.failed));
+    result.insert("msg".into(), json!(outcome.msg));
+    if outcome.skipped {
+        result.insert("skipped".into(), json!(true));
+    }
+    if let Some(rc) = outcome.rc {
+        result.insert("rc".into(), json!(rc));
+    }
+    if matches!(task.module.as_str(), "command" | "shell") || outcome.output.is_some() {
+        let (stdout, stderr) =
+            outcome.output.as_ref().map(|o| (o.stdout.as_str(), o.stderr.as_str())).unwrap_or_default();
+        for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
+            let text = text.trim_end_matches(['\r', '\n']);
+            result.insert(name.into(), json!(text));
+            result.insert(format!("{name}_lines"), json!(text.lines().collect::<Vec<_>>()));
+        }
+    }
+    if !outcome.facts.is_empty() {
+        result.insert("ansible_facts".into(), json!(outcome.facts));
+    }
+    let mut result = Value::Object(result);
+    for (key, conditions) in [("failed", &task.failed_when), ("changed", &task.changed_when)] {
+        let Some(conditions) = conditions else { continue };
+        // A command that never ended, or never began, has failed whatever one thinks of its result.
+        if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
+            continue;
+        }
+        match frame::all_hold(&registered(scope, task, &result), conditions) {
+            Ok(holds) => {
+                result[key] = json!(holds);
+                if key == "failed" && holds && result["msg"] == "" {
+                    result["msg"] = json!("`failed_when` holds");
+                }
+            }
+            Err((line, e)) => {
+                result["failed"] = json!(true);
+                result["msg"] = json!(format!("{}:{line}: {key}_when: {}", task.place.file, expr::explain(&e)));
+            }
+        }
+    }
+    (outcome, result)
+}
+
+fn registered(scope: &Scope, task: &Task, result: &Value) -> Scope {
+    let mut map = Map::new();
+    if let Some(name) = &task.register {
+        map.insert(name.clone(), result.clone());
+    }
+    scope.with(super::data::VarMap::untrusted(&map))
+}
+
+fn ignored(scope: &Scope, task: &Task) -> bool {
+    match &task.ignore_errors {
+        Some(Value::Bool(b)) => *b,
+        Some(Value::String(text)) => expr::native(scope, text).is_ok_and(|v| filters::truthy(&v)),
+        _ => false,
+    }
+}
+
+/// A number of seconds, or of tries, that may be a template.
+fn seconds(scope: &Scope, value: Option<&Value>) -> Option<Duration> {
+    let value = expr::render_json(scope, value?).ok()?;
+    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    Duration::try_from_secs_f64(number).ok()
+}
+
+/// Lets so many lines through, and counts the rest.
+#[derive(Default)]
+struct Faucet {
+    lines: usize,
+    bytes: usize,
+    window: Option<(Instant, usize)>,
+    dropped: usize,
+}
+
+impl Faucet {
+    fn lets(&mut self, line: &str) -> bool {
+        let (since, count) =
+            self.window.filter(|(since, _)| since.elapsed() < Duration::from_secs(1)).unwrap_or((Instant::now(), 0));
+        self.window = Some((since, count + 1));
+        if count >= PER_SECOND || self.lines >= LINES_MAX || self.bytes + line.len() > BYTES_MAX {
+            self.dropped += 1;
+            return false;
+        }
+        self.lines += 1;
+        self.bytes += line.len();
+        true
+    }
+}

@@ -1,0 +1,397 @@
+//! Runs on this machine, in directories of their own.
+
+use super::*;
+use crate::model::FileSet;
+use serde_json::{Map, json};
+use std::collections::BTreeMap;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use tempfile::TempDir;
+
+struct Ran {
+    end: RunEnd,
+    events: Vec<Event>,
+}
+
+impl Ran {
+    fn statuses(&self) -> Vec<(String, Status)> {
+        let done = |e: &Event| match e {
+            Event::Task(d) | Event::Handler(d) => Some((d.name.clone(), d.status)),
+            _ => None,
+        };
+        self.events.iter().filter_map(done).collect()
+    }
+    fn text(&self) -> String {
+        serde_json::to_string(&self.events).unwrap() + &serde_json::to_string(&self.end).unwrap()
+    }
+    fn good(self) -> Self {
+        assert!(self.end.failure.is_none(), "{:#?}", self.end);
+        self
+    }
+}
+
+fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
+    let vars = json!({"dir": dir.display().to_string(), "inventory_hostname": "w1", "group_names": []});
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let set: BTreeMap<String, Vec<u8>> = files.iter().map(|(p, t)| ((*p).to_owned(), t.as_bytes().to_vec())).collect();
+    let compiled = compile(&FileSet(set), "site.yml", &host, &CompileOptions::default());
+    compiled.unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>())).plan
+}
+
+fn options(dir: &Path) -> RunOptions {
+    RunOptions {
+        run_id: "r1".into(),
+        journal: dir.join("journal"),
+        park_dir: dir.join("parked"),
+        task_timeout_ms: 120_000,
+        ..RunOptions::default()
+    }
+}
+
+fn go(plan: &Plan, options: &RunOptions) -> Ran {
+    let mut events = Vec::new();
+    let end = run(plan, options, &Cancel::new(), &mut |e| events.push(e));
+    Ran { end, events }
+}
+
+fn tasks(dir: &Path, text: &str) -> Plan {
+    plan(dir, &[("site.yml", &format!("- hosts: all\n  tasks:\n{text}"))])
+}
+
+#[test]
+fn file_modules_change_once() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("conf"), "a=1\nb=2\na=3").unwrap();
+    let text = "
+- hosts: all
+  vars: {who: world}
+  tasks:
+    - {name: dir, file: {path: '{{ dir }}/x/y', state: directory, mode: '0750'}}
+    - {name: template, template: {src: t.j2, dest: '{{ dir }}/x/t', mode: '0640'}}
+    - {name: tera, template: {src: t.tera, dest: '{{ dir }}/x/tera'}}
+    - {name: copy, copy: {content: 'hi', dest: '{{ dir }}/x/c', mode: u=rw}}
+    - {name: source, copy: {src: data, dest: '{{ dir }}/x/'}}
+    - {name: link, file: {src: c, dest: '{{ dir }}/x/l', state: link}}
+    - {name: line, lineinfile: {path: '{{ dir }}/conf', regexp: '^a=', line: a=9}}
+    - {name: refs, lineinfile: {path: '{{ dir }}/conf', regexp: '^(b)=(\\d+)', line: '\\1 = \\2', backrefs: yes}}
+    - {name: new, lineinfile: {path: '{{ dir }}/conf', line: c=1, insertafter: '^b'}}
+    - {name: gone, lineinfile: {path: '{{ dir }}/conf', regexp: ^a=1, state: absent}}
+    - {name: made, lineinfile: {path: '{{ dir }}/new', line: x, create: yes}}
+    - {name: mode, file: {path: '{{ dir }}/new', mode: '0600'}}
+    - {name: hard, file: {src: '{{ dir }}/new', path: '{{ dir }}/hard', state: hard}}
+    - {name: absent, file: {path: '{{ dir }}/nothing', state: absent}}
+    - {name: command, command: 'touch {{ dir }}/once creates={{ dir }}/once'}
+";
+    let files = [
+        ("site.yml", text),
+        ("templates/t.j2", "{% for i in [1, 2] %}\n{{ who }} {{ i }}\n{% endfor %}\n"),
+        ("templates/t.tera", "<{{ who }}>\n"),
+        ("files/data", "data"),
+    ];
+    let plan = plan(d, &files);
+    let first = go(&plan, &options(d)).good();
+    let unchanged: Vec<String> =
+        first.statuses().into_iter().filter(|(_, s)| *s != Status::Changed).map(|(n, _)| n).collect();
+    assert_eq!(unchanged, ["absent"]);
+    let read = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
+    assert_eq!(read("x/t"), "world 1\nworld 2\n");
+    assert_eq!(read("x/tera"), "<world>\n");
+    assert_eq!(read("x/data"), "data");
+    assert_eq!(read("conf"), "b = 2\nc=1\na=9");
+    let mode = |name: &str| std::fs::metadata(d.join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("x/t"), mode("x/y"), mode("x/c"), mode("new")), (0o640, 0o750, 0o644, 0o600));
+    let second = go(&plan, &options(d)).good();
+    assert_eq!((second.end.changed, second.end.failed), (0, 0), "{:#?}", second.statuses());
+    assert!(
+        std::fs::read_dir(d.join("x")).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().contains("remoor"))
+    );
+}
+
+#[test]
+fn a_link_in_the_way_is_not_followed() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("victim"), "precious").unwrap();
+    std::fs::set_permissions(d.join("victim"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    symlink(d.join("victim"), d.join("trap")).unwrap();
+    for task in [
+        "copy: {content: evil, dest: '{{ dir }}/trap'}",
+        "lineinfile: {path: '{{ dir }}/trap', line: evil}",
+        "file: {path: '{{ dir }}/trap', mode: '0777'}",
+    ] {
+        let ran = go(&tasks(d, &format!("    - {{{task}}}\n")), &options(d));
+        assert!(ran.end.failure.is_some_and(|f| f.message.contains("symbolic link")), "{task}");
+        assert_eq!(std::fs::read_to_string(d.join("victim")).unwrap(), "precious");
+        assert_eq!(std::fs::metadata(d.join("victim")).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    go(&tasks(d, "    - file: {path: '{{ dir }}/trap', state: absent}\n"), &options(d)).good();
+    assert!(d.join("victim").exists() && d.join("trap").symlink_metadata().is_err());
+}
+
+#[test]
+fn handlers_run_once_in_the_order_of_their_definition() {
+    let dir = TempDir::new().unwrap();
+    let text = "
+- hosts: all
+  tasks:
+    - {name: t1, command: 'true', notify: [third, everyone]}
+    - {name: t2, command: 'true', notify: first}
+    - {name: t3, command: 'true', notify: second, changed_when: false}
+    - meta: flush_handlers
+    - {name: t4, command: 'true', notify: second}
+  handlers:
+    - {name: first, command: 'true', listen: everyone}
+    - {name: second, command: 'true'}
+    - {name: third, command: 'true'}
+";
+    let ran = go(&plan(dir.path(), &[("site.yml", text)]), &options(dir.path())).good();
+    let order: Vec<String> = ran.statuses().into_iter().map(|(n, _)| n).collect();
+    assert_eq!(order, ["t1", "t2", "t3", "first", "third", "t4", "second"]);
+    assert!(!dir.path().join("journal").exists());
+}
+
+#[test]
+fn handlers_owed_after_a_failure_are_kept_and_run_by_the_next_run() {
+    let dir = TempDir::new().unwrap();
+    let text = |fail: &str| {
+        format!(
+            "- hosts: all\n  tasks:\n    - {{name: t1, command: echo hi, notify: restart, changed_when: {fail}}}\n    - {{name: t2, fail: {{msg: no}}, when: {fail}}}\n  handlers:\n    - {{name: restart, command: echo again}}\n"
+        )
+    };
+    let failed = go(&plan(dir.path(), &[("site.yml", &text("true"))]), &options(dir.path()));
+    assert_eq!(failed.end.pending_handlers, ["restart"]);
+    assert_eq!(failed.end.failure.as_ref().map(|f| (f.task.as_str(), f.line)), Some(("t2", 4)));
+    assert_eq!(std::fs::read_to_string(dir.path().join("journal")).unwrap(), "[\"restart\"]");
+    let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).good();
+    assert!(next.statuses().contains(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
+    assert!(next.end.pending_handlers.is_empty() && !dir.path().join("journal").exists());
+}
+
+#[test]
+fn undo_restores_what_was() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("a"), "old").unwrap();
+    std::fs::set_permissions(d.join("a"), std::fs::Permissions::from_mode(0o604)).unwrap();
+    std::fs::create_dir_all(d.join("tree/sub")).unwrap();
+    std::fs::write(d.join("tree/sub/f"), "deep").unwrap();
+    symlink("f", d.join("tree/sub/l")).unwrap();
+    let text = "
+    - {copy: {content: new, dest: '{{ dir }}/a', mode: '0644'}}
+    - {copy: {content: newer, dest: '{{ dir }}/a'}}
+    - {file: {path: '{{ dir }}/tree', state: absent}}
+    - {file: {path: '{{ dir }}/made/by/us', state: directory}}
+    - {copy: {content: x, dest: '{{ dir }}/made/by/us/f'}}
+";
+    let options = RunOptions { backup: Some(d.join("backup")), ..options(d) };
+    go(&tasks(d, text), &options).good();
+    assert!(!d.join("tree").exists() && d.join("made/by/us/f").exists());
+    let restored = undo(&d.join("backup")).unwrap();
+    assert!(restored.len() >= 6, "{restored:?}");
+    assert_eq!(std::fs::read_to_string(d.join("a")).unwrap(), "old");
+    assert_eq!(std::fs::metadata(d.join("a")).unwrap().permissions().mode() & 0o777, 0o604);
+    assert_eq!(std::fs::read_to_string(d.join("tree/sub/l")).unwrap(), "deep");
+    assert!(!d.join("made").exists());
+    assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn protected_paths_are_parked() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::create_dir_all(d.join("lib/etcd/member")).unwrap();
+    std::fs::write(d.join("lib/etcd/member/wal"), "data").unwrap();
+    std::fs::write(d.join("state"), "data").unwrap();
+    let protect = vec![format!("{}/lib/etcd", d.display()), format!("{}/state", d.display())];
+    let options = RunOptions { protect, backup: Some(d.join("backup")), ..options(d) };
+    let text =
+        "    - {file: {path: '{{ dir }}/lib', state: absent}}\n    - {copy: {content: '', dest: '{{ dir }}/state'}}\n";
+    go(&tasks(d, text), &options).good();
+    assert!(!d.join("lib").exists());
+    let mut parked: Vec<_> = std::fs::read_dir(d.join("parked/r1")).unwrap().map(|e| e.unwrap().path()).collect();
+    parked.sort();
+    assert_eq!(parked.len(), 2);
+    assert_eq!(std::fs::read_to_string(parked[0].join("etcd/member/wal")).unwrap(), "data");
+    assert_eq!(std::fs::read_to_string(&parked[1]).unwrap(), "data");
+    undo(&d.join("backup")).unwrap();
+    assert!(d.join("lib/etcd/member/wal").exists());
+    assert_eq!(std::fs::read_to_string(d.join("state")).unwrap(), "data");
+    let vital = go(&tasks(d, "    - {file: {path: /usr/, state: absent}}\n"), &options);
+    assert!(vital.end.failure.unwrap().message.contains("never removed"));
+}
+
+#[test]
+fn a_value_with_blanks_stays_one_argument() {
+    let dir = TempDir::new().unwrap();
+    let text = r#"
+    - command: printf [%s] {{ evil }} "{{ evil }}" {{ nothing }} $(id)
+      register: r
+      vars: {evil: '; rm -rf / $(x) -o', nothing: ''}
+    - assert: {that: "r.stdout == '[; rm -rf / $(x) -o][; rm -rf / $(x) -o][$(id)]'"}
+    - command: printf {{ open }}
+      vars: {open: "{{ '{' ~ '{ 1 + 1 }' ~ '}' }}"}
+      register: r
+    - set_fact: {copied: '{{ r.stdout }}'}
+    - assert: {that: ["copied == r.stdout", "copied | length == 11", "'1 + 1' in copied"]}
+    - shell: echo {{ "a b;c" | quote }}
+      register: r
+    - assert: {that: r.stdout == 'a b;c'}
+"#;
+    go(&tasks(dir.path(), text), &options(dir.path())).good();
+}
+
+#[test]
+fn loops_registers_retries_blocks_and_includes() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let site = "
+- hosts: all
+  vars:
+    table: {a: 1, b: 2}
+    list: ['{{ table.a }}', x]
+  tasks:
+    - {command: 'echo {{ item }}', loop: '{{ list }}', register: r, loop_control: {label: 'L{{ item }}', index_var: n}}
+    - assert: {that: [\"r.results | map(attribute='stdout') | list == ['1', 'x']\", r is changed, r.results | length == 2]}
+    - {set_fact: {sum: '{{ sum | default(0) + item.value }}'}, with_dict: '{{ table }}'}
+    - assert: {that: sum == 3}
+    - {shell: 'echo x >> {{ dir }}/tries; grep -c x {{ dir }}/tries', register: t, until: t.stdout | int >= 3, retries: 5, delay: 0}
+    - assert: {that: t.attempts == 3}
+    - {command: 'false', register: f, ignore_errors: yes}
+    - assert: {that: [f is failed, f.rc == 1]}
+    - {command: exit, when: false, register: s}
+    - assert: {that: [s is skipped, not s is changed, \"(s.stat.exists | default('none')) == 'none'\"]}
+    - {command: 'sh -c \"exit 3\"', register: c, failed_when: c.rc == 0, changed_when: c.rc == 3}
+    - block:
+        - {fail: {msg: planned}}
+        - {set_fact: {never: 1}}
+      rescue:
+        - {set_fact: {rescued: '{{ ansible_failed_result.msg }}'}}
+      always:
+        - {set_fact: {ended: true}}
+    - assert: {that: [\"rescued == 'planned'\", ended, never is undefined]}
+    - {include_tasks: 'sub-{{ item }}.yml', loop: [a, b]}
+    - assert: {that: [\"from_a == 'a'\", \"from_b == 'b'\"]}
+    - {import_tasks: sub-a.yml, when: false}
+    - {stat: {path: '{{ dir }}/tries'}, register: st}
+    - assert: {that: [st.stat.exists, st.stat.isreg, st.stat.size == 6]}
+    - {shell: 'echo $A-$B', environment: {B: '2'}, register: e}
+    - assert: {that: \"e.stdout == '1-2'\"}
+    - {debug: {msg: '{{ missing | default(omit) }}'}}
+  environment: {A: 1}
+";
+    let files = [
+        ("site.yml", site),
+        ("sub-a.yml", "- {set_fact: {from_a: '{{ item }}'}}\n"),
+        ("sub-b.yml", "- {set_fact: {from_b: '{{ item }}'}}\n"),
+    ];
+    let ran = go(&plan(d, &files), &options(d)).good();
+    assert!(ran.text().contains("\"L1\""));
+}
+
+#[test]
+fn an_undefined_variable_is_named_with_its_place() {
+    let dir = TempDir::new().unwrap();
+    let files = [
+        (
+            "site.yml",
+            "- hosts: all\n  vars: {outer: '{{ inner.x }}'}\n  tasks:\n    - template: {src: t.j2, dest: '{{ dir }}/t'}\n",
+        ),
+        ("templates/t.j2", "ok\n\n{{ outer }}\n"),
+    ];
+    let failure = go(&plan(dir.path(), &files), &options(dir.path())).end.failure.unwrap();
+    assert!(failure.message.starts_with("templates/t.j2:3:"), "{}", failure.message);
+    assert!(failure.message.contains("`inner") && failure.message.contains("variable `outer`"), "{}", failure.message);
+    let failure = go(&tasks(dir.path(), "    - debug: msg=x\n      when: nowhere == 1\n"), &options(dir.path()))
+        .end
+        .failure
+        .unwrap();
+    assert_eq!((failure.line, failure.message.as_str()), (4, "when: `nowhere` is undefined"));
+    let failure = go(
+        &tasks(dir.path(), "    - {debug: {msg: '{{ a }}'}, vars: {a: '{{ b }}', b: '{{ a }}'}}\n"),
+        &options(dir.path()),
+    )
+    .end
+    .failure
+    .unwrap();
+    assert!(failure.message.contains("refers to itself"), "{}", failure.message);
+}
+
+#[test]
+fn secrets_are_not_said() {
+    let dir = TempDir::new().unwrap();
+    let text = "
+    - {name: a, shell: 'echo hunter2; echo hunter2 >&2; exit 1', no_log: true, ignore_errors: yes}
+    - {name: b, copy: {content: hunter2, dest: '{{ dir }}/s', mode: '0600'}}
+    - {name: c, copy: {content: hunter2, dest: '{{ dir }}/n'}, no_log: true}
+    - {name: d, fail: {msg: hunter2}, no_log: true}
+";
+    let ran = go(&tasks(dir.path(), text), &options(dir.path()));
+    assert!(ran.end.failure.is_some());
+    assert!(!ran.text().contains("hunter2"), "{}", ran.text());
+}
+
+#[test]
+fn output_events_are_bounded() {
+    let dir = TempDir::new().unwrap();
+    let ran = go(
+        &tasks(dir.path(), "    - shell: seq 1 200000; head -c 1000000 /dev/zero | tr '\\0' x\n"),
+        &options(dir.path()),
+    )
+    .good();
+    let lines: Vec<&String> =
+        ran.events.iter().filter_map(|e| if let Event::Output { line, .. } = e { Some(line) } else { None }).collect();
+    assert!(lines.len() <= 5_001, "{}", lines.len());
+    assert!(lines.iter().all(|l| l.len() < 17 << 10));
+    assert_eq!(lines.iter().filter(|l| l.starts_with("[truncated")).count(), 1);
+}
+
+#[test]
+fn cancel_stops_the_run() {
+    let dir = TempDir::new().unwrap();
+    let plan = tasks(
+        dir.path(),
+        "    - {shell: echo started; sleep 600}\n    - {file: {path: '{{ dir }}/after', state: touch}}\n",
+    );
+    let cancel = Cancel::new();
+    let stop = cancel.clone();
+    let end = run(&plan, &options(dir.path()), &cancel, &mut |e| {
+        if matches!(e, Event::Output { .. }) {
+            stop.cancel();
+        }
+    });
+    assert!(end.cancelled && end.failure.is_some() && !dir.path().join("after").exists());
+}
+
+#[test]
+fn services_are_asked_once_and_only_then_changed() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let fake = "#!/bin/sh\necho \"$@\" >> DIR/log\ncase \"$1 $5$4\" in\n  *gone*) [ $1 = show ] && echo LoadState=not-found && exit 0; exit 5;;\nesac\n[ $1 = show ] && printf 'LoadState=loaded\\nActiveState=%s\\nUnitFileState=disabled\\n' $(cat DIR/active)\n[ $1 = start ] && echo active > DIR/active\nexit 0\n";
+    std::fs::write(d.join("systemctl"), fake.replace("DIR", &d.display().to_string())).unwrap();
+    std::fs::set_permissions(d.join("systemctl"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(d.join("active"), "inactive").unwrap();
+    let text =
+        |task: &str| format!("    - service: {{{task}}}\n      environment: {{PATH: '{{{{ dir }}}}:/usr/bin:/bin'}}\n");
+    let start = tasks(d, &text("name: nginx, state: started"));
+    assert_eq!(go(&start, &options(d)).good().end.changed, 1);
+    assert_eq!(go(&start, &options(d)).good().end.changed, 0);
+    let log = std::fs::read_to_string(d.join("log")).unwrap();
+    assert_eq!(log.lines().filter(|l| l.starts_with("show")).count(), 2, "{log}");
+    assert_eq!(log.lines().filter(|l| *l == "start -- nginx").count(), 1, "{log}");
+    let stop = tasks(d, &text("name: gone, state: stopped, enabled: no"));
+    assert!(go(&stop, &options(d)).end.failure.unwrap().message.contains("no unit"));
+    let cleanup = RunOptions { phase: Phase::Cleanup, ..options(d) };
+    assert_eq!(go(&stop, &cleanup).good().end.changed, 0);
+}
+
+#[test]
+fn a_plan_of_another_version_and_check_mode_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let mut plan = tasks(dir.path(), "    - debug:\n");
+    let check = RunOptions { check: true, ..options(dir.path()) };
+    assert!(go(&plan, &check).end.failure.is_some());
+    plan.version += 1;
+    assert!(go(&plan, &options(dir.path())).end.failure.is_some());
+    assert!(rendered(&plan, &Map::new()).is_empty());
+}

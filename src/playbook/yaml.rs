@@ -1,0 +1,273 @@
+//! YAML into one tree in which every value knows its line and column.
+//!
+//! Follows YAML 1.1 where Ansible does (`yes`/`no`/`on`/`off`), but keeps a bare `0644` as the text `"0644"` and says so.
+//! Refuses unknown tags, duplicate keys and documents that grow too large; it does not know what a playbook is.
+
+use crate::model::Fault;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+use serde_saphyr::Spanned;
+use std::fmt;
+
+/// Largest file that is read, in bytes.
+const BYTES_MAX: usize = 4 << 20;
+/// Deepest nesting; far beyond real playbooks, well within the stack.
+const DEPTH_MAX: usize = 64;
+
+/// A value with its place; lines and columns count from 1.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub line: u32,
+    pub column: u32,
+    pub data: Data,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Data {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    pub line: u32,
+    pub column: u32,
+    pub text: String,
+}
+
+impl Node {
+    /// The same without places.
+    pub fn json(&self) -> Value {
+        match &self.data {
+            Data::Null => Value::Null,
+            Data::Bool(b) => Value::Bool(*b),
+            Data::Number(n) => Value::Number(n.clone()),
+            Data::Text(s) => Value::String(s.clone()),
+            Data::List(items) => Value::Array(items.iter().map(Node::json).collect()),
+            Data::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.text.clone(), v.json())).collect()),
+        }
+    }
+
+    pub fn map(&self) -> Option<&[(Key, Node)]> {
+        match &self.data {
+            Data::Map(pairs) => Some(pairs),
+            _ => None,
+        }
+    }
+
+    pub fn list(&self) -> Option<&[Node]> {
+        match &self.data {
+            Data::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// A scalar as text, as a person would have written it; None for null, lists and maps.
+    pub fn text(&self) -> Option<String> {
+        match &self.data {
+            Data::Text(s) => Some(s.clone()),
+            Data::Bool(b) => Some(if *b { "True" } else { "False" }.to_owned()),
+            Data::Number(n) => Some(n.to_string()),
+            _ => None,
+        }
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        self.map()?.iter().find(|(k, _)| k.text == key).map(|(_, v)| v)
+    }
+
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self.data {
+            Data::Null => "nothing",
+            Data::Bool(_) => "a boolean",
+            Data::Number(_) => "a number",
+            Data::Text(_) => "a text",
+            Data::List(_) => "a list",
+            Data::Map(_) => "a map",
+        }
+    }
+}
+
+/// Reads one document; an empty file is `Null`. The second value holds warnings.
+pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
+    if text.len() > BYTES_MAX {
+        return Err(Fault::error(file, 0, 0, format!("{} bytes of YAML, at most {BYTES_MAX} are read", text.len())));
+    }
+    let mut options = serde_saphyr::Options::default();
+    options.reject_unsupported_tags = true;
+    options.with_snippet = false;
+    options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
+    options.alias_limits.max_total_replayed_events = 100_000;
+    let raw: Spanned<Raw> = serde_saphyr::from_str_with_options(text, options).map_err(|e| refusal(file, &e))?;
+    let mut warnings = Vec::new();
+    let node = place(raw, file, text, &mut warnings);
+    Ok((node, warnings))
+}
+
+fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
+    let error = error.without_snippet();
+    let (line, column) = error.location().map_or((0, 0), |l| (l.line() as u32, l.column() as u32));
+    let full = error.to_string();
+    let message = match full.find(" at line ") {
+        Some(at) if at > 0 && full[at..].len() < 40 => full[..at].to_owned(),
+        _ => full.clone(),
+    };
+    let fault = Fault::error(file, line, column, message);
+    if full.contains("tag") && full.contains("!vault") {
+        fault.hint("encrypted values are not read; hand secrets over as variables of the inventory, or use provisioner kind: ansible")
+    } else if full.contains("tag") {
+        fault.hint("tags are not part of the language; quote the text, or use provisioner kind: ansible")
+    } else {
+        fault
+    }
+}
+
+/// Gives every value its place, and repairs what YAML 1.2 reads otherwise than people mean it.
+fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> Node {
+    let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
+    let span = raw.defined.span();
+    let source = span
+        .byte_offset()
+        .zip(span.byte_len())
+        .and_then(|(at, len)| text.get(at as usize..(at + len) as usize))
+        .unwrap_or("")
+        .trim();
+    let data = match raw.value {
+        Raw::Null => Data::Null,
+        Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => Data::Text(source.to_owned()),
+        Raw::Bool(b) => Data::Bool(b),
+        Raw::Number(n) => {
+            if source.len() > 1 && source.starts_with('0') && source.bytes().all(|b| b.is_ascii_digit()) {
+                warnings.push(
+                    Fault::warn(file, line, column, format!("bare {source} is read as the text \"{source}\""))
+                        .hint("quote it, so that every reader sees the same"),
+                );
+                Data::Text(source.to_owned())
+            } else {
+                Data::Number(n)
+            }
+        }
+        Raw::Text(s) => Data::Text(s),
+        Raw::List(items) => Data::List(items.into_iter().map(|item| place(item, file, text, warnings)).collect()),
+        Raw::Map(pairs) => Data::Map(
+            pairs
+                .into_iter()
+                .map(|(k, v)| {
+                    let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
+                    (Key { line, column, text: k.value }, place(v, file, text, warnings))
+                })
+                .collect(),
+        ),
+    };
+    Node { line, column, data }
+}
+
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(Number),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+    fn visit_bool<E>(self, v: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(v))
+    }
+    fn visit_i64<E>(self, v: i64) -> Result<Raw, E> {
+        Ok(Raw::Number(v.into()))
+    }
+    fn visit_u64<E>(self, v: u64) -> Result<Raw, E> {
+        Ok(Raw::Number(v.into()))
+    }
+    fn visit_f64<E>(self, v: f64) -> Result<Raw, E> {
+        Ok(Number::from_f64(v).map_or(Raw::Null, Raw::Number))
+    }
+    fn visit_str<E>(self, v: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(v.to_owned()))
+    }
+    fn visit_string<E>(self, v: String) -> Result<Raw, E> {
+        Ok(Raw::Text(v))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            items.push(item);
+        }
+        Ok(Raw::List(items))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+        let mut pairs = Vec::new();
+        while let Some(pair) = map.next_entry()? {
+            pairs.push(pair);
+        }
+        Ok(Raw::Map(pairs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_booleans_and_octals() {
+        let text = "- name: a\n  mode: 0644\n  on: yes\n  key: y\n  list: [1, 2.5, 'no']\n";
+        let (node, warnings) = parse("p.yml", text).unwrap();
+        let map = &node.list().unwrap()[0];
+        assert_eq!(map.get("mode").unwrap().data, Data::Text("0644".into()));
+        assert_eq!((map.get("mode").unwrap().line, map.get("mode").unwrap().column), (2, 9));
+        assert_eq!(map.get("on").unwrap().data, Data::Bool(true));
+        assert_eq!(map.get("key").unwrap().data, Data::Text("y".into()));
+        assert_eq!(map.get("list").unwrap().json(), serde_json::json!([1, 2.5, "no"]));
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].to_string().starts_with("p.yml:2:9: warning: bare 0644"));
+    }
+
+    #[test]
+    fn refuses_tags_duplicates_and_bombs() {
+        let vault = parse("v.yml", "a: 1\nsecret: !vault |\n  66616c7365\n").unwrap_err();
+        assert_eq!(vault.line, 3, "{vault}");
+        assert!(vault.to_string().contains("vault"), "{vault}");
+        let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
+        assert!(twice.line == 3 && twice.message.contains("duplicate"), "{twice}");
+        let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for i in 1..12 {
+            let refs = vec![format!("*a{}", i - 1); 10].join(", ");
+            bomb.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
+        }
+        assert!(parse("b.yml", &bomb).is_err());
+        assert!(parse("n.yml", &"[".repeat(5000)).is_err());
+    }
+
+    #[test]
+    fn empty_is_null() {
+        assert_eq!(parse("e.yml", "").unwrap().0.data, Data::Null);
+        assert_eq!(parse("e.yml", "---\n# only a comment\n").unwrap().0.data, Data::Null);
+    }
+}

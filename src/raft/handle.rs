@@ -1,0 +1,279 @@
+//! [`Raft`], the handle that the rest of the program uses: start, propose, read, answer peers, stop.
+
+use super::error::{ProposeError, RaftError, ReadError};
+use super::log::{self, LogStore, Owner};
+use super::machine::{AppliedEntry, Machine};
+use super::network::{Network, Transport};
+use super::snapshot::{Image, Snapshot, SnapshotFile};
+use super::status::{self, RaftStatus};
+use super::types::{self, Command, SnapshotMeta, Types, Vote};
+use super::wire::{self, Us};
+use super::{StateMachine, Timing};
+use crate::disk::DiskError;
+use crate::model::{ClusterId, Epoch, RaftId};
+use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError as CoreError};
+use openraft::impls::ProgressResponder;
+use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, mpsc, watch};
+
+/// Longest wait for a proposal; then its outcome is unknown.
+const PROPOSE_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for a majority to confirm a read.
+const READ_MAX: Duration = Duration::from_secs(5);
+
+pub type Core<S> = openraft::Raft<Types<S>, Machine<S>>;
+
+/// Which log to open, for whom.
+#[derive(Debug, Clone)]
+pub struct RaftConfig {
+    /// Holds `log.redb` and `snapshot`; made if absent. One process at a time, which the data directory's lock sees to.
+    pub dir: PathBuf,
+    pub id: RaftId,
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub timing: Timing,
+}
+
+/// A member of the Raft cluster; clones share it. Call [`Raft::shutdown`] before opening the same directory again.
+pub struct Raft<S: StateMachine> {
+    pub(super) inner: Arc<Inner<S>>,
+}
+
+impl<S: StateMachine> Clone for Raft<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+pub(super) struct Inner<S: StateMachine> {
+    pub core: Core<S>,
+    pub us: Us,
+    pub status: watch::Receiver<RaftStatus>,
+    /// Held during a change of members.
+    pub change: Mutex<()>,
+    pub log: LogStore<S>,
+    state: watch::Receiver<Arc<S>>,
+}
+
+impl<S: StateMachine> Raft<S> {
+    /// Opens the log in `cfg.dir` and takes part from then on; an empty directory waits to be initialised or added.
+    ///
+    /// The state is restored from the snapshot and the entries known to be committed; these are not sent to the feed. The
+    /// feed carries every entry applied later, in log order; a snapshot from the leader replaces entries, so a reader of the
+    /// feed must be able to start over from the state. On an error nothing runs and nothing on disk has changed.
+    pub async fn start(
+        cfg: RaftConfig,
+        transport: Arc<dyn Transport>,
+    ) -> Result<(Self, mpsc::UnboundedReceiver<AppliedEntry<S>>), RaftError> {
+        let us = Us { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id };
+        let settings = Arc::new(settings(&cfg)?);
+        let (publish, state) = watch::channel(Arc::<S>::default());
+        let (feed, entries) = mpsc::unbounded_channel();
+        let announce = Arc::new(AtomicBool::new(false));
+        let (log, machine) = {
+            let announce = announce.clone();
+            let cfg = cfg.clone();
+            tokio::task::spawn_blocking(move || open(&cfg, publish, feed, announce))
+                .await
+                .map_err(|e| RaftError::Stopped { why: e.to_string() })??
+        };
+        let network = Network { us: us.clone(), transport };
+        let core = match openraft::Raft::build(cfg.id.0, settings, network, log.clone(), machine).await {
+            Ok(core) => core,
+            Err(error) => {
+                log.close().await;
+                return Err(RaftError::Corrupt { path: cfg.dir, why: error.to_string() });
+            }
+        };
+        announce.store(true, Ordering::Release);
+        core.run();
+        let lease = Duration::from_millis(cfg.timing.election_max_ms);
+        let tick = Duration::from_millis(cfg.timing.heartbeat_ms);
+        let metrics = core.metrics();
+        let first = {
+            use openraft::async_runtime::WatchReceiver;
+            let report = metrics.borrow_watched().clone();
+            status::project::<S>(&report, lease)
+        };
+        let (status, followed) = watch::channel(first);
+        // Ends by itself when the core does.
+        tokio::spawn(status::follow::<S>(metrics, status, tick, lease));
+        let inner = Inner { core, us, status: followed, change: Mutex::new(()), log, state };
+        Ok((Self { inner: Arc::new(inner) }, entries))
+    }
+
+    /// Makes this member the only voter of a new cluster: the founder, Raft id 1, on an empty log. Refused otherwise.
+    pub async fn initialize(&self, addr: String) -> Result<(), RaftError> {
+        let id = self.inner.us.id;
+        if id != RaftId(1) {
+            return Err(RaftError::InitializeRefused { why: format!("this is raft id {id}, only the founder 1 may") });
+        }
+        let members = BTreeMap::from([(id.0, BasicNode { addr })]);
+        self.inner.core.initialize(members).await.map_err(|e| match e {
+            CoreError::APIError(InitializeError::NotAllowed(_)) => {
+                RaftError::InitializeRefused { why: "the log is not empty".to_owned() }
+            }
+            CoreError::APIError(other) => RaftError::InitializeRefused { why: other.to_string() },
+            CoreError::Fatal(fatal) => RaftError::Stopped { why: fatal.to_string() },
+        })
+    }
+
+    /// Appends `entry` and waits until it is committed and applied here: its index and what applying it yielded. At most 10 s.
+    pub async fn propose(&self, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
+        self.write(None, entry).await
+    }
+
+    /// Like [`Raft::propose`], but only if this member still leads in `term`: a leader that lost its place and got it back
+    /// must look at the state again before it acts.
+    pub async fn propose_in(&self, term: u64, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
+        self.write(Some(term), entry).await
+    }
+
+    async fn write(&self, term: Option<u64>, entry: S::Entry) -> Result<(u64, S::Applied), ProposeError> {
+        let ours = self.inner.us.id;
+        let (responder, answer) = ProgressResponder::complete_only();
+        let mut request = self.inner.core.write(Command(Arc::new(entry))).responder(responder);
+        if let Some(term) = term {
+            request = request.with_leader(openraft::impls::leader_id_adv::LeaderId { term, node_id: ours.0 });
+        }
+        let unknown = |why: String| ProposeError::Unknown { why };
+        let written = tokio::time::timeout(PROPOSE_MAX, async {
+            request.await.map_err(|fatal| unknown(fatal.to_string()))?;
+            answer.await.map_err(|_| unknown("raft has stopped".to_owned()))
+        });
+        let answer = match written.await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(unknown(format!("no answer within {} s", PROPOSE_MAX.as_secs()))),
+        };
+        match answer {
+            Ok(response) => match response.data {
+                Some(applied) => Ok((response.log_id.index, applied)),
+                None => Err(unknown("the entry was applied without a result".to_owned())),
+            },
+            Err(ClientWriteError::ForwardToLeader(forward)) => {
+                Err(ProposeError::NotLeader { leader: types::leader::<S>(&forward, ours) })
+            }
+            Err(other) => Err(unknown(other.to_string())),
+        }
+    }
+
+    /// The latest applied state, on every member.
+    pub fn state(&self) -> watch::Receiver<Arc<S>> {
+        self.inner.state.clone()
+    }
+
+    /// What this member knows of itself and the others.
+    pub fn status(&self) -> watch::Receiver<RaftStatus> {
+        self.inner.status.clone()
+    }
+
+    /// Returns once the state here includes everything that was acknowledged anywhere before the call. Leader only; a
+    /// majority must confirm, within 5 s.
+    pub async fn linearizable(&self) -> Result<(), ReadError> {
+        let read = self.inner.core.ensure_linearizable(ReadPolicy::ReadIndex);
+        match tokio::time::timeout(READ_MAX, read).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(CoreError::APIError(LinearizableReadError::ForwardToLeader(forward)))) => {
+                match types::leader::<S>(&forward, self.inner.us.id) {
+                    Some(leader) => Err(ReadError::NotLeader { leader }),
+                    None => Err(ReadError::NoQuorum { why: "no leader is known".to_owned() }),
+                }
+            }
+            Ok(Err(CoreError::APIError(LinearizableReadError::QuorumNotEnough(few)))) => {
+                Err(ReadError::NoQuorum { why: format!("answered: {:?}", few.got) })
+            }
+            Ok(Err(CoreError::Fatal(fatal))) => Err(ReadError::Stopped { why: fatal.to_string() }),
+            Err(_) => Err(ReadError::NoQuorum { why: format!("no answer within {} s", READ_MAX.as_secs()) }),
+        }
+    }
+
+    /// The server's side of [`Transport`]: handles a request of another member and returns the answer to send back.
+    pub async fn handle(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, RaftError> {
+        let us = &self.inner.us;
+        let core = &self.inner.core;
+        let stopped = |e: &dyn std::fmt::Display| RaftError::Stopped { why: e.to_string() };
+        match kind {
+            "append" => {
+                let (request, _) = wire::open_request(&body, us)?;
+                wire::reply(&core.append_entries(request).await.map_err(|e| stopped(&e))?)
+            }
+            "vote" => {
+                let (request, _) = wire::open_request(&body, us)?;
+                wire::reply(&core.vote(request).await.map_err(|e| stopped(&e))?)
+            }
+            "pre-vote" => {
+                let (request, _) = wire::open_request(&body, us)?;
+                wire::reply(&core.pre_vote(request).await.map_err(|e| stopped(&e))?)
+            }
+            "snapshot" => {
+                let ((vote, meta), state): ((Vote<S>, SnapshotMeta<S>), _) = wire::open_request(&body, us)?;
+                let image = Image::decode(state.to_vec()).map_err(|why| RaftError::BadMessage { why })?;
+                let snapshot = Snapshot::<S> { meta, snapshot: image };
+                wire::reply(&core.install_full_snapshot(vote, snapshot).await.map_err(|e| stopped(&e))?)
+            }
+            "transfer" => {
+                let (request, _) = wire::open_request(&body, us)?;
+                wire::reply(&core.handle_transfer_leader(request).await.map_err(|e| stopped(&e))?)
+            }
+            other => Err(RaftError::BadMessage { why: format!("unknown kind {other:?}") }),
+        }
+    }
+
+    /// Stops taking part, writes what is queued and closes the files; they may be opened again when this returns.
+    pub async fn shutdown(&self) {
+        if let Err(error) = self.inner.core.shutdown().await {
+            tracing::warn!(%error, "raft did not end cleanly");
+        }
+        self.inner.log.close().await;
+    }
+}
+
+type Opened<S> = (LogStore<S>, Machine<S>);
+
+/// Opens both files and checks that they fit together. Blocks.
+pub(super) fn open<S: StateMachine>(
+    cfg: &RaftConfig,
+    publish: watch::Sender<Arc<S>>,
+    feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+    announce: Arc<AtomicBool>,
+) -> Result<Opened<S>, RaftError> {
+    std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
+    let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
+    if snapshot_path.exists() && !log_path.exists() {
+        // A new log beside an old snapshot would have forgotten its vote.
+        let why = "it is missing, but there is a snapshot".to_owned();
+        return Err(RaftError::Corrupt { path: log_path, why });
+    }
+    let machine = Machine::open(SnapshotFile::new(&snapshot_path), publish, feed, announce)?;
+    let log = LogStore::open(&log_path, &Owner::of(cfg))?;
+    if let Some(purged) = log.purged()
+        && machine.applied().is_none_or(|applied| applied.index < purged.index)
+    {
+        let why = format!("it does not reach entry {}, up to which the log was cut", purged.index);
+        return Err(RaftError::Corrupt { path: snapshot_path, why });
+    }
+    Ok((log, machine))
+}
+
+fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
+    let timing = &cfg.timing;
+    let settings = openraft::Config {
+        cluster_name: cfg.cluster.to_string(),
+        heartbeat_interval: timing.heartbeat_ms,
+        election_timeout_min: timing.election_min_ms,
+        election_timeout_max: timing.election_max_ms,
+        install_snapshot_timeout: timing.snapshot_timeout_ms,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(timing.snapshot_every),
+        max_in_snapshot_log_to_keep: timing.keep,
+        quorum_loss_probe_interval: Some(timing.quorum_probe_ms),
+        enable_pre_vote: Some(true),
+        allow_log_reversion: Some(false),
+        ..Default::default()
+    };
+    settings.validate().map_err(|e| RaftError::Settings { why: e.to_string() })
+}

@@ -1,0 +1,250 @@
+//! The log as openraft sees it: all entries in memory, every change handed to the writer thread in order.
+//!
+//! Reading never touches the disk. An append is readable at once and answered when it is synced.
+
+use super::StateMachine;
+use super::error::RaftError;
+use super::handle::RaftConfig;
+use super::record;
+use super::types::{Entry, LogId, Types, Vote};
+use super::writer::{self, Op, Slot};
+use openraft::entry::RaftEntry;
+use openraft::storage::{IOFlushed, RaftLogStorage};
+use openraft::{LogState, RaftLogReader};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{mpsc, oneshot};
+
+/// Encoded bytes in one message of entries, unless a single entry is larger.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
+/// The log's name in its directory.
+pub const FILE: &str = "log.redb";
+
+/// Who a log belongs to, as stored in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub cluster: String,
+    pub epoch: u64,
+    pub raft: u64,
+}
+
+impl Owner {
+    pub fn of(cfg: &RaftConfig) -> Self {
+        Self { cluster: cfg.cluster.0.clone(), epoch: cfg.epoch.0, raft: cfg.id.0 }
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "raft id {} of cluster {} in epoch {}", self.raft, self.cluster, self.epoch)
+    }
+}
+
+/// A handle on the log; clones share it.
+pub struct LogStore<S: StateMachine> {
+    memory: Arc<Mutex<Memory<S>>>,
+    writer: mpsc::Sender<Op>,
+}
+
+impl<S: StateMachine> Clone for LogStore<S> {
+    fn clone(&self) -> Self {
+        Self { memory: self.memory.clone(), writer: self.writer.clone() }
+    }
+}
+
+struct Memory<S: StateMachine> {
+    /// Without holes, starting right behind `purged`.
+    entries: BTreeMap<u64, Held<S>>,
+    purged: Option<LogId<S>>,
+    vote: Option<Vote<S>>,
+    committed: Option<LogId<S>>,
+}
+
+struct Held<S: StateMachine> {
+    entry: Entry<S>,
+    /// Encoded size.
+    bytes: usize,
+}
+
+impl<S: StateMachine> LogStore<S> {
+    /// Opens the log at `path`, making an empty one if there is none. A damaged log, or one of another owner, is refused.
+    pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
+        let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
+        if !path.exists() {
+            let record = record::encode(owner).map_err(|e| corrupt(e.to_string()))?;
+            writer::create(path, &[(Slot::Owner, record)])?;
+        }
+        let (db, stored) = writer::open(path)?;
+        let slot = |slot| stored.get(slot);
+        let found: Owner = slot(Slot::Owner)
+            .ok_or_else(|| "it does not say whose it is".to_owned())
+            .and_then(record::decode)
+            .map_err(corrupt)?;
+        if found != *owner {
+            let (found, wanted) = (found.to_string(), owner.to_string());
+            return Err(RaftError::Foreign { path: path.to_owned(), found, wanted });
+        }
+        let mut memory = Memory {
+            entries: BTreeMap::new(),
+            purged: optional(slot(Slot::Purged)).map_err(corrupt)?,
+            vote: optional(slot(Slot::Vote)).map_err(corrupt)?,
+            committed: optional(slot(Slot::Committed)).map_err(corrupt)?,
+        };
+        let first = memory.purged.map_or(0, |id| id.index + 1);
+        for (expected, (index, bytes)) in (first..).zip(&stored.log) {
+            let entry: Entry<S> = record::decode(bytes).map_err(|why| corrupt(format!("entry {index}: {why}")))?;
+            if *index != expected || entry.log_id.index != expected {
+                return Err(corrupt(format!("entry {expected} is missing")));
+            }
+            memory.entries.insert(expected, Held { entry, bytes: bytes.len() });
+        }
+        let writer = writer::spawn(db, path)?;
+        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer })
+    }
+
+    /// The last entry that was removed from the front; a snapshot must cover it.
+    pub fn purged(&self) -> Option<LogId<S>> {
+        self.memory().purged
+    }
+
+    /// Writes what is queued and closes the file; everything asked of the log later fails. Closing twice is no error.
+    pub async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.writer.send(Op::Close { done }).await.is_ok() {
+            // An error means that the thread ended by itself.
+            let _ = closed.await;
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory<S>> {
+        // Nothing below panics between two changes that belong together.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, op: Op) -> io::Result<()> {
+        self.writer.send(op).await.map_err(|_| io::Error::other("the replicated log is closed"))
+    }
+
+    /// Entries in `range`; the first always, more while their encoded size stays within `bytes_max`.
+    pub fn range(&self, range: impl RangeBounds<u64>, bytes_max: usize) -> Vec<Entry<S>> {
+        // BTreeMap panics on an inverted range, which openraft may ask for.
+        let empty = match (range.start_bound(), range.end_bound()) {
+            (Bound::Included(a), Bound::Excluded(b)) | (Bound::Excluded(a), Bound::Included(b)) => a >= b,
+            (Bound::Included(a), Bound::Included(b)) => a > b,
+            (Bound::Excluded(a), Bound::Excluded(b)) => a.saturating_add(1) >= *b,
+            _ => false,
+        };
+        if empty {
+            return Vec::new();
+        }
+        let mut left = bytes_max;
+        let memory = self.memory();
+        let mut found = Vec::new();
+        for held in memory.entries.range(range).map(|(_, held)| held) {
+            if held.bytes > left && !found.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(held.bytes);
+            found.push(held.entry.clone());
+        }
+        found
+    }
+}
+
+fn optional<T: DeserializeOwned>(bytes: Option<&[u8]>) -> Result<Option<T>, String> {
+    bytes.map(record::decode).transpose()
+}
+
+impl<S: StateMachine> RaftLogReader<Types<S>> for LogStore<S> {
+    async fn try_get_log_entries<R: RangeBounds<u64> + Clone + Debug + Send>(
+        &mut self,
+        range: R,
+    ) -> io::Result<Vec<Entry<S>>> {
+        Ok(self.range(range, usize::MAX))
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry<S>>> {
+        Ok(self.range(start..end, MESSAGE_BYTES_MAX))
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote<S>>> {
+        Ok(self.memory().vote)
+    }
+}
+
+impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
+    type LogReader = Self;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<Types<S>>> {
+        let memory = self.memory();
+        let last = memory.entries.last_key_value().map(|(_, held)| held.entry.log_id());
+        Ok(LogState { last_purged_log_id: memory.purged, last_log_id: last.or(memory.purged) })
+    }
+
+    async fn get_log_reader(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote<S>) -> io::Result<()> {
+        let (done, synced) = oneshot::channel();
+        let done: writer::Done = Box::new(move |result| {
+            // Nobody waits any more only when the core has ended.
+            let _ = done.send(result);
+        });
+        self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done: Some(done) }).await?;
+        synced.await.map_err(|_| io::Error::other("the writer of the replicated log has ended"))??;
+        self.memory().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId<S>>) -> io::Result<()> {
+        let Some(committed) = committed else { return Ok(()) };
+        self.memory().committed = Some(committed);
+        self.write(Op::Set { slot: Slot::Committed, record: record::encode(&committed)?, done: None }).await
+    }
+
+    async fn read_committed(&mut self) -> io::Result<Option<LogId<S>>> {
+        Ok(self.memory().committed)
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types<S>>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry<S>> + Send,
+        I::IntoIter: Send,
+    {
+        let mut records = Vec::new();
+        let mut held = Vec::new();
+        for entry in entries {
+            let record = record::encode(&entry)?;
+            let index = entry.log_id.index;
+            held.push((index, Held { entry, bytes: record.len() }));
+            records.push((index, record));
+        }
+        self.memory().entries.extend(held);
+        let done: writer::Done = Box::new(move |result| callback.io_completed(result));
+        self.write(Op::Append { records, done }).await
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId<S>>) -> io::Result<()> {
+        let from = last.map_or(0, |id| id.index + 1);
+        self.memory().entries.split_off(&from);
+        self.write(Op::Truncate { from }).await
+    }
+
+    async fn purge(&mut self, last: LogId<S>) -> io::Result<()> {
+        let record = record::encode(&last)?;
+        {
+            let mut memory = self.memory();
+            memory.entries = memory.entries.split_off(&(last.index + 1));
+            memory.purged = Some(last);
+        }
+        self.write(Op::Purge { upto: last.index, record }).await
+    }
+}

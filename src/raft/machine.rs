@@ -1,0 +1,168 @@
+//! The state machine as openraft sees it: applies in memory, publishes, and builds snapshots from a published state.
+
+use super::StateMachine;
+use super::error::RaftError;
+use super::snapshot::{Image, Snapshot, SnapshotFile};
+use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
+use futures_util::{Stream, StreamExt};
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::{EntryPayload, RaftSnapshotBuilder};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{mpsc, watch};
+
+/// An entry that took effect, in log order. The state published when it arrives includes it.
+pub struct AppliedEntry<S: StateMachine> {
+    /// Its place in the log; indexes of membership changes and leader changes are left out.
+    pub index: u64,
+    pub entry: Arc<S::Entry>,
+    pub applied: S::Applied,
+}
+
+pub struct Machine<S: StateMachine> {
+    file: SnapshotFile,
+    state: Arc<S>,
+    applied: Option<LogId<S>>,
+    membership: StoredMembership<S>,
+    publish: watch::Sender<Arc<S>>,
+    feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+    /// False while the log is replayed at start.
+    announce: Arc<AtomicBool>,
+}
+
+impl<S: StateMachine> Machine<S> {
+    /// Starts from the snapshot in `file`, or from nothing.
+    pub fn open(
+        file: SnapshotFile,
+        publish: watch::Sender<Arc<S>>,
+        feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+        announce: Arc<AtomicBool>,
+    ) -> Result<Self, RaftError> {
+        let mut machine = Self {
+            state: Arc::default(),
+            applied: None,
+            membership: StoredMembership::<S>::default(),
+            publish,
+            feed,
+            announce,
+            file,
+        };
+        if let Some(snapshot) = machine.file.load::<S>()? {
+            machine.replace(&snapshot.meta, snapshot.snapshot.state);
+        }
+        Ok(machine)
+    }
+
+    /// Up to where the state reaches.
+    pub fn applied(&self) -> Option<LogId<S>> {
+        self.applied
+    }
+
+    fn replace(&mut self, meta: &SnapshotMeta<S>, state: Arc<S>) {
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        self.state = state;
+        self.publish.send_replace(self.state.clone());
+    }
+}
+
+impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
+    type SnapshotData = Image<S>;
+    type SnapshotBuilder = Builder<S>;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId<S>>, StoredMembership<S>)> {
+        Ok((self.applied, self.membership.clone()))
+    }
+
+    async fn apply<E>(&mut self, mut entries: E) -> io::Result<()>
+    where
+        E: Stream<Item = io::Result<EntryResponder<Types<S>>>> + Unpin + Send,
+    {
+        // One clone per batch, since the watch holds the former state; answers wait until the new one is published, so that
+        // a proposer finds its own entry in it.
+        let mut announced = Vec::new();
+        let mut answers = Vec::new();
+        let mut failed = Ok(());
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = match next {
+                Ok(next) => next,
+                Err(error) => {
+                    failed = Err(error);
+                    break;
+                }
+            };
+            let index = entry.log_id.index;
+            let answer = match entry.payload {
+                EntryPayload::Blank => None,
+                EntryPayload::Normal(command) => {
+                    let applied = Arc::make_mut(&mut self.state).apply(index, &command.0);
+                    announced.push(AppliedEntry { index, entry: command.0, applied: applied.clone() });
+                    Some(applied)
+                }
+                EntryPayload::Membership(membership) => {
+                    self.membership = StoredMembership::<S>::new(Some(entry.log_id), membership);
+                    None
+                }
+            };
+            self.applied = Some(entry.log_id);
+            answers.extend(responder.map(|responder| (responder, answer)));
+        }
+        self.publish.send_replace(self.state.clone());
+        if self.announce.load(Ordering::Acquire) {
+            for entry in announced {
+                // Nobody listens once the owner is shutting down.
+                let _ = self.feed.send(entry);
+            }
+        }
+        for (responder, answer) in answers {
+            responder.send(answer);
+        }
+        failed
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Builder<S> {
+        Builder {
+            file: self.file.clone(),
+            meta: SnapshotMeta::<S> { last_log_id: self.applied, last_membership: self.membership.clone() },
+            state: self.state.clone(),
+        }
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta<S>, image: Image<S>) -> io::Result<()> {
+        let (file, stored, bytes) = (self.file.clone(), meta.clone(), image.bytes.clone());
+        blocking(move || file.store::<S>(&stored, &bytes)).await?;
+        self.replace(meta, image.state);
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot<S>>> {
+        let file = self.file.clone();
+        blocking(move || file.load::<S>().map_err(io::Error::other)).await
+    }
+}
+
+/// Encodes and stores one published state; the machine goes on meanwhile.
+pub struct Builder<S: StateMachine> {
+    file: SnapshotFile,
+    meta: SnapshotMeta<S>,
+    state: Arc<S>,
+}
+
+impl<S: StateMachine> RaftSnapshotBuilder<Types<S>> for Builder<S> {
+    type SnapshotData = Image<S>;
+
+    async fn build_snapshot(&mut self) -> io::Result<Snapshot<S>> {
+        let (file, meta, state) = (self.file.clone(), self.meta.clone(), self.state.clone());
+        blocking(move || {
+            let snapshot = Image::encode(state)?;
+            file.store::<S>(&meta, &snapshot.bytes)?;
+            Ok(Snapshot::<S> { meta, snapshot })
+        })
+        .await
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}

@@ -1,0 +1,161 @@
+//! openraft's calls to peers, turned into bytes for a [`Transport`], each with a deadline.
+
+use super::StateMachine;
+use super::snapshot::{Image, Snapshot};
+use super::types::{Types, Vote};
+use super::wire::{self, Us};
+use crate::model::RaftId;
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::network::RPCOption;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
+    VoteRequest, VoteResponse,
+};
+use openraft::{BasicNode, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use serde::{Serialize, de::DeserializeOwned};
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request that large gets more time, at this rate: 10 MB/s.
+const BYTES_PER_MS: u64 = 10_000;
+
+/// A boxed future, as trait objects need it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Why a request got no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// No connection; the peer has not seen the request.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// The connection ended on the way; the peer may have acted on the request.
+    #[error("connection lost: {0}")]
+    Lost(String),
+    /// The peer answered with an error, such as a wrong cluster or target.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+/// Carries requests to other members; the other end hands them to [`super::Raft::handle`] with the same kind.
+///
+/// Deadlines are kept by the caller, which drops the future. Kinds: `append`, `vote`, `pre-vote`, `snapshot`, `transfer`.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends `body` to the member `target`, last known at `addr`, and returns its answer.
+    fn send(
+        &self,
+        target: RaftId,
+        addr: String,
+        kind: &'static str,
+        body: Vec<u8>,
+    ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>>;
+}
+
+/// Makes a [`Peer`] for each member.
+pub struct Network {
+    pub us: Us,
+    pub transport: Arc<dyn Transport>,
+}
+
+impl<S: StateMachine> RaftNetworkFactory<Types<S>> for Network {
+    type Network = Peer<S>;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Peer<S> {
+        Peer {
+            us: self.us.clone(),
+            transport: self.transport.clone(),
+            target: RaftId(target),
+            addr: node.addr.clone(),
+            state: PhantomData,
+        }
+    }
+}
+
+pub struct Peer<S> {
+    us: Us,
+    transport: Arc<dyn Transport>,
+    target: RaftId,
+    addr: String,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S: StateMachine> Peer<S> {
+    async fn call<T: Serialize, R: DeserializeOwned>(
+        &self,
+        action: RPCTypes,
+        kind: &'static str,
+        body: &T,
+        tail: &[u8],
+        limit: Duration,
+    ) -> Result<R, RPCError<Types<S>>> {
+        let request = wire::request(&self.us.address(self.target), body, tail)
+            .map_err(|e| RPCError::Network(NetworkError::new(&e)))?;
+        let timeout = limit + Duration::from_millis(request.len() as u64 / BYTES_PER_MS);
+        let sent = self.transport.send(self.target, self.addr.clone(), kind, request);
+        let answer = tokio::time::timeout(timeout, sent)
+            .await
+            .map_err(|_| Timeout { action, id: self.us.id.0, target: self.target.0, timeout })?
+            .map_err(|e| match e {
+                TransportError::Lost(_) => RPCError::Network(NetworkError::new(&e)),
+                // openraft waits a while before it tries an unreachable peer again.
+                TransportError::Unreachable(_) | TransportError::Refused(_) => {
+                    RPCError::Unreachable(Unreachable::new(&e))
+                }
+            })?;
+        wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)))
+    }
+}
+
+impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
+    type SnapshotData = Image<S>;
+
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl()).await
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::Vote, "vote", &rpc, &[], option.hard_ttl()).await
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::Vote, "pre-vote", &rpc, &[], option.hard_ttl()).await
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote<S>,
+        snapshot: Snapshot<S>,
+        cancel: impl Future<Output = ReplicationClosed> + Send + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<Types<S>>, StreamingError<Types<S>>> {
+        let head = (vote, snapshot.meta);
+        let bytes = snapshot.snapshot.bytes;
+        let sent = self.call(RPCTypes::InstallSnapshot, "snapshot", &head, &bytes, option.hard_ttl());
+        tokio::select! {
+            closed = cancel => Err(closed.into()),
+            answer = sent => Ok(answer?),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<Types<S>>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types<S>>, RPCError<Types<S>>> {
+        self.call(RPCTypes::TransferLeader, "transfer", &rpc, &[], option.hard_ttl()).await
+    }
+}

@@ -1,0 +1,83 @@
+//! Working on a log that nobody runs: reading its last state, and starting a new cluster from a state.
+//!
+//! For recovery without a quorum and for restoring a backup. Deciding whether that is allowed, and raising the epoch, is
+//! the caller's; the old directory is only read.
+
+use super::StateMachine;
+use super::error::RaftError;
+use super::handle::{self, RaftConfig};
+use super::log::{self, Owner};
+use super::record;
+use super::snapshot::{Image, SnapshotFile};
+use super::types::{LogId, SnapshotMeta, StoredMembership, Vote};
+use super::writer::{self, Slot};
+use crate::disk::DiskError;
+use openraft::impls::leader_id_adv::LeaderId;
+use openraft::{BasicNode, EntryPayload, Membership};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio::sync::{mpsc, watch};
+
+/// A state and where in the log it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastState<S> {
+    pub state: S,
+    /// Index and term of the last entry in it.
+    pub index: u64,
+    pub term: u64,
+}
+
+/// Reads the log of `cfg`, which must not run, and applies all of it.
+///
+/// Entries not known to be committed are applied too: one that was acknowledged by a leader now lost looks just like that,
+/// and must not be lost. Ask the survivor with the greatest (term, index).
+pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S>, RaftError> {
+    let (publish, state) = watch::channel(Arc::<S>::default());
+    let (feed, _) = mpsc::unbounded_channel();
+    let read = cfg.clone();
+    let opened =
+        tokio::task::spawn_blocking(move || handle::open::<S>(&read, publish, feed, Arc::new(AtomicBool::new(false))));
+    let (log, machine) = opened.await.map_err(|e| RaftError::Stopped { why: e.to_string() })??;
+    let mut state = S::clone(&state.borrow());
+    let mut last = machine.applied();
+    for entry in log.range(last.map_or(0, |id| id.index + 1).., usize::MAX) {
+        if let EntryPayload::Normal(command) = &entry.payload {
+            state.apply(entry.log_id.index, &command.0);
+        }
+        last = Some(entry.log_id);
+    }
+    log.close().await;
+    let (index, term) = last.map_or((0, 0), |id| (id.index, id.leader_id.term));
+    Ok(LastState { state, index, term })
+}
+
+/// Makes the directory of `cfg`, which must hold no log, into that of a cluster with the one voter `cfg.id` at `addr`.
+///
+/// It goes on from `last`, so that indexes, and with them the ids taken from them, are never given twice. `cfg.epoch` must be
+/// a new one, so that members of the former cluster are refused. An error leaves a directory that no log will open.
+pub fn seed<S: StateMachine>(cfg: &RaftConfig, addr: String, last: LastState<S>) -> Result<(), RaftError> {
+    std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
+    let (log_path, snapshot_path) = (cfg.dir.join(log::FILE), cfg.dir.join("snapshot"));
+    for path in [&log_path, &snapshot_path] {
+        if path.exists() {
+            return Err(RaftError::InitializeRefused { why: format!("{} exists", path.display()) });
+        }
+    }
+    let id = cfg.id.0;
+    let at = LogId::<S>::new(LeaderId { term: last.term, node_id: id }, last.index);
+    let nodes = BTreeMap::from([(id, BasicNode { addr })]);
+    let membership = Membership::new(vec![BTreeSet::from([id])], nodes)
+        .map_err(|e| RaftError::InitializeRefused { why: e.to_string() })?;
+    let meta =
+        SnapshotMeta::<S> { last_log_id: Some(at), last_membership: StoredMembership::<S>::new(Some(at), membership) };
+    let encoding = |e| RaftError::from(DiskError::io("encoding the state for", &cfg.dir)(e));
+    let image = Image::encode(Arc::new(last.state)).map_err(encoding)?;
+    SnapshotFile::new(&snapshot_path)
+        .store::<S>(&meta, &image.bytes)
+        .map_err(DiskError::io("writing", &snapshot_path))?;
+    let owner = record::encode(&Owner::of(cfg)).map_err(encoding)?;
+    let purged = record::encode(&at).map_err(encoding)?;
+    let vote = record::encode(&Vote::<S>::new(last.term, id)).map_err(encoding)?;
+    writer::create(&log_path, &[(Slot::Owner, owner), (Slot::Purged, purged), (Slot::Vote, vote)])
+}

@@ -1,0 +1,129 @@
+//! What a member knows of its log and of the others, for people and for the layers above.
+
+use super::StateMachine;
+use super::types::Types;
+use crate::model::RaftId;
+use openraft::async_runtime::WatchReceiver;
+use openraft::{Instant, RaftMetrics, ServerState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A member's own view; others may already know better, so print it with its source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RaftStatus {
+    pub id: RaftId,
+    pub term: u64,
+    /// Whom this member follows, itself included.
+    pub leader: Option<RaftId>,
+    /// This member leads, a majority said so within the last lease, and it has applied everything committed before.
+    pub is_leader: bool,
+    /// Index of the last entry in the log, committed or not.
+    pub last_log: Option<u64>,
+    pub last_applied: Option<u64>,
+    /// Of all configurations in force; two while `joint`. With addresses.
+    pub voters: BTreeMap<RaftId, String>,
+    pub learners: BTreeMap<RaftId, String>,
+    /// A change of voters is half done: somebody must finish it by setting voters.
+    pub joint: bool,
+    /// The newest list of members is committed; until then no further change is accepted.
+    pub members_committed: bool,
+    /// On the leader: milliseconds since a majority acknowledged it.
+    pub quorum_acked_ms: Option<u64>,
+    /// On the leader: up to which index each other member has the log.
+    pub matched: BTreeMap<RaftId, u64>,
+    /// On the leader: milliseconds since each other member answered; absent if it never did.
+    pub acked_ms: BTreeMap<RaftId, u64>,
+    /// False once the log has stopped, for whatever reason: the process should exit.
+    pub running: bool,
+    /// Why it stopped.
+    pub stopped: Option<String>,
+}
+
+impl RaftStatus {
+    /// The same without what changes by mere passing of time.
+    fn lasting(&self) -> Self {
+        Self { quorum_acked_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
+    }
+}
+
+/// Translates one report of openraft. `lease` is how long an acknowledgement counts.
+pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration) -> RaftStatus {
+    let elapsed = |at: openraft::TokioInstant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<u64> = membership.voter_ids().collect();
+    // A single voter is its own majority: openraft has nobody to hear from, so its stamp stands still.
+    let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
+    let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
+    let acked = quorum_acked_ms.is_some_and(|ms| u128::from(ms) < lease.as_millis());
+    let caught_up = metrics.last_applied.is_some_and(|id| id.leader_id == *metrics.vote.leader_id());
+    let running = metrics.running_state.is_ok();
+
+    let members = |voting: bool| {
+        let chosen = membership.nodes().filter(|(id, _)| voters.contains(id) == voting);
+        chosen.map(|(id, node)| (RaftId(*id), node.addr.clone())).collect()
+    };
+    let others = |id: &u64| *id != metrics.id;
+    RaftStatus {
+        id: RaftId(metrics.id),
+        term: metrics.current_term,
+        leader: metrics.current_leader.map(RaftId),
+        is_leader: running && metrics.state == ServerState::Leader && acked && caught_up,
+        last_log: metrics.last_log_index,
+        last_applied: metrics.last_applied.map(|id| id.index),
+        voters: members(true),
+        learners: members(false),
+        joint: membership.get_joint_config().len() > 1,
+        members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
+        quorum_acked_ms,
+        matched: metrics
+            .replication
+            .iter()
+            .flatten()
+            .filter(|(id, _)| others(id))
+            .filter_map(|(id, matched)| Some((RaftId(*id), matched.as_ref()?.index)))
+            .collect(),
+        acked_ms: metrics
+            .heartbeat
+            .iter()
+            .flatten()
+            .filter(|(id, _)| others(id))
+            .filter_map(|(id, at)| Some((RaftId(*id), elapsed(at.as_ref()?.into_inner()))))
+            .collect(),
+        running,
+        stopped: metrics.running_state.as_ref().err().map(ToString::to_string),
+    }
+}
+
+/// Follows openraft's reports until it ends. Also looks once per `tick`, because a lease expires without any report.
+pub async fn follow<S: StateMachine>(
+    mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
+    status: watch::Sender<RaftStatus>,
+    tick: Duration,
+    lease: Duration,
+) {
+    loop {
+        let ended = match tokio::time::timeout(tick, metrics.changed()).await {
+            Ok(Ok(())) | Err(_) => false,
+            Ok(Err(_)) => true,
+        };
+        // A held reference would block openraft's core: copy and let go.
+        let report = metrics.borrow_watched().clone();
+        let mut new = project::<S>(&report, lease);
+        if ended && new.running {
+            new.running = false;
+            new.is_leader = false;
+            new.stopped = Some("raft ended".to_owned());
+        }
+        let over = ended || !new.running;
+        // Times are always refreshed, but wake nobody.
+        status.send_if_modified(|old| {
+            let changed = old.lasting() != new.lasting();
+            *old = new;
+            changed
+        });
+        if over {
+            return;
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Members in one process: agreement, fail-over, restart, partition, membership, and refusals.
+
+use super::*;
+use crate::raft::{MemberError, ReadError, last_state, seed, sender_of, wire};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (raft, mut feed) = founder(dir.path(), &mesh).await;
+    let (index, count) = raft.propose("one".to_owned()).await.unwrap();
+    assert_eq!(count, 1);
+    assert_eq!(raft.state().borrow().words.get(&index).map(String::as_str), Some("one"));
+    let applied = feed.recv().await.unwrap();
+    assert_eq!((applied.index, applied.entry.as_str(), applied.applied), (index, "one", 1));
+    raft.linearizable().await.unwrap();
+    stop(&raft, &mesh).await;
+    assert!(!until_status(&raft, "the end", |s| !s.running).await.is_leader);
+
+    let (raft, mut feed) = start(config(dir.path(), 1), &mesh).await;
+    assert!(raft.state().borrow().has("one"), "replayed before start returns");
+    until_status(&raft, "leading again", |s| s.is_leader).await;
+    raft.propose("two".to_owned()).await.unwrap();
+    assert_eq!(feed.recv().await.unwrap().entry.as_str(), "two", "replayed entries are not announced");
+    stop(&raft, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_the_founder_on_an_empty_log_may_start_a_cluster() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (second, _) = start(config(dir.path(), 2), &mesh).await;
+    assert!(matches!(second.initialize(address(2)).await, Err(RaftError::InitializeRefused { .. })));
+    let (first, _) = founder(dir.path(), &mesh).await;
+    assert!(matches!(first.initialize(address(1)).await, Err(RaftError::InitializeRefused { .. })));
+    stop(&first, &mesh).await;
+    stop(&second, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_leader_is_replaced_and_every_acknowledged_entry_is_there_after_all_restart() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    let mut acknowledged = BTreeMap::new();
+    for n in 0..20 {
+        let word = format!("before {n}");
+        acknowledged.insert(members[0].propose(word.clone()).await.unwrap().0, word);
+    }
+    stop(&members[0], &mesh).await;
+    let rest = &members[1..];
+    for n in 0..20 {
+        let word = format!("after {n}");
+        acknowledged.insert(propose_somewhere(rest, &word).await, word);
+    }
+    // All first: the last entry of a follower is confirmed by a leader that still lives.
+    for raft in rest {
+        until_word(raft, "after 19").await;
+    }
+    for raft in rest {
+        stop(raft, &mesh).await;
+    }
+    drop(members);
+    let mut members = Vec::new();
+    for id in 1..=3 {
+        members.push(start(config(dir.path(), id), &mesh).await.0);
+    }
+    propose_somewhere(&members, "last").await;
+    for raft in &members {
+        until_word(raft, "last").await;
+    }
+    for raft in &members {
+        let state = raft.state().borrow().clone();
+        for (index, word) in &acknowledged {
+            assert_eq!(state.words.get(index), Some(word), "lost by {}", raft.status().borrow().id);
+        }
+        stop(raft, &mesh).await;
+    }
+    assert!(mesh.count("pre-vote") > 0 && mesh.count("vote") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_cut_off_from_the_majority_loses_its_lease_and_refuses_reads_and_the_rest_goes_on() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    members[0].linearizable().await.unwrap();
+    mesh.cut_off(1);
+    until_status(&members[0], "the lease to end", |s| !s.is_leader).await;
+    let error = members[0].linearizable().await.unwrap_err();
+    assert!(matches!(error, ReadError::NoQuorum { .. }), "{error:?}");
+    propose_somewhere(&members[1..], "without the first").await;
+    assert!(!members[0].state().borrow().has("without the first"));
+    mesh.heal();
+    until_word(&members[0], "without the first").await;
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_names_the_leader_and_leadership_moves_when_asked() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    let leader = Some((RaftId(1), address(1)));
+    assert_eq!(members[1].propose("no".to_owned()).await, Err(ProposeError::NotLeader { leader: leader.clone() }));
+    assert_eq!(members[1].linearizable().await, Err(ReadError::NotLeader { leader: leader.clone().unwrap() }));
+    assert_eq!(members[1].transfer_leader(RaftId(3)).await, Err(MemberError::NotLeader { leader }));
+    assert!(matches!(members[0].transfer_leader(RaftId(9)).await, Err(MemberError::Refused { .. })));
+    let term = members[0].status().borrow().term;
+    members[0].transfer_leader(RaftId(3)).await.unwrap();
+    assert!(mesh.count("transfer") > 0);
+    let now = until_status(&members[2], "the third to lead", |s| s.is_leader).await;
+    assert!(now.term > term);
+    let stale = members[2].propose_in(term, "stale".to_owned()).await;
+    assert!(matches!(stale, Err(ProposeError::NotLeader { .. })), "{stale:?}");
+    members[2].propose_in(now.term, "current".to_owned()).await.unwrap();
+    until_word(&members[0], "current").await;
+    assert!(!members[0].state().borrow().has("stale"));
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_learner_gets_a_snapshot_becomes_a_voter_and_leaves_again() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let mut cfg = config(dir.path(), 1);
+    cfg.timing.snapshot_every = 20;
+    cfg.timing.keep = 5;
+    let (first, _) = founder_with(cfg, &mesh).await;
+    for n in 0..60 {
+        first.propose(format!("w{n}")).await.unwrap();
+    }
+    let (second, _) = start(config(dir.path(), 2), &mesh).await;
+    first.add_learner(RaftId(2), address(2)).await.unwrap();
+    first.add_learner(RaftId(2), address(2)).await.unwrap();
+    until_word(&second, "w59").await;
+    assert!(mesh.count("snapshot") > 0);
+    assert_eq!(second.state().borrow().words, first.state().borrow().words);
+    until_status(&first, "the learner to catch up", |s| s.matched.get(&RaftId(2)).copied() == s.last_log).await;
+
+    let unknown = first.set_voters([RaftId(1), RaftId(7)].into()).await;
+    assert!(matches!(unknown, Err(MemberError::Refused { .. })), "{unknown:?}");
+    assert!(matches!(first.set_voters(BTreeSet::new()).await, Err(MemberError::Refused { .. })));
+    first.set_voters([RaftId(1), RaftId(2)].into()).await.unwrap();
+    until_status(&second, "two voters", |s| s.voters.len() == 2 && s.learners.is_empty() && !s.joint).await;
+    first.set_voters([RaftId(1)].into()).await.unwrap();
+    until_status(&first, "one voter", |s| s.voters.len() == 1 && s.members_committed).await;
+    stop(&second, &mesh).await;
+    first.propose("alone".to_owned()).await.unwrap();
+    stop(&first, &mesh).await;
+
+    let (first, _) = start(config(dir.path(), 1), &mesh).await;
+    assert!(first.state().borrow().has("w0") && first.state().borrow().has("alone"));
+    stop(&first, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_that_never_came_is_removed_and_two_changes_at_once_are_refused() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (first, _) = founder(dir.path(), &mesh).await;
+    first.add_learner(RaftId(5), address(5)).await.unwrap();
+    {
+        let _held = first.inner.change.lock().await;
+        assert_eq!(first.remove_learner(RaftId(5)).await, Err(MemberError::InFlight));
+    }
+    first.remove_learner(RaftId(5)).await.unwrap();
+    until_status(&first, "no learner", |s| s.learners.is_empty()).await;
+    stop(&first, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_for_another_log_are_refused_before_they_are_looked_at() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (raft, _) = start(config(dir.path(), 2), &mesh).await;
+    let us = wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1) };
+    let good = us.address(RaftId(2));
+    let bodies = |address: &wire::Address| wire::request(address, &"not a vote request", &[]).unwrap();
+    for kind in ["append", "vote", "pre-vote", "snapshot", "transfer"] {
+        let refusal = |address: wire::Address| {
+            let (raft, body) = (raft.clone(), bodies(&address));
+            async move { raft.handle(kind, body).await.unwrap_err() }
+        };
+        let target = refusal(wire::Address { to: RaftId(3), ..good.clone() }).await;
+        assert!(matches!(target, RaftError::WrongTarget { found: RaftId(3), ours: RaftId(2) }), "{target:?}");
+        let cluster = refusal(wire::Address { cluster: "c2".into(), ..good.clone() }).await;
+        assert!(matches!(cluster, RaftError::WrongCluster { .. }), "{cluster:?}");
+        let epoch = refusal(wire::Address { epoch: Epoch(2), ..good.clone() }).await;
+        assert!(matches!(epoch, RaftError::WrongEpoch { .. }), "{epoch:?}");
+        let sender = refusal(wire::Address { from: RaftId(2), ..good.clone() }).await;
+        assert!(matches!(sender, RaftError::WrongSender { .. }), "{sender:?}");
+        let body = refusal(good.clone()).await;
+        assert!(matches!(body, RaftError::BadMessage { .. }), "{body:?}");
+    }
+    assert_eq!(sender_of(&bodies(&good)).unwrap(), good);
+    for bad in [vec![], vec![9, 1, 2], vec![1]] {
+        assert!(matches!(raft.handle("vote", bad).await, Err(RaftError::BadMessage { .. })));
+    }
+    assert!(matches!(raft.handle("votes", bodies(&good)).await, Err(RaftError::BadMessage { .. })));
+    stop(&raft, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_disk_under_an_old_id_is_never_fed_the_old_log() {
+    // A voter's disk is wiped and its machine comes back as raft id 4 at the same address.
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    stop(&members[2], &mesh).await;
+    let (fresh, _) = start(config(dir.path(), 4), &mesh).await;
+    mesh.members.lock().unwrap().insert(RaftId(3), fresh.clone());
+    let before = mesh.count("append");
+    members[0].propose("with two".to_owned()).await.unwrap();
+    let reached = tokio::time::timeout(LONG, async {
+        while mesh.count("append") < before + 20 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    reached.await.unwrap();
+    assert_eq!(fresh.status().borrow().last_log, None);
+    assert_eq!(fresh.state().borrow().words.len(), 0);
+    for raft in [&members[0], &members[1], &fresh] {
+        raft.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_members_are_refused() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    let mut index = 0;
+    for n in 0..5 {
+        index = members[0].propose(format!("w{n}")).await.unwrap().0;
+    }
+    // Two of three are lost; the survivor may not know that the last entry was committed.
+    until_status(&members[1], "the last entry", |s| s.last_log >= Some(index)).await;
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+    let old = config(dir.path(), 2);
+    let last = last_state::<Words>(&old).await.unwrap();
+    assert!(last.state.has("w4") && last.index >= index);
+    let new = RaftConfig { dir: dir.path().join("anew"), epoch: Epoch(2), ..old.clone() };
+    seed(&new, address(2), last.clone()).unwrap();
+    assert!(matches!(seed(&new, address(2), last.clone()), Err(RaftError::InitializeRefused { .. })));
+
+    let (raft, _) = start(new, &mesh).await;
+    assert_eq!(*raft.state().borrow().clone(), last.state);
+    let status = until_status(&raft, "leading alone", |s| s.is_leader).await;
+    assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [RaftId(2)]);
+    let (next, _) = raft.propose("anew".to_owned()).await.unwrap();
+    assert!(next > last.index);
+    let stale = wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1) };
+    let body = wire::request(&stale.address(RaftId(2)), &"", &[]).unwrap();
+    assert!(matches!(raft.handle("append", body).await, Err(RaftError::WrongEpoch { .. })));
+
+    let (joiner, _) = start(RaftConfig { epoch: Epoch(2), ..config(dir.path(), 9) }, &mesh).await;
+    raft.add_learner(RaftId(9), address(9)).await.unwrap();
+    until_word(&joiner, "anew").await;
+    assert!(joiner.state().borrow().has("w0"));
+    stop(&joiner, &mesh).await;
+    stop(&raft, &mesh).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (raft, _) = founder(dir.path(), &mesh).await;
+    raft.propose("kept".to_owned()).await.unwrap();
+    raft.inner.log.close().await;
+    let answer = raft.propose("lost".to_owned()).await;
+    assert!(matches!(answer, Err(ProposeError::Unknown { .. })), "{answer:?}");
+    let status = until_status(&raft, "the stop", |s| !s.running).await;
+    assert!(!status.is_leader && status.stopped.is_some(), "{status:?}");
+    assert!(matches!(raft.linearizable().await, Err(ReadError::Stopped { .. })));
+    assert!(!raft.state().borrow().has("lost"));
+    stop(&raft, &mesh).await;
+}

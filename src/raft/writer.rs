@@ -1,0 +1,305 @@
+//! The one thread that writes the log's database: it drains what is queued into one transaction, syncs once, answers all.
+//!
+//! The queue keeps the order of votes, appends, truncations and purges. After a failed write it refuses everything that
+//! follows, so that no later entry can be on disk without an earlier one.
+
+use super::error::RaftError;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use std::collections::BTreeMap;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+
+/// Operations in one transaction, and so for one sync.
+const BATCH_MAX: usize = 512;
+/// Operations waiting for the disk before the producer waits too; two full batches.
+const QUEUE_MAX: usize = 2 * BATCH_MAX;
+/// The commit position is written with the next batch, or after this time without one.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// The name of the thread that opens the database. A panic on it is caught and becomes an error that names the file, so a
+/// panic hook that ends the process must let it pass.
+pub const OPENING_THREAD: &str = "raft-open";
+
+/// Called once the operation is on disk, or failed.
+pub type Done = Box<dyn FnOnce(io::Result<()>) + Send>;
+
+/// Which single value is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// Who this log belongs to; written once.
+    Owner,
+    Vote,
+    Purged,
+    /// How far entries are known to be committed. Written late: after a crash it may lie a moment back.
+    Committed,
+}
+
+impl Slot {
+    fn key(self) -> &'static str {
+        match self {
+            Slot::Owner => "owner",
+            Slot::Vote => "vote",
+            Slot::Purged => "purged",
+            Slot::Committed => "committed",
+        }
+    }
+}
+
+pub enum Op {
+    Append {
+        records: Vec<(u64, Vec<u8>)>,
+        done: Done,
+    },
+    /// Removes all entries with this index and above.
+    Truncate {
+        from: u64,
+    },
+    /// Removes all entries up to and with this index.
+    Purge {
+        upto: u64,
+        record: Vec<u8>,
+    },
+    Set {
+        slot: Slot,
+        record: Vec<u8>,
+        done: Option<Done>,
+    },
+    /// Writes what is left, closes the file, ends the thread.
+    Close {
+        done: oneshot::Sender<()>,
+    },
+}
+
+/// What the database held when it was opened, still encoded.
+#[derive(Default)]
+pub struct Stored {
+    pub log: BTreeMap<u64, Vec<u8>>,
+    pub meta: BTreeMap<String, Vec<u8>>,
+}
+
+impl Stored {
+    pub fn get(&self, slot: Slot) -> Option<&[u8]> {
+        self.meta.get(slot.key()).map(Vec::as_slice)
+    }
+}
+
+/// Makes a new database with these values. It gets its name only when complete, so a crash leaves no empty log.
+pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> {
+    let unfinished = path.with_extension("new");
+    match std::fs::remove_file(&unfinished) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {
+            return Err(crate::disk::DiskError::io("removing", &unfinished)(e).into());
+        }
+        _ => {}
+    }
+    let make = || -> Result<(), redb::Error> {
+        let db = Database::create(&unfinished)?;
+        let txn = db.begin_write()?;
+        txn.open_table(LOG)?;
+        {
+            let mut meta = txn.open_table(META)?;
+            for (slot, record) in values {
+                meta.insert(slot.key(), record.as_slice())?;
+            }
+        }
+        txn.commit()?;
+        Ok(())
+    };
+    make().map_err(|source| RaftError::Database { path: unfinished.clone(), source })?;
+    std::fs::rename(&unfinished, path).map_err(crate::disk::DiskError::io("renaming to", path))?;
+    crate::disk::sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+    Ok(())
+}
+
+/// Opens an existing database and reads all of it.
+pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
+    // redb would take an empty file for a new database.
+    let size = std::fs::metadata(path).map_err(crate::disk::DiskError::io("reading", path))?.len();
+    if size == 0 {
+        return Err(RaftError::Corrupt { path: path.to_owned(), why: "the file is empty".to_owned() });
+    }
+    let guarded = {
+        let path = path.to_owned();
+        // redb panics on some damaged files; on a thread of its own that is an error like any other.
+        std::thread::Builder::new().name(OPENING_THREAD.to_owned()).spawn(move || read(&path))
+    };
+    let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
+    match guarded.map_err(crate::disk::DiskError::io("starting the reader of", path))?.join() {
+        Ok(Ok((db, stored, true))) => Ok((db, stored)),
+        Ok(Ok((_, _, false))) => Err(corrupt("its pages contradict each other".to_owned())),
+        Ok(Err(source @ (redb::Error::Io(_) | redb::Error::DatabaseAlreadyOpen))) => {
+            Err(RaftError::Database { path: path.to_owned(), source })
+        }
+        Ok(Err(other)) => Err(corrupt(other.to_string())),
+        Err(_) => Err(corrupt("the database gave up reading it".to_owned())),
+    }
+}
+
+fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
+    let mut db = Database::open(path)?;
+    // All pages, free ones included: a wrong list of free pages would let later writes destroy entries.
+    let sound = db.check_integrity()?;
+    let mut stored = Stored::default();
+    let txn = db.begin_read()?;
+    for row in txn.open_table(LOG)?.iter()? {
+        let (index, record) = row?;
+        stored.log.insert(index.value(), record.value().to_vec());
+    }
+    for row in txn.open_table(META)?.iter()? {
+        let (key, record) = row?;
+        stored.meta.insert(key.value().to_owned(), record.value().to_vec());
+    }
+    txn.close()?;
+    Ok((db, stored, sound))
+}
+
+/// Starts the thread. It ends with `Close`, or when all senders are gone.
+pub fn spawn(db: Database, path: &Path) -> Result<mpsc::Sender<Op>, RaftError> {
+    let (tx, queue) = mpsc::channel(QUEUE_MAX);
+    let writer = Writer { db, path: path.to_owned(), late: None, failed: None };
+    std::thread::Builder::new()
+        .name("raft-log".to_owned())
+        .spawn(move || writer.run(queue))
+        .map_err(crate::disk::DiskError::io("starting the writer of", path))?;
+    Ok(tx)
+}
+
+struct Writer {
+    db: Database,
+    path: PathBuf,
+    /// A commit position that waits for company.
+    late: Option<Vec<u8>>,
+    failed: Option<String>,
+}
+
+impl Writer {
+    fn run(mut self, mut queue: mpsc::Receiver<Op>) {
+        // Only for waiting with a limit; no IO and no other task runs on it.
+        let clock = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(clock) => clock,
+            Err(error) => {
+                tracing::error!(%error, "the writer of the replicated log has no clock");
+                return;
+            }
+        };
+        let closed = loop {
+            let first = if self.late.is_some() {
+                match clock.block_on(async { tokio::time::timeout(IDLE, queue.recv()).await }) {
+                    Ok(first) => first,
+                    Err(_) => {
+                        self.write(Vec::new());
+                        continue;
+                    }
+                }
+            } else {
+                queue.blocking_recv()
+            };
+            let Some(first) = first else { break None };
+            let (mut batch, close) = gather(first, &mut queue);
+            self.put_off(&mut batch);
+            if !batch.is_empty() {
+                self.write(batch);
+            }
+            if let Some(done) = close {
+                break Some(done);
+            }
+        };
+        if self.late.is_some() {
+            self.write(Vec::new());
+        }
+        drop(queue);
+        drop(self.db);
+        if let Some(done) = closed {
+            // Whoever asked may have given up waiting.
+            let _ = done.send(());
+        }
+    }
+
+    /// Takes commit positions out of the batch: they wait for company, since nobody waits for them.
+    fn put_off(&mut self, batch: &mut Vec<Op>) {
+        batch.retain_mut(|op| match op {
+            Op::Set { slot: Slot::Committed, record, .. } => {
+                self.late = Some(std::mem::take(record));
+                false
+            }
+            _ => true,
+        });
+    }
+
+    fn write(&mut self, batch: Vec<Op>) {
+        if self.failed.is_none() {
+            // A panic must not leave waiting callers without an answer.
+            let committed = std::panic::catch_unwind(AssertUnwindSafe(|| self.commit(&batch)));
+            let failed = match committed {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("the database gave up".to_owned()),
+            };
+            if let Some(why) = &failed {
+                tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed, it is closed now");
+            }
+            self.failed = failed;
+            self.late = None;
+        }
+        for op in batch {
+            if let Op::Append { done, .. } | Op::Set { done: Some(done), .. } = op {
+                done(match &self.failed {
+                    None => Ok(()),
+                    Some(why) => Err(io::Error::other(format!("writing {}: {why}", self.path.display()))),
+                });
+            }
+        }
+    }
+
+    fn commit(&self, batch: &[Op]) -> Result<(), redb::Error> {
+        let mut txn = self.db.begin_write()?;
+        txn.set_durability(redb::Durability::Immediate)?;
+        {
+            let mut log = txn.open_table(LOG)?;
+            let mut meta = txn.open_table(META)?;
+            for op in batch {
+                match op {
+                    Op::Append { records, .. } => {
+                        for (index, record) in records {
+                            log.insert(index, record.as_slice())?;
+                        }
+                    }
+                    Op::Truncate { from } => log.retain_in(*from.., |_, _| false)?,
+                    Op::Purge { upto, record } => {
+                        log.retain_in(..=*upto, |_, _| false)?;
+                        meta.insert(Slot::Purged.key(), record.as_slice())?;
+                    }
+                    Op::Set { slot, record, .. } => {
+                        meta.insert(slot.key(), record.as_slice())?;
+                    }
+                    Op::Close { .. } => {}
+                }
+            }
+            if let Some(record) = &self.late {
+                meta.insert(Slot::Committed.key(), record.as_slice())?;
+            }
+        }
+        txn.commit()?;
+        Ok(())
+    }
+}
+
+/// `first` and what else is queued by now, up to a batch; a `Close` ends it.
+fn gather(first: Op, queue: &mut mpsc::Receiver<Op>) -> (Vec<Op>, Option<oneshot::Sender<()>>) {
+    let mut batch = Vec::new();
+    let mut next = Some(first);
+    while let Some(op) = next {
+        if let Op::Close { done } = op {
+            return (batch, Some(done));
+        }
+        batch.push(op);
+        next = if batch.len() < BATCH_MAX { queue.try_recv().ok() } else { None };
+    }
+    (batch, None)
+}

@@ -1,0 +1,130 @@
+//! One login with its executor.
+
+use super::channel::{Canceller, Channel};
+use super::error::{SshError, clip};
+use crate::exec::wire::{Hello, Order, Reply};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// For the executor's last words, and for the login's end.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+const STDERR_END_MAX: Duration = Duration::from_secs(1);
+const STDERR_KEPT: usize = 8 * 1024;
+
+/// Orders go out one at a time, each only after its entry was committed. Dropping it, as losing it, makes the executor
+/// stop after its current task; [`Session::close`] also waits for it.
+pub struct Session {
+    hello: Hello,
+    // Declared in this order, so dropped in it: the streams close before the login does.
+    channel: Channel,
+    child: openssh::Child<Arc<openssh::Session>>,
+    login: Arc<openssh::Session>,
+    stderr: Stderr,
+}
+
+impl Session {
+    pub(super) fn new(
+        hello: Hello,
+        channel: Channel,
+        child: openssh::Child<Arc<openssh::Session>>,
+        login: Arc<openssh::Session>,
+        stderr: Stderr,
+    ) -> Self {
+        Self { hello, channel, child, login, stderr }
+    }
+
+    /// Who the executor said it is.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Stops a run from another task, while `order` waits for its end.
+    pub fn canceller(&self) -> Canceller {
+        self.channel.canceller()
+    }
+
+    /// Gives one order and waits for its final reply, at most `at_most`; events, and what a fence waits for, go to
+    /// `on_event` as they come. After an error the session is spent: a run may still go on there, and a new session with
+    /// a new attempt is the way to find out.
+    pub async fn order(
+        &mut self,
+        order: Order,
+        on_event: &mut (dyn FnMut(Reply) + Send),
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
+        match self.channel.order(&order, on_event, at_most).await {
+            Err(SshError::Lost(why)) => {
+                // Both streams end together; what was said last may arrive a moment after the end.
+                self.stderr.wait_for_end().await;
+                Err(SshError::Lost(self.stderr.explain(&why)))
+            }
+            other => other,
+        }
+    }
+
+    /// Closes the streams, waits for the executor (5 s), and ends the login. A run still under way there stops after its
+    /// current task.
+    pub async fn close(self) {
+        let Self { channel, child, login, .. } = self;
+        drop(channel);
+        let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+        end_login(login).await;
+    }
+}
+
+/// Tells the master to go, once nothing runs over it any longer.
+pub(super) async fn end_login(login: Arc<openssh::Session>) {
+    // Whoever else holds it ends it by dropping it.
+    if let Some(login) = Arc::into_inner(login) {
+        let _master_gone_already = timeout(CLOSE_MAX, login.close()).await;
+    }
+}
+
+/// The end of what a remote program wrote to stderr, collected while it runs.
+#[derive(Default)]
+pub(super) struct Stderr {
+    kept: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Stderr {
+    /// Reads until the stream ends.
+    pub fn collect(mut stream: impl AsyncRead + Unpin + Send + 'static) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let end = Arc::clone(&kept);
+        let reader = tokio::spawn(async move {
+            let mut buffer = [0; 1024];
+            while let Ok(n @ 1..) = stream.read(&mut buffer).await {
+                let mut kept = end.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&buffer[..n]);
+                let excess = kept.len().saturating_sub(STDERR_KEPT);
+                kept.drain(..excess);
+            }
+        });
+        Self { kept, reader: Some(reader) }
+    }
+
+    /// At most a second.
+    pub async fn wait_for_end(&mut self) {
+        if let Some(reader) = &mut self.reader
+            && timeout(STDERR_END_MAX, &mut *reader).await.is_ok()
+        {
+            self.reader = None;
+        }
+    }
+
+    pub fn text(&self) -> String {
+        clip(&String::from_utf8_lossy(&self.kept.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// `why`, and what the program itself said, if it did.
+    pub fn explain(&self, why: &str) -> String {
+        match self.text() {
+            said if said.is_empty() => why.to_owned(),
+            said => format!("{why}; it said: {said}"),
+        }
+    }
+}

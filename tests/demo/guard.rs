@@ -1,0 +1,40 @@
+//! Takes the hosts down when the demo ends in any way, Ctrl-C and kill -9 among them: a second process of the same program
+//! in a process group of its own, which waits for the end of a pipe that only the demo holds.
+
+use super::lab::Lab;
+use anyhow::{Context, Result};
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+/// The word that makes the program a guard.
+pub const WORD: &str = "guard";
+
+pub struct Guard(Child);
+
+impl Guard {
+    pub fn post() -> Result<Guard> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        command.spawn().map(Guard).context("starting the demo's guard")
+    }
+
+    /// Lets the hosts live on.
+    pub fn keep(mut self) -> Result<()> {
+        self.0.stdin.take().context("the guard's pipe")?.write_all(b"keep").context("telling the demo's guard")?;
+        self.0.wait().map(drop).context("the demo's guard")
+    }
+
+    /// Waits until nothing is left.
+    pub fn end(mut self) -> Result<()> {
+        drop(self.0.stdin.take());
+        self.0.wait().map(drop).context("the demo's guard")
+    }
+}
+
+/// The guard's own life.
+pub fn watch(lab: &str) -> Result<()> {
+    let mut told = Vec::new();
+    std::io::stdin().read_to_end(&mut told)?;
+    if told.is_empty() { Lab::remove(lab) } else { Ok(()) }
+}

@@ -1,0 +1,48 @@
+//! What the demo prints: numbered stages with the time each took. Does nothing itself.
+
+use std::time::{Duration, Instant};
+
+/// The clock and the pen of the demo.
+pub struct Story {
+    began: Instant,
+    stage: Option<(String, Instant)>,
+    number: u32,
+}
+
+impl Story {
+    pub fn begin(first_line: &str) -> Story {
+        println!("{first_line}");
+        Story { began: Instant::now(), stage: None, number: 0 }
+    }
+
+    /// Ends the stage before and names the next.
+    pub fn stage(&mut self, title: &str) {
+        self.end_stage();
+        self.number += 1;
+        println!("\n[{}] {title}", self.number);
+        self.stage = Some((title.to_owned(), Instant::now()));
+    }
+
+    /// Lines of the current stage, set in.
+    pub fn say(&self, text: &str) {
+        for line in text.lines() {
+            println!("    {line}");
+        }
+    }
+
+    /// Ends the last stage and prints the whole time.
+    pub fn end(mut self) {
+        self.end_stage();
+        println!("\ndone in {}", seconds(self.began.elapsed()));
+    }
+
+    fn end_stage(&mut self) {
+        if let Some((_, began)) = self.stage.take() {
+            println!("    ({})", seconds(began.elapsed()));
+        }
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

@@ -1,0 +1,119 @@
+//! The stories, each from a quiet fleet to a quiet fleet.
+
+use crate::lab::cluster::Cluster;
+use crate::lab::five;
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+
+pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
+
+pub const ALL: &[Story] = &[
+    ("A01 network loss, nothing changed", network_loss),
+    ("A02 network loss and drift", network_loss_and_drift),
+    ("A05 reboot, all enabled", reboot),
+    ("A07 the agent is killed", agent_killed),
+    ("A08 the agent is stopped gracefully", agent_stopped),
+];
+
+/// The fleet with the durations of CI: nothing that decides is changed, only how long it waits.
+pub fn quick(path: &str, text: String) -> String {
+    match path {
+        "remoor.yml" => {
+            format!(
+                "{text}\nlimits: {{settle: 20s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s, flap-count: 50, breaker-min: 6, retry: [2s, 3s, 5s]}}\n"
+            )
+        }
+        _ => text,
+    }
+}
+
+/// Cuts a host off, waits until it is missed, lets `meanwhile` happen on its console, heals. Gives the absence's number.
+pub fn away(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
+    let before = c.node(host)?["absences"].as_u64().context("a number of absences")?;
+    c.lab.cut(host)?;
+    c.wait(&format!("{host} to be missed"), |s| {
+        (crate::lab::cluster::row(s, host)?["presence"] == "away").then_some(())
+    })?;
+    meanwhile(c)?;
+    c.lab.heal_host(host)?;
+    Ok(before + 1)
+}
+
+fn pids(c: &Cluster, host: &str) -> Result<Vec<u32>> {
+    let units = ["etcd-proxy-contiv.service", "netplugin.service", "nginx.service"];
+    units.into_iter().map(|unit| five::main_pid(&c.lab, host, unit)).collect()
+}
+
+fn network_loss(c: &Cluster) -> Result<()> {
+    let (runs, before) = (five::runs(&c.lab, "w1")?.len(), pids(c, "w1")?);
+    let no = away(c, "w1", |c| {
+        ensure!(c.node("w1")?["lifecycle"] == "commissioned");
+        c.lab.wait_isolated("w1")
+    })?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "network", "{verdict:#}");
+    ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "none", "{verdict:#}");
+    let evidence = verdict["evidence"].to_string();
+    ensure!(evidence.contains("lost 4 peers"), "{evidence}");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    ensure!(pids(c, "w1")? == before, "a service was restarted");
+    Ok(())
+}
+
+fn network_loss_and_drift(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let (etcd, nginx) = (pids(c, "w1")?[0], pids(c, "w1")?[2]);
+    let good = c.lab.read("w1", "/etc/default/netplugin")?;
+    let no = away(c, "w1", |c| c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop))?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    let reasons = verdict["reasons"].to_string();
+    ensure!(reasons.contains("contiv_network: /etc/default/netplugin sha256 expected"), "{reasons}");
+    ensure!(verdict["remedy"]["what"] == serde_json::json!(["contiv_network"]), "{verdict:#}");
+    c.wait("w1 to be repaired", |s| {
+        let row = crate::lab::cluster::row(s, "w1")?;
+        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same").then_some(())
+    })?;
+    ensure!(c.lab.read("w1", "/etc/default/netplugin")? == good, "the file is not as it was provisioned");
+    let ran = c.ran_since("w1", runs)?;
+    let wanted = [("cleanup", "contiv_network"), ("provision", "contiv_network")];
+    ensure!(ran == wanted.map(|(p, s)| (p.to_owned(), s.to_owned())), "ran {ran:?}");
+    ensure!(pids(c, "w1")?[0] == etcd && pids(c, "w1")?[2] == nginx, "another service was restarted");
+    Ok(())
+}
+
+fn reboot(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let no = c.node("w1")?["absences"].as_u64().context("a number")? + 1;
+    c.lab.reboot("w1", crate::lab::host::Power::Cut)?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "reboot" && verdict["planned"] == false, "{verdict:#}");
+    ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "none", "{verdict:#}");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    Ok(())
+}
+
+fn agent_killed(c: &Cluster) -> Result<()> {
+    let (runs, before) = (five::runs(&c.lab, "w2")?.len(), pids(c, "w2")?);
+    let row = c.node("w2")?;
+    let (no, faults) = (row["absences"].as_u64().context("a number")? + 1, row["agent_faults"].as_u64().unwrap_or(0));
+    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was there to kill");
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
+    ensure!(c.node("w2")?["agent_faults"].as_u64() == Some(faults + 1), "the fault was not counted");
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
+    ensure!(pids(c, "w2")? == before, "a service was restarted");
+    Ok(())
+}
+
+fn agent_stopped(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let no = c.node("w2")?["absences"].as_u64().context("a number")? + 1;
+    c.lab.shell("w2", "systemctl stop remoor")?;
+    c.wait("w2 to be known as left", |s| (crate::lab::cluster::row(s, "w2")?["presence"] == "left").then_some(()))?;
+    c.lab.shell("w2", "systemctl start remoor")?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["cause"] == "left" && verdict["planned"] == true, "{verdict:#}");
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! A remoor cluster on the lab's hosts: three managers, two workers, the fleet of five applied and commissioned.
+//! Everything goes through the program's own command line, as an operator would do it.
+
+use super::{Lab, five, wait_for};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// Far beyond what anything here takes; reached only where something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+const FLEET: &str = "/root/fleet";
+
+/// A lab with remoor on it.
+pub struct Cluster {
+    pub lab: Lab,
+}
+
+impl Cluster {
+    /// Installs remoor, makes m1 a cluster of one, lets the others join, and waits until all are seen.
+    pub fn up(lab: Lab) -> Result<Cluster> {
+        let cluster = Cluster { lab };
+        match cluster.form() {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.save_logs("up")?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies what each daemon logged into the build directory, for whoever looks into a failure.
+    pub fn save_logs(&self, why: &str) -> Result<()> {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/hosts");
+        std::fs::create_dir_all(&dir)?;
+        for host in five::HOSTS {
+            let log =
+                self.lab.exec(host, &["journalctl", "-u", "remoor", "-n", "2000", "--no-pager", "-o", "short-precise"]);
+            let text = log.map(|o| o.text()).unwrap_or_default();
+            std::fs::write(dir.join(format!("{}-{host}.log", why.replace([' ', ','], "_"))), text)?;
+        }
+        eprintln!("the daemons' logs are in {}", dir.display());
+        Ok(())
+    }
+
+    fn form(&self) -> Result<()> {
+        let cluster = self;
+        let remoor = five::built("remoor")?;
+        std::thread::scope(|scope| -> Result<()> {
+            let install = |host: &'static str| {
+                let (lab, remoor) = (&self.lab, &remoor);
+                scope.spawn(move || five::install_agent(lab, host, remoor))
+            };
+            let all: Vec<_> = five::HOSTS.into_iter().map(install).collect();
+            all.into_iter().try_for_each(|one| one.join().expect("no installer panics"))
+        })?;
+        let ip = |host: &str| cluster.lab.host(host).ip.to_string();
+        let made = cluster.on("m1", &["init", "--name", "m1", "--advertise", &ip("m1"), "-o", "json"])?;
+        let made: Value = serde_json::from_str(&made).context("what init printed")?;
+        cluster.start("m1")?;
+        wait_for("m1 to lead", PATIENCE, || cluster.status().ok())?;
+        for host in &five::HOSTS[1..] {
+            let manager = five::MASTERS.contains(host);
+            let token = made[if manager { "manager_token" } else { "worker_token" }].as_str().context("a token")?;
+            cluster.lab.push(host, token.as_bytes(), "/root/token", 0o600)?;
+            let (addr, own) = (format!("{}:7947", ip("m1")), ip(host));
+            let mut argv = vec!["join", &addr, "--token-file", "/root/token", "--name", host, "--advertise", &own];
+            if manager {
+                argv.push("--manager");
+            }
+            cluster.on(host, &argv)?;
+            cluster.lab.shell(host, "rm /root/token")?;
+            cluster.start(host)?;
+        }
+        cluster.wait("all to be seen, three of them voters", |status| {
+            let nodes = status["nodes"].as_array()?;
+            let alive = nodes.iter().filter(|n| n["presence"] == "alive").count();
+            let voters = nodes.iter().filter(|n| matches!(n["manager"].as_str(), Some("leader" | "voter"))).count();
+            (alive == 5 && voters == 3).then_some(())
+        })
+    }
+
+    fn start(&self, host: &str) -> Result<()> {
+        self.lab.shell(host, "systemctl enable --now remoor 2>&1").map(drop)
+    }
+
+    /// `remoor` on a host's console; its standard output. A failure carries what it said.
+    pub fn on(&self, host: &str, argv: &[&str]) -> Result<String> {
+        let output = self.run(host, argv)?;
+        output.checked(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
+    }
+
+    /// The same with its exit code.
+    pub fn run(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
+        self.lab.exec(host, &[&["/usr/local/bin/remoor"], argv].concat())
+    }
+
+    /// What the first manager that answers with exit code 0 says.
+    pub fn ask(&self, argv: &[&str]) -> Result<String> {
+        let mut said = String::new();
+        for host in five::MASTERS {
+            let output = self.run(host, argv)?;
+            if output.ok() {
+                return Ok(output.text());
+            }
+            said = String::from_utf8_lossy(&output.stderr).into_owned();
+        }
+        bail!("no manager answers: {said}")
+    }
+
+    /// `remoor status -o json` of the first manager that answers with a leader.
+    pub fn status(&self) -> Result<Value> {
+        serde_json::from_str(&self.ask(&["status", "-o", "json"])?).context("what status printed")
+    }
+
+    /// Asks for the status until `ask` finds what it looks for.
+    pub fn wait<T>(&self, what: &str, mut ask: impl FnMut(&Value) -> Option<T>) -> Result<T> {
+        let mut last = Value::Null;
+        wait_for(what, PATIENCE, || {
+            last = self.status().ok()?;
+            ask(&last)
+        })
+        .with_context(|| format!("the last status: {last:#}"))
+    }
+
+    /// Applies the fleet; `edit` may change its files.
+    pub fn apply(&self, edit: impl FnMut(&str, String) -> String) -> Result<()> {
+        let dir = tempfile::tempdir()?;
+        five::write(dir.path(), &five::hosts(&self.lab), edit)?;
+        self.lab.shell("m1", &format!("rm -rf {FLEET}"))?;
+        self.push_dir("m1", dir.path(), FLEET)?;
+        self.on("m1", &["apply", FLEET]).map(drop)
+    }
+
+    fn push_dir(&self, host: &str, from: &Path, to: &str) -> Result<()> {
+        for entry in std::fs::read_dir(from)? {
+            let entry = entry?;
+            let dest = format!("{to}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                self.push_dir(host, &entry.path(), &dest)?;
+            } else {
+                self.lab.push(host, &std::fs::read(entry.path())?, &dest, 0o644)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets all five up, and waits until each is as desired.
+    pub fn commission(&self) -> Result<()> {
+        for host in five::HOSTS {
+            self.on("m1", &["commission", host, "--detach"])?;
+        }
+        self.wait("all to be commissioned", |status| {
+            let nodes = status["nodes"].as_array()?;
+            nodes.iter().all(|n| n["lifecycle"] == "commissioned" && n["job"].is_null()).then_some(())
+        })
+    }
+
+    /// A node's row of the status.
+    pub fn node(&self, name: &str) -> Result<Value> {
+        let status = self.status()?;
+        row(&status, name).cloned().with_context(|| format!("no node {name} in the status"))
+    }
+
+    /// Name of the leader.
+    pub fn leader(&self) -> Result<String> {
+        self.status()?["as_of"]["leader"].as_str().map(str::to_owned).context("no leader")
+    }
+
+    /// The journal of one node, oldest first.
+    pub fn history(&self, node: &str) -> Result<Vec<Value>> {
+        let text = self.ask(&["history", node, "-o", "json"])?;
+        let view: Value = serde_json::from_str(&text)?;
+        Ok(view["items"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The conclusions about a node's absences, oldest first.
+    pub fn verdicts(&self, node: &str) -> Result<Vec<Value>> {
+        let items = self.history(node)?;
+        let concluded = items.into_iter().filter(|i| i["what"] == "concluded").map(|i| i["finding"].clone());
+        Ok(concluded.filter(|f| !f["absence"].is_null()).collect())
+    }
+
+    /// Waits for the verdict on absence `no` of a node.
+    pub fn verdict(&self, node: &str, no: u64) -> Result<Value> {
+        wait_for(&format!("the verdict on absence {no} of {node}"), PATIENCE, || {
+            self.verdicts(node).ok()?.into_iter().find(|f| f["absence"] == no)
+        })
+        .with_context(|| format!("{node}: {:#}", self.node(node).unwrap_or_default()))
+    }
+
+    /// What was run on the host since `before` lines: (phase, service) in order.
+    pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
+        let runs = five::runs(&self.lab, host)?;
+        ensure!(runs.len() >= before, "the log of runs of {host} became shorter");
+        Ok(runs[before..].iter().map(|r| (r.phase.clone(), r.service.clone())).collect())
+    }
+}
+
+/// A node's row in a status.
+pub fn row<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
+    status["nodes"].as_array()?.iter().find(|n| n["name"] == name)
+}
+
+impl Lab {
+    /// Until the agent of a host that was cut off has noticed itself that it is alone.
+    pub fn wait_isolated(&self, host: &str) -> Result<()> {
+        wait_for(&format!("{host} to notice that it is alone"), PATIENCE, || {
+            let record: Value = serde_json::from_slice(&self.read(host, "/var/lib/remoor/agent.json").ok()?).ok()?;
+            let episode = &record["last_isolation"];
+            (!episode.is_null() && episode["to"].is_null()).then_some(())
+        })
+    }
+}

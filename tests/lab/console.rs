@@ -1,0 +1,123 @@
+//! A host's console: commands, files and processes without its network, as a serial line or a management board gives.
+
+use super::host::Process;
+use super::tool::{Output, command, run, wait_for};
+use super::{BOOT_LIMIT, COMMAND_LIMIT, Lab};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Lab {
+    /// Runs a command as root on the host, also while it is cut off. An error only if that can't be done within two minutes.
+    pub fn exec(&self, host: &str, argv: &[&str]) -> Result<Output> {
+        self.exec_with(host, argv, None)
+    }
+
+    /// [`Lab::exec`] of a line for the shell that must succeed; its output.
+    pub fn shell(&self, host: &str, script: &str) -> Result<String> {
+        Ok(self.exec(host, &["sh", "-c", script])?.checked(&format!("{host}: {script}"))?.text())
+    }
+
+    fn exec_with(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
+        let pid = self.first_process(host).with_context(|| format!("{host} is off"))?;
+        // Entering from outside would bring all of the outer root's capabilities along, CAP_SYS_TIME among them: with it
+        // `date -s` on a host would set the clock of this machine. So: no more than the host's own PID 1 may have.
+        let bound = capabilities(pid)?;
+        let pid = pid.to_string();
+        let enter = format!("set -e\n{}exec \"$@\"", self.groups.enter("console"));
+        let mut all = vec!["sh", "-c", &enter, "sh", "setpriv", &bound, "--inh-caps=-all", "nsenter", "-t", &pid];
+        all.extend(["-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]);
+        if super::host::has_time_namespaces() {
+            all.push("-T");
+        }
+        all.extend(["--", "env", "-i", "HOME=/root", "TERM=dumb", "LANG=C.UTF-8", PATH]);
+        all.extend(argv);
+        run(command(&all), stdin, COMMAND_LIMIT)
+    }
+
+    /// On the host's disk, whether it is on or off.
+    fn on_disk(&self, host: &str, argv: &[&str], stdin: Option<&[u8]>) -> Result<Output> {
+        if self.is_on(host) {
+            return self.exec_with(host, argv, stdin);
+        }
+        let root = self.disk(host).join("root");
+        let mut all = vec!["chroot", root.to_str().context("the lab's directory has a name in UTF-8")?];
+        all.extend(argv);
+        run(command(&all), stdin, COMMAND_LIMIT)
+    }
+
+    /// Puts a file of root's on the host, whole or not at all; folders are made. Works when the host is off, too.
+    pub fn push(&self, host: &str, bytes: &[u8], dest: &str, mode: u32) -> Result<()> {
+        let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; cat > \"$1.lab\"; chmod \"$2\" \"$1.lab\"; mv -f \"$1.lab\" \"$1\"";
+        let argv = ["sh", "-c", script, "sh", dest, &format!("{mode:o}")];
+        self.on_disk(host, &argv, Some(bytes))?.checked(&format!("putting {dest} on {host}"))?;
+        Ok(())
+    }
+
+    /// A file of the host. Works when the host is off, too.
+    pub fn read(&self, host: &str, path: &str) -> Result<Vec<u8>> {
+        Ok(self.on_disk(host, &["cat", path], None)?.checked(&format!("reading {path} of {host}"))?.stdout)
+    }
+
+    pub fn boot_id(&self, host: &str) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.read(host, "/proc/sys/kernel/random/boot_id")?).trim().to_owned())
+    }
+
+    /// Every process of the host (not those of the console), PID 1 first.
+    pub fn processes(&self, host: &str) -> Vec<Process> {
+        let mut all: Vec<Process> = self.groups.pids(&format!("host/{host}")).into_iter().filter_map(look).collect();
+        all.sort_by_key(|process| process.pid);
+        all
+    }
+
+    /// Sends a signal to every process of the host with this name (as the kernel has it: at most 15 characters).
+    /// How many there were; PID 1 is left out.
+    pub fn kill(&self, host: &str, name: &str, signal: Signal) -> Result<usize> {
+        let hit: Vec<Process> = self
+            .processes(host)
+            .into_iter()
+            .filter(|p| p.pid != 1 && p.comm == name.get(..15).unwrap_or(name))
+            .collect();
+        for process in &hit {
+            let _ = Pid::from_raw(process.outer).map(|pid| kill_process(pid, signal));
+        }
+        Ok(hit.len())
+    }
+
+    /// Waits until the host's systemd takes commands.
+    pub fn wait_console(&self, host: &str) -> Result<()> {
+        wait_for(&format!("the console of {host}"), BOOT_LIMIT, || {
+            let answer = self.exec(host, &["systemctl", "is-active", "ssh.service"]).ok()?;
+            (answer.text() == "active").then_some(())
+        })
+    }
+}
+
+/// `setpriv`'s spelling of the capabilities that a process may ever have.
+fn capabilities(pid: i32) -> Result<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let mask =
+        status.lines().find_map(|line| line.strip_prefix("CapBnd:")).context("no CapBnd in a process's status")?;
+    let mask = u64::from_str_radix(mask.trim(), 16)?;
+    const SYS_TIME: u64 = 1 << 25;
+    ensure!(mask & SYS_TIME == 0, "a host that could set this machine's clock");
+    let held: String = (0..64).filter(|bit| mask >> bit & 1 == 1).map(|bit| format!(",+cap_{bit}")).collect();
+    Ok(format!("--bounding-set=-all{held}"))
+}
+
+/// A process inside a host: one with a number of its own in a second namespace. The nspawn above it has none.
+fn look(outer: i32) -> Option<Process> {
+    let status = fs::read_to_string(format!("/proc/{outer}/status")).ok()?;
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    if matches!(field("State:")?.chars().next(), Some('Z' | 'X')) {
+        return None;
+    }
+    let outside = fs::read_to_string("/proc/self/status").ok()?;
+    let depth = outside.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().count();
+    let pid = field("NSpid:")?.split_whitespace().nth(depth)?.parse().ok()?;
+    let command = fs::read(format!("/proc/{outer}/cmdline")).ok()?;
+    let command = String::from_utf8_lossy(&command).replace('\0', " ").trim().to_owned();
+    Some(Process { outer, pid, comm: field("Name:")?.to_owned(), command })
+}

@@ -1,0 +1,154 @@
+//! The fleet of five hosts that the demo and the tests stand on: three masters and two workers, each with etcd, contiv's
+//! network and nginx. Writes the user's directory for a lab and puts on the hosts what no playbook of the fleet installs.
+
+use super::tool::find_program;
+use super::{Host, Lab};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub const HOSTS: [&str; 5] = ["m1", "m2", "m3", "w1", "w2"];
+pub const MASTERS: [&str; 3] = ["m1", "m2", "m3"];
+pub const WORKERS: [&str; 2] = ["w1", "w2"];
+
+/// systemd's unit of the agent, as a user would install it.
+pub const AGENT_UNIT: &str = include_str!("../demo/bin/remoor.service");
+/// Where every playbook of the fleet writes what was run.
+pub const RUNS: &str = "/var/log/remoor-runs.log";
+
+/// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`, playbooks, checks,
+/// templates. `edit` may change each file's text on the way; it is given the path within the fleet.
+pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> String) -> Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut copy = |from: PathBuf, name: &str, text: Option<String>| -> Result<()> {
+        let text = text
+            .map_or_else(|| fs::read_to_string(&from), Ok)
+            .with_context(|| format!("reading {}", from.display()))?;
+        let to = dir.join(name);
+        fs::create_dir_all(to.parent().context("a path within the fleet")?)?;
+        fs::write(&to, edit(name, text)).with_context(|| format!("writing {}", to.display()))
+    };
+    for folder in ["playbooks", "checks", "templates"] {
+        for entry in fs::read_dir(source.join(folder))? {
+            let entry = entry?;
+            copy(entry.path(), &format!("{folder}/{}", entry.file_name().to_string_lossy()), None)?;
+        }
+    }
+    let five = source.join("tests/fleets/five");
+    copy(five.join("remoor.yml"), "remoor.yml", None)?;
+    let text = inventory(&fs::read_to_string(five.join("inventory.yml"))?, hosts)?;
+    copy(five.join("inventory.yml"), "inventory.yml", Some(text))
+}
+
+/// The shipped inventory with the addresses of `hosts` in the place of its own.
+fn inventory(text: &str, hosts: &[Host]) -> Result<String> {
+    let mut text = text.to_owned();
+    // In two steps: a host's new address may be another host's old one.
+    for (at, name) in HOSTS.iter().enumerate() {
+        text = text.replace(&format!("10.77.1.{}", 11 + at), &format!("<{name}>"));
+    }
+    for name in HOSTS {
+        let host = hosts.iter().find(|host| host.name == name).with_context(|| format!("no host {name} given"))?;
+        text = text.replace(&format!("<{name}>"), &host.ip.to_string());
+    }
+    Ok(text)
+}
+
+/// The hosts of a lab of five, as they are now.
+pub fn hosts(lab: &Lab) -> Vec<Host> {
+    HOSTS.iter().map(|name| lab.host(name)).collect()
+}
+
+/// A program built beside this one: `remoor`, or an example's by its name.
+pub fn built(name: &str) -> Result<PathBuf> {
+    let own = std::env::current_exe().context("where this program is")?;
+    // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
+    let profile = own.parent().and_then(Path::parent).context("this program is in no target directory")?;
+    let places = [profile.join(name), profile.join("examples").join(name)];
+    match places.iter().find(|place| place.is_file()) {
+        Some(place) => Ok(place.clone()),
+        None => bail!("{name} is not built (looked for {} and {})", places[0].display(), places[1].display()),
+    }
+}
+
+/// Puts a program on a host, and refuses one that needs libraries the host's Debian does not have: on a newer distribution
+/// it must be linked statically (`-C target-feature=+crt-static`).
+pub fn install(lab: &Lab, host: &str, program: &Path, dest: &str) -> Result<()> {
+    let bytes = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+    lab.push(host, &bytes, dest, 0o755)?;
+    let libraries = lab.exec(host, &["ldd", dest])?;
+    let said = format!("{}{}", libraries.text(), String::from_utf8_lossy(&libraries.stderr));
+    ensure!(
+        !said.contains("not found"),
+        "{} needs what the hosts' Debian does not have; link it with -C target-feature=+crt-static: {}",
+        program.display(),
+        said.trim()
+    );
+    Ok(())
+}
+
+/// The stand-ins of contiv's programs on every host.
+pub fn install_contiv(lab: &Lab, standin: &Path) -> Result<()> {
+    for host in HOSTS {
+        install(lab, host, standin, "/usr/local/bin/netplugin")?;
+        lab.shell(host, "ln -f /usr/local/bin/netplugin /usr/local/bin/netmaster")?;
+    }
+    Ok(())
+}
+
+/// The agent and its unit on a host; neither started nor enabled.
+pub fn install_agent(lab: &Lab, host: &str, remoor: &Path) -> Result<()> {
+    install(lab, host, remoor, "/usr/local/bin/remoor")?;
+    lab.push(host, AGENT_UNIT.as_bytes(), "/etc/systemd/system/remoor.service", 0o644)?;
+    lab.shell(host, "systemctl daemon-reload").map(drop)
+}
+
+/// One line of a host's log of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub time: String,
+    pub phase: String,
+    pub job: String,
+    pub attempt: String,
+    pub service: String,
+}
+
+/// What was run on the host, oldest first: the ground truth. Works when the host is cut or off.
+pub fn runs(lab: &Lab, host: &str) -> Result<Vec<Run>> {
+    let text = lab.read(host, RUNS).unwrap_or_default();
+    let line = |line: &str| -> Result<Run> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let [time, phase, job, attempt, service] =
+            words.try_into().map_err(|_| anyhow::anyhow!("a line of {RUNS} on {host} reads {line:?}"))?;
+        Ok(Run { time, phase, job, attempt, service })
+    };
+    String::from_utf8_lossy(&text).lines().map(line).collect()
+}
+
+/// Main process of a unit on a host, 0 if it does not run: a check that nobody restarted it.
+pub fn main_pid(lab: &Lab, host: &str, unit: &str) -> Result<u32> {
+    let shown = lab.exec(host, &["systemctl", "show", "-p", "MainPID", "--value", unit])?;
+    shown.checked(&format!("systemctl show {unit} on {host}"))?.text().parse().context("a process id")
+}
+
+/// The user's own `ansible-playbook`, if this machine has one.
+pub fn ansible() -> Option<PathBuf> {
+    find_program("ansible-playbook")
+}
+
+#[test]
+fn the_inventory_has_the_hosts_addresses() {
+    let shipped =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/five/inventory.yml")).unwrap();
+    // m2 has what the shipped file calls m1's.
+    let address = [[10, 77, 9, 50], [10, 77, 1, 11], [10, 77, 9, 13], [10, 77, 9, 14], [10, 77, 9, 15]];
+    let hosts: Vec<Host> =
+        HOSTS.iter().zip(address).map(|(name, ip)| Host { name: (*name).into(), ip: ip.into() }).collect();
+    let text = inventory(&shipped, &hosts).unwrap();
+    assert!(text.contains("m1: {ansible_host: 10.77.9.50}") && text.contains("{name: m1, addr: 10.77.9.50}"), "{text}");
+    assert!(
+        text.contains("m2: {ansible_host: 10.77.1.11}") && text.contains("w2: {ansible_host: 10.77.9.15}"),
+        "{text}"
+    );
+    assert!(inventory(&shipped, &hosts[1..]).is_err());
+}

@@ -1,0 +1,333 @@
+//! One host: its disk, what an installer would have written there, its power, and its ends.
+
+use super::net::OPERATOR;
+use super::tool::{attempt, must, wait_for};
+use super::{BOOT_LIMIT, Lab, image};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// A host by name, and where it is on the lab's network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub name: String,
+    pub ip: Ipv4Addr,
+}
+
+/// How a host goes down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// As `systemctl reboot` or `poweroff`.
+    Orderly,
+    /// The plug is pulled: no process and no socket ends in order.
+    Cut,
+}
+
+/// One process of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// As this machine numbers it.
+    pub outer: i32,
+    /// As the host numbers it.
+    pub pid: i32,
+    /// The kernel's name of it, at most 15 characters.
+    pub comm: String,
+    pub command: String,
+}
+
+impl Lab {
+    pub(super) fn disk(&self, host: &str) -> PathBuf {
+        self.dir.join("hosts").join(host)
+    }
+
+    fn root(&self, host: &str) -> PathBuf {
+        self.disk(host).join("root")
+    }
+
+    fn machine(&self, host: &str) -> String {
+        format!("remoor-lab-{}-{host}", self.name)
+    }
+
+    pub(super) fn mount(&self, host: &str) -> Result<()> {
+        let disk = self.disk(host);
+        for part in ["upper", "work", "root"] {
+            fs::create_dir_all(disk.join(part))?;
+        }
+        mount_overlay(&self.base, &disk)
+    }
+
+    /// What an installer writes on a new disk: names, keys, who may log in.
+    pub(super) fn seed(&self, host: &str) -> Result<()> {
+        let root = self.root(host);
+        let put = |path: &str, text: &str, mode: u32| -> Result<()> {
+            let file = root.join(path);
+            fs::create_dir_all(file.parent().context("a path below the root")?)?;
+            fs::write(&file, text).with_context(|| format!("writing {path} of {host}"))?;
+            Ok(fs::set_permissions(&file, fs::Permissions::from_mode(mode))?)
+        };
+        put("etc/hostname", &format!("{host}\n"), 0o644)?;
+        let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', "");
+        put("etc/machine-id", &id, 0o444)?;
+        let addresses = self.state().addresses.clone();
+        let mut hosts = format!("127.0.0.1 localhost\n{} {OPERATOR}\n", self.operator_ip());
+        addresses.iter().for_each(|(name, ip)| hosts += &format!("{ip} {name}\n"));
+        put("etc/hosts", &hosts, 0o644)?;
+        let key = root.join("etc/ssh/ssh_host_ed25519_key");
+        make_key(&key, host)?;
+        fs::copy(key.with_extension("pub"), self.disk(host).join("host_key.pub"))?;
+        let keys = [self.operator_key(), self.fleet_key()].map(|key| fs::read_to_string(key.with_extension("pub")));
+        let keys = keys.into_iter().collect::<Result<String, _>>()?;
+        put("root/.ssh/authorized_keys", &keys, 0o600)?;
+        fs::set_permissions(root.join("root/.ssh"), fs::Permissions::from_mode(0o700))?;
+        fs::write(self.disk(host).join("address"), addresses[host].to_string())?;
+        Ok(())
+    }
+
+    /// Writes the operator's `ssh_config` and `known_hosts` for the hosts as they are now.
+    pub(super) fn write_access(&self) -> Result<()> {
+        let mut known = String::new();
+        let mut config = format!(
+            "Host *\n User root\n IdentityFile {}\n IdentitiesOnly yes\n BatchMode yes\n UserKnownHostsFile {}\n \
+             GlobalKnownHostsFile none\n StrictHostKeyChecking yes\n ConnectTimeout 5\n ServerAliveInterval 2\n LogLevel ERROR\n",
+            self.operator_key().display(),
+            self.known_hosts().display()
+        );
+        for name in &self.hosts {
+            let ip = self.host(name).ip;
+            known += &format!("{name},{ip} {}\n", self.host_key(name)?);
+            config += &format!("Host {name}\n HostName {ip}\n");
+        }
+        fs::write(self.known_hosts(), known)?;
+        fs::write(self.ssh_config(), config)?;
+        Ok(())
+    }
+
+    /// The host's SSH key at the time of its seeding: type and base64.
+    pub fn host_key(&self, host: &str) -> Result<String> {
+        let line = fs::read_to_string(self.disk(host).join("host_key.pub"))?;
+        Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+    }
+
+    /// Makes these hosts able to log in to all others as root, as managers must.
+    pub fn give_identity(&self, hosts: &[&str]) -> Result<()> {
+        let (key, known) = (fs::read(self.fleet_key())?, fs::read(self.known_hosts())?);
+        for host in hosts {
+            self.push(host, &key, "/root/.ssh/id_ed25519", 0o600)?;
+            self.push(host, &known, "/root/.ssh/known_hosts", 0o600)?;
+        }
+        Ok(())
+    }
+
+    // --- power --------------------------------------------------------------------------------------------------------
+
+    /// Switches the host on; returns before it has booted.
+    pub(super) fn start(&self, host: &str) -> Result<()> {
+        if !self.groups.pids(&format!("power/{host}")).is_empty() {
+            return Ok(());
+        }
+        for part in [format!("power/{host}"), format!("host/{host}")] {
+            self.groups.make(&part)?;
+        }
+        let disk = self.disk(host);
+        fs::write(disk.join("order"), "on")?;
+        fs::write(disk.join("power.sh"), self.power_script(host))?;
+        let log = File::options().create(true).append(true).open(disk.join("console.log"))?;
+        let mut supply = Command::new("sh");
+        supply.arg(disk.join("power.sh")).current_dir("/").process_group(0);
+        supply.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut supply = supply.spawn().context("starting a host's power supply")?;
+        // Only so that no zombie is left; the supply outlives a kept lab's process.
+        std::thread::spawn(move || supply.wait());
+        Ok(())
+    }
+
+    /// The host's power supply: it boots the host, and again for as long as it ends in a reboot (nspawn's exit code 133).
+    /// Each boot gets a new network namespace, so no socket, address or route outlives the host.
+    fn power_script(&self, host: &str) -> String {
+        let at = self.hosts.iter().position(|name| name == host).unwrap_or(0) as u8;
+        let disk = self.disk(host);
+        let (own, machine) = (self.net.namespace(host), self.machine(host));
+        let clock = if has_time_namespaces() { "unshare --time --boottime=-$up --monotonic=-$up --" } else { "" };
+        format!(
+            "set -eu\ntrap '' HUP INT\ncd '{disk}'\n{enter_power}\
+             while :; do\n\
+             ip netns del {own} 2>/dev/null || :\n\
+             ip netns add {own}\n\
+             {plug}\
+             up=$(cut -d. -f1 /proc/uptime)\nrc=0\necho \"-- boot of {host}\"\n\
+             (\n{enter_host}\
+             exec {clock} env SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1 systemd-nspawn --quiet --settings=no --keep-unit --register=no \
+             --boot --machine={machine} --hostname={host} --directory='{disk}/root' --network-namespace-path=/run/netns/{own} \
+             --capability=CAP_NET_ADMIN --drop-capability=CAP_MKNOD,CAP_SYS_TIME --console=pipe --link-journal=no \
+             --resolv-conf=off --timezone=off\n) || rc=$?\n\
+             ip -n {bridge} link del p-{host} 2>/dev/null || :\n\
+             ip netns del {own} 2>/dev/null || :\n\
+             rmdir /run/systemd/nspawn/propagate/{machine} 2>/dev/null || :\n\
+             echo \"-- end of {host}: $rc\"\n\
+             case $(cat order) in\n off) exit 0;;\n cycle) echo on > order;;\n *) [ $rc = 133 ] || exit 0;;\nesac\ndone\n",
+            disk = disk.display(),
+            enter_power = self.groups.enter(&format!("power/{host}")),
+            enter_host = self.groups.enter(&format!("host/{host}")),
+            plug = self.net.plug(host, 11 + at, "$(cat address)"),
+            bridge = self.net.bridge(),
+        )
+    }
+
+    pub fn is_on(&self, host: &str) -> bool {
+        self.first_process(host).is_some()
+    }
+
+    /// Number, on this machine, of the host's PID 1.
+    pub(super) fn first_process(&self, host: &str) -> Option<i32> {
+        self.processes(host).into_iter().find(|p| p.pid == 1 && p.comm == "systemd").map(|p| p.outer)
+    }
+
+    /// Restarts the host and waits until its sshd answers (not if it is cut off: then until it is up again).
+    pub fn reboot(&self, host: &str, how: Power) -> Result<()> {
+        let old = self.first_process(host).with_context(|| format!("{host} is off"))?;
+        let order = if how == Power::Cut { "cycle" } else { "on" };
+        fs::write(self.disk(host).join("order"), order)?;
+        self.go_down(host, how, old, "reboot")?;
+        wait_for(&format!("{host} to boot"), BOOT_LIMIT, || self.first_process(host).filter(|pid| *pid != old))?;
+        let cut = self.state().faults.deaf.contains(host) || self.state().faults.mute.contains(host);
+        if cut { self.wait_console(host) } else { self.wait_ssh(host) }
+    }
+
+    /// Switches the host off; its disk stays and can be read and written.
+    pub fn poweroff(&self, host: &str, how: Power) -> Result<()> {
+        fs::write(self.disk(host).join("order"), "off")?;
+        if let Some(pid) = self.first_process(host) {
+            self.go_down(host, how, pid, "poweroff")?;
+        }
+        let supply = format!("power/{host}");
+        wait_for(&format!("{host} to be off"), BOOT_LIMIT, || self.groups.pids(&supply).is_empty().then_some(()))
+    }
+
+    /// Switches the host on and waits until its sshd answers.
+    pub fn poweron(&self, host: &str) -> Result<()> {
+        self.start(host)?;
+        self.wait_ssh(host)
+    }
+
+    fn go_down(&self, host: &str, how: Power, pid: i32, verb: &str) -> Result<()> {
+        if how == Power::Orderly {
+            self.resume(host)?;
+            self.exec(host, &["systemctl", "--no-block", verb])?.checked(&format!("systemctl {verb} on {host}"))?;
+        } else {
+            self.net.unplug(host);
+            let _ = Pid::from_raw(pid).map(|pid| kill_process(pid, Signal::KILL));
+            self.resume(host)?;
+        }
+        wait_for(&format!("{host} to go down"), BOOT_LIMIT, || (self.first_process(host) != Some(pid)).then_some(()))
+    }
+
+    /// Freezes every process of the host; its kernel still answers pings and TCP handshakes.
+    pub fn pause(&self, host: &str) -> Result<()> {
+        self.groups.freeze(&format!("host/{host}"), true)
+    }
+
+    pub fn resume(&self, host: &str) -> Result<()> {
+        self.groups.freeze(&format!("host/{host}"), false)
+    }
+
+    /// A new disk: nothing of the old one is left, machine id and SSH host key are others. Boots it.
+    pub fn wipe(&self, host: &str) -> Result<()> {
+        self.poweroff(host, Power::Cut)?;
+        must(&["umount", &self.root(host).display().to_string()])?;
+        for part in ["upper", "work"] {
+            image::remove_tree(&self.disk(host).join(part))?;
+        }
+        self.mount(host)?;
+        self.seed(host)?;
+        self.write_access()?;
+        self.poweron(host)
+    }
+
+    /// Gives the host another address, at once and for later boots. Others learn it from nobody.
+    pub fn readdress(&self, host: &str, ip: Ipv4Addr) -> Result<()> {
+        let old = self.host(host).ip;
+        self.state().addresses.insert(host.to_owned(), ip);
+        fs::write(self.disk(host).join("address"), ip.to_string())?;
+        if self.is_on(host) {
+            let space = self.net.namespace(host);
+            must(&["ip", "-n", &space, "addr", "del", &format!("{old}/24"), "dev", "eth0"])?;
+            must(&["ip", "-n", &space, "addr", "add", &format!("{ip}/24"), "dev", "eth0"])?;
+        }
+        self.write_access()
+    }
+
+    /// Address `last` of the lab's network, for [`Lab::readdress`]; hosts have 11 and up.
+    pub fn address(&self, last: u8) -> Ipv4Addr {
+        self.net.address(last)
+    }
+
+    pub(super) fn remove_disks(&self) -> Result<()> {
+        let hosts = self.dir.join("hosts");
+        for entry in fs::read_dir(&hosts).into_iter().flatten().flatten() {
+            let (root, host) = (entry.path().join("root"), entry.file_name().to_string_lossy().into_owned());
+            if let Ok(meta) = fs::metadata(&root) {
+                // What a killed nspawn leaves outside the lab's directory.
+                let _ = fs::remove_file(format!("/run/systemd/nspawn/locks/inode-{}:{}", meta.dev(), meta.ino()));
+            }
+            let _ = fs::remove_dir(format!("/run/systemd/nspawn/propagate/{}", self.machine(&host)));
+            unmount(&root)?;
+        }
+        Ok(())
+    }
+}
+
+fn mount_overlay(base: &Path, disk: &Path) -> Result<()> {
+    let layers = format!("lowerdir={0},upperdir={1}/upper,workdir={1}/work", base.display(), disk.display());
+    let root = disk.join("root").display().to_string();
+    must(&["mount", "-t", "overlay", "remoor-lab", "-o", &layers, &root])?;
+    Ok(())
+}
+
+/// Unmounts `root` if it is a mount; what ended a moment ago may still hold it.
+fn unmount(root: &Path) -> Result<()> {
+    let place = root.display().to_string();
+    wait_for(&format!("{place} to be free"), Duration::from_secs(10), || {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounted = mounts.lines().any(|line| line.split(' ').nth(1) == Some(&place));
+        if mounted {
+            attempt(&["umount", &place]);
+        }
+        (!mounted).then_some(())
+    })
+}
+
+/// Tries one overlay in the lab's directory: a container's own root often can't carry a second one.
+pub(super) fn overlay_works() -> Result<(), String> {
+    let dir = image::lab_dir();
+    let attempt = || -> Result<()> {
+        fs::create_dir_all(&dir)?;
+        let probe = tempfile::tempdir_in(&dir)?;
+        let disk = probe.path();
+        for part in ["base", "upper", "work", "root"] {
+            fs::create_dir(disk.join(part))?;
+        }
+        mount_overlay(&disk.join("base"), disk)?;
+        let written = fs::write(disk.join("root/probe"), "");
+        unmount(&disk.join("root"))?;
+        Ok(written?)
+    };
+    attempt().map_err(|e| format!("no overlay mounts in {} (REMOOR_LAB_DIR names another place): {e:#}", dir.display()))
+}
+
+pub(super) fn has_time_namespaces() -> bool {
+    Path::new("/proc/self/ns/time").exists()
+}
+
+pub(super) fn make_key(file: &Path, comment: &str) -> Result<()> {
+    let path = file.to_str().context("the lab's directory has a name in UTF-8")?;
+    let _ = fs::remove_file(file);
+    must(&["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", path])?;
+    ensure!(file.exists(), "ssh-keygen made no {path}");
+    Ok(())
+}

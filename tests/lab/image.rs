@@ -1,0 +1,159 @@
+//! The disk that every host starts from: a small Debian, built once and shared read-only below each host's own layer.
+//!
+//! It carries no identity (no machine id, no SSH host key, no host name) and its services are switched off: what runs on a
+//! host is what a playbook switched on.
+
+use super::tool::{command, find_program, must, run};
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Pinned, whatever the machine of the newcomer runs.
+pub const SUITE: &str = "bookworm";
+
+const PACKAGES: &[&str] = &[
+    "systemd",
+    "systemd-sysv",
+    "dbus",
+    "libpam-systemd",
+    "openssh-server",
+    "nginx-light",
+    "etcd-server",
+    "etcd-client",
+    "iproute2",
+    "procps",
+    "sudo",
+    "curl",
+];
+
+/// What a playbook is to switch on, and timers that only make noise.
+const OFF: &[&str] = &[
+    "nginx.service",
+    "etcd.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+];
+
+/// To be raised when [`customize`] changes.
+const RECIPE: u32 = 1;
+
+/// `REMOOR_LAB_DIR`, else a folder of the lab's own under `/var/lib`. The image stays there between runs.
+pub fn lab_dir() -> PathBuf {
+    std::env::var_os("REMOOR_LAB_DIR").map_or_else(|| "/var/lib/remoor-test-lab".into(), PathBuf::from)
+}
+
+/// `REMOOR_LAB_PACKAGES`: more packages for the image, separated by white space (python3 for real Ansible, say).
+fn packages() -> Vec<String> {
+    let more = std::env::var("REMOOR_LAB_PACKAGES").unwrap_or_default();
+    PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()
+}
+
+/// Where the image of this recipe is, built or not.
+pub fn path() -> PathBuf {
+    let recipe = format!("{RECIPE} {SUITE} {:?} {OFF:?}", packages());
+    lab_dir().join(format!("base-{:016x}", super::hash(&recipe)))
+}
+
+pub fn is_built() -> bool {
+    path().with_extension("ok").exists()
+}
+
+/// The image, built if this machine has none of this recipe yet (under a minute and some 200 MB).
+pub fn ready() -> Result<PathBuf> {
+    let base = path();
+    fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
+    let lock = File::create(lab_dir().join("image.lock")).context("opening the image's lock")?;
+    lock.lock().context("waiting for another build of the image")?;
+    if is_built() {
+        return Ok(base);
+    }
+    let began = Instant::now();
+    eprintln!("lab: building the hosts' image, Debian {SUITE} (once; about a minute)");
+    let unfinished = base.with_extension("tmp");
+    remove_tree(&unfinished)?;
+    remove_tree(&base)?;
+    bootstrap(&unfinished)?;
+    customize(&unfinished)?;
+    fs::rename(&unfinished, &base).context("putting the image in place")?;
+    fs::write(base.with_extension("ok"), "").context("marking the image as whole")?;
+    eprintln!("lab: image built in {:.0} s", began.elapsed().as_secs_f64());
+    Ok(base)
+}
+
+fn bootstrap(root: &Path) -> Result<()> {
+    let mut argv = vec!["mmdebstrap".to_owned(), "--variant=minbase".into(), "--mode=root".into()];
+    argv.extend(["man", "doc", "locale", "info"].map(|dir| format!("--dpkgopt=path-exclude=/usr/share/{dir}/*")));
+    argv.push("--aptopt=Acquire::Languages \"none\"".into());
+    argv.push(format!("--include={}", packages().join(",")));
+    argv.extend([SUITE.to_owned(), root.display().to_string()]);
+    // Without an archive of its own choice mmdebstrap takes Debian's.
+    argv.extend(archive());
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    run(command(&argv), None, Duration::from_secs(900))?.checked("building the hosts' image with mmdebstrap")?;
+    Ok(())
+}
+
+/// `REMOOR_LAB_MIRROR`, else the archive that this machine's own apt takes the suite from, if it does.
+fn archive() -> Option<String> {
+    std::env::var("REMOOR_LAB_MIRROR").ok().or_else(|| {
+        let listed = must(&["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)"]).ok()?;
+        let (_, uri) = listed.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == SUITE)?;
+        Some(uri.trim_end_matches('/').to_owned())
+    })
+}
+
+fn customize(root: &Path) -> Result<()> {
+    for entry in fs::read_dir(root.join("etc/ssh"))?.flatten() {
+        if entry.file_name().to_string_lossy().starts_with("ssh_host_") {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    for name in ["etc/hostname", "etc/resolv.conf"] {
+        let _ = fs::remove_file(root.join(name));
+    }
+    let put = |name: &str, text: &str| -> Result<()> {
+        let file = root.join(name);
+        fs::create_dir_all(file.parent().context("a path below the root")?)?;
+        fs::write(&file, text).with_context(|| format!("writing {name} of the image"))
+    };
+    put("etc/machine-id", "")?;
+    put("etc/default/locale", "LANG=C.UTF-8\n")?;
+    put(
+        "etc/ssh/sshd_config.d/lab.conf",
+        "PermitRootLogin prohibit-password\nPasswordAuthentication no\nUseDNS no\nLogLevel VERBOSE\nMaxStartups 100\n",
+    )?;
+    put("etc/systemd/system.conf.d/lab.conf", "[Manager]\nDefaultTimeoutStopSec=15s\n")?;
+    let root = root.to_str().context("the lab's directory has a name in UTF-8")?;
+    let mut disable = vec!["chroot", root, "systemctl", "disable"];
+    disable.extend(OFF);
+    must(&disable)?;
+    must(&["chroot", root, "systemctl", "mask", "console-getty.service", "getty@tty1.service"])?;
+    Ok(())
+}
+
+/// Removes a tree that nothing is mounted in; what is not there is fine.
+pub fn remove_tree(dir: &Path) -> Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            bail!("removing {}: {e}", dir.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What building needs and this machine lacks.
+pub fn lacks() -> Option<String> {
+    if is_built() {
+        return None;
+    }
+    if find_program("mmdebstrap").is_none() {
+        return Some("mmdebstrap is missing, and no image is built yet (package mmdebstrap)".into());
+    }
+    let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    (!Path::new(keyring).exists()).then(|| format!("{keyring} is missing (package debian-archive-keyring)"))
+}

@@ -1,0 +1,399 @@
+//! Real hosts on one machine, for the tests and the demo: each has its own systemd as PID 1, sshd, disk, address, boot id
+//! and process tree (systemd-nspawn on an overlay of a small Debian). Needs root.
+//!
+//! ```text
+//!   operator ──┐                 one network namespace each
+//!              ├── bridge (own namespace; nftables cuts here)
+//!   m1 m2 .. ──┘                 console: into a host's namespaces, with no more rights than its PID 1 has
+//! ```
+//!
+//! The outer machine keeps its network, clock, devices and settings: hosts have no CAP_SYS_TIME and none of its device
+//! nodes, and the lab kills only what is in its own control group. A lab is named; `up` first removes what a crashed run of
+//! the same name left, and dropping the [`Lab`] removes everything but the image. Not here: what remoor is and does.
+
+#![allow(dead_code, reason = "the tests and the demo each use a part")]
+
+pub mod cgroup;
+pub mod cluster;
+pub mod console;
+pub mod five;
+pub mod host;
+pub mod image;
+pub mod net;
+pub mod selftest;
+pub mod tool;
+
+use anyhow::{Context, Result, bail, ensure};
+use cgroup::Groups;
+pub use host::Host;
+pub use net::Way;
+use net::{Faults, Net, OPERATOR};
+use std::fs::{self, File};
+use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+pub use tool::{Output, wait_for};
+
+/// A command on a host's console or of the operator may take this long.
+const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// A boot, from power to sshd's banner, on a machine with other work to do.
+const BOOT_LIMIT: Duration = Duration::from_secs(120);
+/// systemd and sshd hold 7 inotify instances of the one root user, 10 with somebody logged in, and the agent 1 more.
+const INOTIFY_PER_HOST: usize = 11;
+
+/// Hosts that are up. Dropping it ends them; [`Lab::keep`] does not.
+pub struct Lab {
+    name: String,
+    dir: PathBuf,
+    base: PathBuf,
+    net: Net,
+    groups: Groups,
+    hosts: Vec<String>,
+    changing: Mutex<Changing>,
+    keep: bool,
+    _lock: File,
+}
+
+#[derive(Default)]
+struct Changing {
+    faults: Faults,
+    addresses: std::collections::BTreeMap<String, Ipv4Addr>,
+}
+
+impl Lab {
+    /// Why there can be no real hosts on this machine.
+    pub fn available() -> Result<(), String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("real hosts need root".into());
+        }
+        let wanted = [
+            ("systemd-nspawn", "systemd-container"),
+            ("ip", "iproute2"),
+            ("nft", "nftables"),
+            ("ssh", "openssh-client"),
+            ("ssh-keygen", "openssh-client"),
+            ("nsenter", "util-linux"),
+            ("unshare", "util-linux"),
+            ("setpriv", "util-linux"),
+            ("mount", "mount"),
+        ];
+        for (program, package) in wanted {
+            if tool::find_program(program).is_none() {
+                return Err(format!("{program} is missing (package {package})"));
+            }
+        }
+        if let Some(lack) = image::lacks() {
+            return Err(lack);
+        }
+        if let Some(kind) = ["cgroup", "ipc", "mnt", "net", "pid", "uts"]
+            .iter()
+            .find(|kind| !Path::new("/proc/self/ns").join(kind).exists())
+        {
+            return Err(format!("this kernel has no {kind} namespaces"));
+        }
+        let probe = Groups::find("remoor-lab-probe")?;
+        let made = probe.make("");
+        probe.remove("");
+        made.map_err(|e| format!("control groups ({}) can't be made here: {e:#}", probe.kind()))?;
+        host::overlay_works()
+    }
+
+    /// What kind of machine the hosts will live on, in a few words for the first line of a log.
+    pub fn describe() -> String {
+        let groups = Groups::find("remoor-lab-probe").map_or("no cgroup2", |groups| groups.kind());
+        let clock = if host::has_time_namespaces() { "own uptime" } else { "uptime shared with this machine" };
+        format!("systemd-nspawn hosts, Debian {}, control groups {groups}, {clock}", image::SUITE)
+    }
+
+    /// Brings hosts up and waits until each one's sshd answers. One process at a time can hold the lab of a name.
+    pub fn up(name: &str, hosts: &[&str]) -> Result<Lab> {
+        for word in hosts.iter().chain([&name]) {
+            // p-NAME is an interface and may have 15 characters.
+            let fits = word.len() <= 13 && word.starts_with(|c: char| c.is_ascii_lowercase()) && *word != OPERATOR;
+            ensure!(
+                fits && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+                "bad name {word:?}"
+            );
+        }
+        ensure!(hosts.len() <= 200, "at most 200 hosts");
+        Lab::available().map_err(anyhow::Error::msg)?;
+        enough_inotify(hosts.len())?;
+        let base = image::ready()?;
+        let root = image::lab_dir();
+        let lock = File::create(root.join(format!("{name}.lock"))).context("opening the lab's lock")?;
+        lock.try_lock().with_context(|| format!("a lab {name:?} is up in another process"))?;
+        let groups = Groups::find(&format!("remoor-lab-{name}")).map_err(anyhow::Error::msg)?;
+        let lab = Lab {
+            name: name.to_owned(),
+            dir: root.join("labs").join(name),
+            base,
+            net: Net::new(name),
+            groups,
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            changing: Mutex::default(),
+            keep: false,
+            _lock: lock,
+        };
+        lab.sweep().context("removing what an earlier run left")?;
+        lab.build()?;
+        Ok(lab)
+    }
+
+    fn build(&self) -> Result<()> {
+        fs::create_dir_all(&self.dir).with_context(|| format!("creating {}", self.dir.display()))?;
+        for key in ["operator_key", "fleet_key"] {
+            host::make_key(&self.dir.join(key), key)?;
+        }
+        self.groups.make("console")?;
+        self.net.create()?;
+        for (at, host) in self.hosts.iter().enumerate() {
+            self.state().addresses.insert(host.clone(), self.net.address(11 + at as u8));
+        }
+        for host in &self.hosts {
+            self.mount(host)?;
+            self.seed(host)?;
+        }
+        self.write_access()?;
+        self.hosts.iter().try_for_each(|host| self.start(host))?;
+        self.hosts.iter().try_for_each(|host| self.wait_ssh(host))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, Changing> {
+        self.changing.lock().expect("nobody panics while changing the lab")
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.hosts
+    }
+
+    /// A host of this lab; its address may have been changed by [`Lab::readdress`].
+    pub fn host(&self, name: &str) -> Host {
+        let ip = *self.state().addresses.get(name).unwrap_or_else(|| panic!("the lab has no host {name}"));
+        Host { name: name.to_owned(), ip }
+    }
+
+    /// The lab's own directory, removed with it; a place for what belongs to one run.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    // --- the operator -----------------------------------------------------------------------------------------------
+
+    /// The operator's address on the lab's network.
+    pub fn operator_ip(&self) -> Ipv4Addr {
+        self.net.address(1)
+    }
+
+    /// For `ssh -F`: every host by name, strict host keys, the operator's key.
+    pub fn ssh_config(&self) -> PathBuf {
+        self.dir.join("ssh_config")
+    }
+
+    pub fn operator_key(&self) -> PathBuf {
+        self.dir.join("operator_key")
+    }
+
+    /// The key that [`Lab::give_identity`] gives to managers; every host lets it in as root.
+    pub fn fleet_key(&self) -> PathBuf {
+        self.dir.join("fleet_key")
+    }
+
+    pub fn known_hosts(&self) -> PathBuf {
+        self.dir.join("known_hosts")
+    }
+
+    /// A command in the operator's network namespace, to be started by the caller.
+    pub fn op_command(&self, argv: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.net.namespace(OPERATOR))).arg("--").args(argv);
+        command
+    }
+
+    /// Runs a command in the operator's network namespace; an error only if it can't be run or takes two minutes.
+    pub fn op(&self, argv: &[&str]) -> Result<Output> {
+        tool::run(self.op_command(argv), None, COMMAND_LIMIT)
+    }
+
+    /// Over the network, as the operator would; `script` is for the host's shell. Exit code 255: no connection.
+    pub fn ssh(&self, host: &str, script: &str) -> Result<Output> {
+        let config = self.ssh_config();
+        self.op(&["ssh", "-F", config.to_str().context("the lab's directory has a name in UTF-8")?, host, script])
+    }
+
+    /// Runs `call` on a thread in the operator's network namespace: sockets made there are on the lab's network.
+    pub fn in_net<T: Send>(&self, call: impl FnOnce() -> T + Send) -> Result<T> {
+        let place =
+            File::open(format!("/run/netns/{}", self.net.namespace(OPERATOR))).context("the lab's network is gone")?;
+        std::thread::scope(|scope| {
+            let run = || -> Result<T> {
+                use rustix::thread::{LinkNameSpaceType::Network, move_into_link_name_space};
+                use std::os::fd::AsFd;
+                move_into_link_name_space(place.as_fd(), Some(Network)).context("entering the lab's network")?;
+                Ok(call())
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Whether the host's sshd sends its banner to the operator within two seconds.
+    pub fn answers_ssh(&self, host: &str) -> bool {
+        let to = SocketAddr::from((self.host(host).ip, 22));
+        let short = Duration::from_secs(2);
+        let ask = move || -> std::io::Result<bool> {
+            let mut stream = TcpStream::connect_timeout(&to, short)?;
+            stream.set_read_timeout(Some(short))?;
+            let mut banner = [0; 4];
+            stream.read_exact(&mut banner)?;
+            Ok(&banner == b"SSH-")
+        };
+        matches!(self.in_net(ask), Ok(Ok(true)))
+    }
+
+    /// Waits until the host's sshd answers; the error carries the end of its console.
+    pub fn wait_ssh(&self, host: &str) -> Result<()> {
+        wait_for(&format!("sshd of {host}"), BOOT_LIMIT, || self.answers_ssh(host).then_some(())).with_context(|| {
+            let console = fs::read_to_string(self.disk(host).join("console.log")).unwrap_or_default();
+            let from = console.len().saturating_sub(2000);
+            format!("the console of {host} ends: {}", console.get(from..).unwrap_or_default())
+        })
+    }
+
+    // --- faults of the network --------------------------------------------------------------------------------------
+
+    fn change(&self, change: impl FnOnce(&mut Faults)) -> Result<()> {
+        let mut state = self.state();
+        change(&mut state.faults);
+        self.net.apply(&state.faults)
+    }
+
+    /// The host hears nobody and nobody hears it. It stays up and the console still works.
+    pub fn cut(&self, host: &str) -> Result<()> {
+        self.change(|f| {
+            f.deaf.insert(host.to_owned());
+            f.mute.insert(host.to_owned());
+        })
+    }
+
+    pub fn cut_one_way(&self, host: &str, way: Way) -> Result<()> {
+        self.change(|f| {
+            let lost = if way == Way::In { &mut f.deaf } else { &mut f.mute };
+            lost.insert(host.to_owned());
+        })
+    }
+
+    /// Hosts of different groups can't talk; who is in no group (the operator is `op`) talks to all.
+    pub fn partition(&self, groups: &[&[&str]]) -> Result<()> {
+        self.change(|f| {
+            for (at, group) in groups.iter().enumerate() {
+                for other in groups.iter().enumerate().filter(|(i, _)| *i != at).flat_map(|(_, other)| other.iter()) {
+                    group.iter().for_each(|host| f.block(host, other));
+                }
+            }
+        })
+    }
+
+    /// The two can't talk to each other, in both directions.
+    pub fn block(&self, a: &str, b: &str) -> Result<()> {
+        self.change(|f| {
+            f.block(a, b);
+            f.block(b, a);
+        })
+    }
+
+    /// Frames of the host are lost at random, `percent` each way.
+    pub fn lose(&self, host: &str, percent: u8) -> Result<()> {
+        self.change(|f| {
+            f.loss.insert(host.to_owned(), percent.min(100));
+        })
+    }
+
+    /// Ends every fault of the network.
+    pub fn heal(&self) -> Result<()> {
+        self.change(|f| *f = Faults::default())
+    }
+
+    /// Ends the faults that name this host.
+    pub fn heal_host(&self, host: &str) -> Result<()> {
+        self.change(|f| f.heal(host))
+    }
+
+    // --- ending -----------------------------------------------------------------------------------------------------
+
+    /// Leaves the hosts running after this process. A later [`Lab::up`] or [`Lab::remove`] of the name ends them.
+    pub fn keep(mut self) -> String {
+        self.keep = true;
+        let enter = format!("nsenter --net=/run/netns/{}", self.net.namespace(OPERATOR));
+        let pull = format!("ip -n {} link set p-{}", self.net.bridge(), self.hosts.last().map_or("HOST", |h| h));
+        format!(
+            "a shell on a host:  {enter} ssh -F {} {}\npull a cable:       {pull} down\nplug it in again:   {pull} up\n",
+            self.ssh_config().display(),
+            self.hosts.first().map_or("HOST", |h| h),
+        )
+    }
+
+    /// Ends the kept or crashed lab of this name and removes what it left; none is fine.
+    pub fn remove(name: &str) -> Result<()> {
+        let root = image::lab_dir();
+        if !root.exists() {
+            return Ok(());
+        }
+        let lock = File::create(root.join(format!("{name}.lock"))).context("opening the lab's lock")?;
+        lock.try_lock().with_context(|| format!("a lab {name:?} is up in another process"))?;
+        let lab = Lab {
+            name: name.to_owned(),
+            dir: root.join("labs").join(name),
+            base: PathBuf::new(),
+            net: Net::new(name),
+            groups: Groups::find(&format!("remoor-lab-{name}")).map_err(anyhow::Error::msg)?,
+            hosts: Vec::new(),
+            changing: Mutex::default(),
+            keep: false,
+            _lock: lock,
+        };
+        lab.sweep()
+    }
+
+    /// Removes all that a lab of this name has on this machine, whoever started it.
+    fn sweep(&self) -> Result<()> {
+        self.groups.kill("")?;
+        self.groups.remove("");
+        self.net.remove();
+        self.remove_disks()?;
+        image::remove_tree(&self.dir)?;
+        let _ = fs::remove_dir(image::lab_dir().join("labs"));
+        Ok(())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.keep {
+            return;
+        }
+        if let Err(e) = self.sweep() {
+            eprintln!("lab: {} is not wholly gone: {e:#}", self.name);
+        }
+    }
+}
+
+/// Raising the limit would change the outer machine, so a machine with too low a limit is told what to do.
+fn enough_inotify(hosts: usize) -> Result<()> {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
+    let need = hosts * INOTIFY_PER_HOST;
+    match limit.trim().parse::<usize>() {
+        Ok(limit) if limit < need => bail!(
+            "{hosts} hosts need about {need} inotify instances, this machine allows {limit}: \
+             sysctl fs.inotify.max_user_instances={}",
+            need + 128
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// FNV-1a: the same on every machine and in every release, unlike the standard library's hasher.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, byte| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

@@ -1,0 +1,150 @@
+//! The lab's own test: what it promises to the tests that stand on it.
+
+use super::host::Power;
+use super::tool::must;
+use super::{Lab, image, wait_for};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::time::Duration;
+
+/// Two hosts: own boot ids, a cut that cuts, a reboot that is one, the outer clock out of reach, nothing left behind.
+/// A machine without real hosts says so loudly and passes, unless `REMOOR_LAB_REQUIRED` is set (CI).
+pub fn lab_self_test() {
+    if let Err(why) = Lab::available() {
+        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "real hosts are required here: {why}");
+        eprintln!("SKIPPED lab_self_test: {why}");
+        return;
+    }
+    eprintln!("lab: {}", Lab::describe());
+    if let Err(e) = promises("selftest") {
+        panic!("{e:#}");
+    }
+}
+
+fn promises(name: &str) -> Result<()> {
+    Lab::remove(name)?;
+    let before = traces(name)?;
+    ensure!(before.is_empty(), "before the first host: {before:?}");
+    let lab = Lab::up(name, &["a", "b"])?;
+    identities(&lab).context("identities")?;
+    cuts(&lab).context("cuts")?;
+    files(&lab).context("files and processes")?;
+    power(&lab).context("power")?;
+    wiping(&lab).context("wiping")?;
+    ensure!(!traces(name)?.is_empty(), "traces() sees nothing of a lab that is up");
+    drop(lab);
+    let after = traces(name)?;
+    ensure!(after.is_empty(), "left behind: {after:?}");
+    Ok(())
+}
+
+fn identities(lab: &Lab) -> Result<()> {
+    let outer = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let (a, b) = (lab.boot_id("a")?, lab.boot_id("b")?);
+    ensure!(a != b && a != outer.trim() && b != outer.trim(), "boot ids {a}, {b}, outer {outer}");
+    ensure!(lab.ssh("a", "hostname")?.checked("ssh a")?.text() == "a");
+    ensure!(lab.ssh("b", "cat /proc/1/comm")?.text() == "systemd", "PID 1 is no systemd");
+    for host in ["a", "b"] {
+        let set = lab.exec(host, &["date", "-s", "2001-01-01"])?;
+        ensure!(!set.ok(), "{host} could set the clock from its console");
+        let set = lab.ssh(host, "date -s 2001-01-01")?;
+        ensure!(!set.ok() && set.code != 255, "{host} could set the clock over ssh");
+    }
+    Ok(())
+}
+
+fn cuts(lab: &Lab) -> Result<()> {
+    let reaches = |from: &str, to: &str| -> Result<bool> {
+        let ask = format!("timeout 3 bash -c 'exec 3<>/dev/tcp/{}/22 && head -c4 <&3'", lab.host(to).ip);
+        Ok(lab.exec(from, &["sh", "-c", &ask])?.text() == "SSH-")
+    };
+    let comes_back = |from: &str, to: &str| {
+        wait_for(&format!("{from} to reach {to}"), Duration::from_secs(20), || reaches(from, to).ok()?.then_some(()))
+    };
+    ensure!(reaches("a", "b")? && reaches("b", "a")?, "no network before any fault");
+    lab.cut("a")?;
+    ensure!(lab.ssh("a", "true")?.code == 255, "ssh into a host that is cut off");
+    ensure!(!reaches("b", "a")? && !reaches("a", "b")?, "a cut host is heard");
+    ensure!(lab.shell("a", "hostname")? == "a", "no console on a cut host");
+    lab.heal()?;
+    comes_back("b", "a")?;
+    ensure!(wait_for("ssh", Duration::from_secs(20), || lab.ssh("a", "true").ok()?.ok().then_some(())).is_ok());
+    lab.block("a", "b")?;
+    ensure!(!reaches("a", "b")? && lab.ssh("a", "true")?.ok(), "a block of two is not just that");
+    lab.heal_host("b")?;
+    comes_back("a", "b")?;
+    lab.partition(&[&["a"], &["b", "op"]])?;
+    ensure!(lab.ssh("a", "true")?.code == 255 && lab.ssh("b", "true")?.ok(), "the operator is on the side of b");
+    lab.heal()?;
+    comes_back("b", "a")
+}
+
+fn files(lab: &Lab) -> Result<()> {
+    let every_byte: Vec<u8> = (0..=255).cycle().take(300_000).collect();
+    lab.push("a", &every_byte, "/opt/new/file", 0o640)?;
+    ensure!(lab.read("a", "/opt/new/file")? == every_byte, "other bytes came back");
+    ensure!(lab.shell("a", "stat -c %a:%U /opt/new/file")? == "640:root");
+    lab.shell("b", "systemd-run --unit=victim sleep 1000")?;
+    let sleeps =
+        |host: &str| lab.processes(host).iter().any(|p| p.comm == "sleep" && p.command.ends_with("sleep 1000"));
+    wait_for("the process in the list", Duration::from_secs(20), || sleeps("b").then_some(()))?;
+    ensure!(!sleeps("a"), "a process of b is listed for a");
+    lab.pause("b")?;
+    let frozen = lab.answers_ssh("b");
+    lab.resume("b")?;
+    ensure!(!frozen, "a paused host answers");
+    ensure!(lab.kill("b", "sleep", rustix::process::Signal::KILL)? == 1, "one sleep was to be killed");
+    wait_for("the unit to see its end", Duration::from_secs(20), || {
+        let state = lab.exec("b", &["systemctl", "is-active", "victim"]).ok()?.text();
+        (state == "failed" || state == "inactive").then_some(())
+    })
+}
+
+fn power(lab: &Lab) -> Result<()> {
+    for how in [Power::Orderly, Power::Cut] {
+        let (a, b) = (lab.boot_id("a")?, lab.boot_id("b")?);
+        lab.reboot("a", how)?;
+        ensure!(lab.boot_id("a")? != a, "{how:?}: the same boot id after a reboot");
+        ensure!(lab.boot_id("b")? == b, "{how:?}: the other host rebooted too");
+        ensure!(lab.read("a", "/opt/new/file")?.len() == 300_000, "{how:?}: the disk is another");
+        ensure!(lab.ssh("a", "systemctl is-enabled nginx")?.text() == "disabled");
+    }
+    lab.poweroff("a", Power::Orderly)?;
+    ensure!(!lab.is_on("a") && !lab.answers_ssh("a"), "off is not off");
+    lab.push("a", b"edited in the dark", "/etc/dark", 0o644)?;
+    lab.poweron("a")?;
+    ensure!(lab.ssh("a", "cat /etc/dark")?.text() == "edited in the dark");
+    let (old, new) = (lab.host("a").ip, lab.address(200));
+    lab.readdress("a", new)?;
+    ensure!(lab.ssh("a", "hostname -I")?.text().split(' ').next() == Some(&new.to_string()), "still at {old}");
+    Ok(())
+}
+
+fn wiping(lab: &Lab) -> Result<()> {
+    let key = lab.host_key("b")?;
+    let id = lab.read("b", "/etc/machine-id")?;
+    lab.shell("b", "touch /etc/mine")?;
+    lab.wipe("b")?;
+    ensure!(lab.ssh("b", "test ! -e /etc/mine")?.ok(), "the old disk is still there");
+    ensure!(lab.host_key("b")? != key && lab.read("b", "/etc/machine-id")? != id, "the old identity is still there");
+    Ok(())
+}
+
+/// What this machine shows of a lab: namespaces, mounts, processes, control groups, folders, nspawn's traces.
+fn traces(name: &str) -> Result<Vec<String>> {
+    let mut found = super::net::Net::new(name).namespaces();
+    let dir = image::lab_dir().join("labs").join(name);
+    let dir = dir.to_string_lossy();
+    found.extend(fs::read_to_string("/proc/self/mounts")?.lines().filter(|l| l.contains(&*dir)).map(str::to_owned));
+    let processes = must(&["ps", "-eo", "pid,args"])?;
+    found.extend(processes.lines().filter(|l| l.contains(&*dir)).map(str::to_owned));
+    let group = format!("remoor-lab-{name}");
+    found.extend(must(&["find", "/sys/fs/cgroup", "-maxdepth", "3", "-name", &group])?.lines().map(str::to_owned));
+    let machines = fs::read_dir("/run/systemd/nspawn/propagate").into_iter().flatten().flatten();
+    let machines = machines.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    found.extend(machines.filter(|machine| machine.starts_with(&format!("{group}-"))));
+    if fs::exists(&*dir)? {
+        found.push(dir.into_owned());
+    }
+    Ok(found)
+}

@@ -1,0 +1,142 @@
+//! Running a command with a time limit, and waiting for a condition. Knows nothing of labs.
+
+use anyhow::{Context, Result, bail};
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+/// No command of the lab prints more than this that anybody reads; the rest is read and dropped.
+const KEPT_BYTES: usize = 16 << 20;
+
+/// What a command left behind.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Exit code, or 128 plus the number of the signal that ended it.
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    pub fn ok(&self) -> bool {
+        self.code == 0
+    }
+
+    /// Standard output as text, without the white space around it.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
+    }
+
+    /// The output of a command that must have succeeded.
+    pub fn checked(self, what: &str) -> Result<Output> {
+        if !self.ok() {
+            let said = if self.stderr.is_empty() { &self.stdout } else { &self.stderr };
+            bail!("{what}: exit {}: {}", self.code, String::from_utf8_lossy(said).trim());
+        }
+        Ok(self)
+    }
+}
+
+/// Runs `command` with `stdin` (none: empty) to its end. It and what it started are killed at `limit`, which is an error.
+pub fn run(mut command: Command, stdin: Option<&[u8]>, limit: Duration) -> Result<Output> {
+    let what = command.get_program().to_string_lossy().into_owned();
+    command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().with_context(|| format!("starting {what}"))?;
+    let (done, ended) = mpsc::channel();
+    let stdout = collect(child.stdout.take(), done.clone());
+    let stderr = collect(child.stderr.take(), done);
+    if let (Some(mut pipe), Some(bytes)) = (child.stdin.take(), stdin) {
+        let bytes = bytes.to_vec();
+        // A command may end without reading its input: the broken pipe is its own business.
+        std::thread::spawn(move || drop(pipe.write_all(&bytes)));
+    }
+    let status = wait_child(&mut child, limit).with_context(|| format!("{what}: no end after {limit:?}"))?;
+    // A process left in the background may hold the pipes open for ever, so the readers get a short time only.
+    let grace = Instant::now() + Duration::from_secs(2);
+    for _ in 0..2 {
+        let _ = ended.recv_timeout(grace.saturating_duration_since(Instant::now()));
+    }
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let take = |kept: Arc<Mutex<Vec<u8>>>| std::mem::take(&mut *kept.lock().expect("no reader panics"));
+    Ok(Output { code, stdout: take(stdout), stderr: take(stderr) })
+}
+
+fn wait_child(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus> {
+    let end = Instant::now() + limit;
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > end {
+            let group = rustix::process::Pid::from_child(child);
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            let _ = child.wait();
+            bail!("killed");
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>, done: mpsc::Sender<()>) -> Arc<Mutex<Vec<u8>>> {
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let into = kept.clone();
+    if let Some(mut pipe) = pipe {
+        std::thread::spawn(move || {
+            let mut part = [0; 16 << 10];
+            while let Ok(n @ 1..) = pipe.read(&mut part) {
+                let mut kept = into.lock().expect("nobody panics with it");
+                let room = KEPT_BYTES.saturating_sub(kept.len()).min(n);
+                kept.extend_from_slice(&part[..room]);
+            }
+            let _ = done.send(());
+        });
+    }
+    kept
+}
+
+/// A command of this machine that must succeed within a minute; its standard output.
+pub fn must(argv: &[&str]) -> Result<String> {
+    must_with(argv, None, Duration::from_secs(60))
+}
+
+/// As [`must`], with input and a limit of its own.
+pub fn must_with(argv: &[&str], stdin: Option<&[u8]>, limit: Duration) -> Result<String> {
+    Ok(run(command(argv), stdin, limit)?.checked(&argv.join(" "))?.text())
+}
+
+/// A command of this machine whose failure does not matter (undoing what may not be there).
+pub fn attempt(argv: &[&str]) {
+    let _ = run(command(argv), None, Duration::from_secs(60));
+}
+
+pub fn command(argv: &[&str]) -> Command {
+    let mut command = Command::new(argv[0]);
+    command.args(&argv[1..]);
+    command
+}
+
+/// Where a program is, in the places where root's programs are.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin:/usr/bin:/bin";
+    path.split(':').map(|dir| PathBuf::from(dir).join(name)).find(|file| file.is_file())
+}
+
+/// Asks every 50 ms until the answer is `Some`; an error naming `what` after `limit`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return Ok(answer);
+        }
+        if Instant::now() > end {
+            bail!("waited {limit:?} for {what}");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
