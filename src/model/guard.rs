@@ -1,7 +1,7 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Phase, Wall, Want};
+use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -154,9 +154,8 @@ fn running_work(
     {
         return Err(Wait::Manager(other.name().to_string()));
     }
-    // Who serves nobody yet, or not any more, can't take a quorum away. Failed in verification, it may serve well.
-    let down = node.half_done() && node.failed.as_deref() != Some(Phase::Verify.word());
-    if group.quorum && node.serves() && !down {
+    // Who serves nobody yet, or not any more, can't take a quorum away.
+    if group.quorum && node.serves() {
         let members: Vec<&Node> = inventory
             .nodes
             .values()
@@ -164,7 +163,8 @@ fn running_work(
             .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
             .filter(|n| n.serves())
             .collect();
-        let up = |n: &Node| !n.away() && !n.half_done() && !working(n);
+        // Two that are half done must not wait for each other; nobody knows which of them still serves.
+        let up = |n: &Node| !n.away() && !working(n) && (node.half_done() || !n.half_done());
         let others = members.iter().filter(|n| n.id != node.id && up(n)).count();
         let majority = members.len() / 2 + 1;
         if members.len() > 1 && others < majority {
