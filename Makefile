@@ -7,9 +7,12 @@ demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
+# One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
 test: tools lint
 	$(CARGO) build --quiet --bins --examples
-	$(CARGO) test --no-fail-fast
+	$(CARGO) test --lib
+	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
+	$(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production.
 test-long: tools

@@ -427,7 +427,8 @@ fn minority_running(c: &Cluster) -> Result<()> {
     let ran = five::runs(&c.lab, "w1")?.split_off(runs);
     let of_last: Vec<&str> = ran.iter().filter(|r| r.attempt == last).map(|r| r.phase.as_str()).collect();
     ensure!(of_last == ["cleanup", "provision"], "{ran:?} {job:#}");
-    ensure!(ran.iter().all(|r| r.job == job["id"].to_string()), "more than one job: {ran:?}");
+    let id = job["id"].to_string();
+    ensure!(ran.iter().all(|r| r.job == id), "more than one job: {ran:?}");
     ensure!(ran.iter().filter(|r| r.phase == "provision").count() == 1, "{ran:?}");
     ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
     let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();

@@ -578,7 +578,7 @@ fn difference(a: &Value, b: &Value) -> String {
         (Value::Object(x), Value::Object(y)) => {
             let keys: std::collections::BTreeSet<_> = x.keys().chain(y.keys()).collect();
             let told = |k: &&String| format!("{k}: {}", difference(&a[k.as_str()], &b[k.as_str()]));
-            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(|k| told(k)).collect::<Vec<_>>().join("; ")
+            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(told).collect::<Vec<_>>().join("; ")
         }
         (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
             x.iter().zip(y).filter(|(a, b)| a != b).map(|(a, b)| difference(a, b)).collect::<Vec<_>>().join("; ")

@@ -85,8 +85,7 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     let (_, group) = world.state.group(node)?;
     let grave = finding.reasons.iter().any(|r| r.grave);
     let only_reported = finding.remedy == Remedy::Report;
-    let by_policy =
-        group.policy(finding.occasion) == Policy::Report || finding.verdict == Verdict::Conflict && !grave || !grave;
+    let by_policy = group.policy(finding.occasion) == Policy::Report || !grave;
     match only_reported && by_policy {
         true => None,
         false => Some(format!("drifted, and not repaired: {:?} {:?}", finding.occasion, finding.remedy)),

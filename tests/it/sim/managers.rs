@@ -239,7 +239,7 @@ impl World {
                 }
                 if host.told.take().is_some() {
                     let event = Event::Gone { node: host.id };
-                    self.to_all(event);
+                    self.tell_all(event);
                 }
             }
         }
@@ -248,11 +248,11 @@ impl World {
     pub fn hear(&mut self, at: usize, report: Report) {
         if self.hosts[at].told.as_ref() != Some(&report) {
             self.hosts[at].told = Some(report.clone());
-            self.to_all(Event::Alive { node: self.hosts[at].id, report });
+            self.tell_all(Event::Alive { node: self.hosts[at].id, report });
         }
     }
 
-    pub fn to_all(&mut self, event: Event) {
+    pub fn tell_all(&mut self, event: Event) {
         let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
         for term in terms {
             self.tell(term, event.clone());

@@ -17,7 +17,6 @@ mod operator;
 mod options;
 mod planted;
 mod rng;
-mod scenarios;
 mod weather;
 mod world;
 

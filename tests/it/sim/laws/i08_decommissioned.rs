@@ -23,10 +23,10 @@ impl Law for Decommissioned {
                     self.out.remove(node);
                 }
                 // Called off while it was only wanted: nothing happened yet.
-                Command::DropWant { node, .. } => {
-                    if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) {
-                        self.out.remove(node);
-                    }
+                Command::DropWant { node, .. }
+                    if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
+                {
+                    self.out.remove(node);
                 }
                 Command::Adopt { node, .. } => {
                     self.out.remove(node);
