@@ -19,6 +19,11 @@ pub(super) fn own() -> Result<&'static (Vec<u8>, Sha256), String> {
     OWN.get_or_init(read).as_ref().map_err(Clone::clone)
 }
 
+/// The running program and its hash, for an installation.
+pub fn own_binary() -> Result<(&'static [u8], Sha256), String> {
+    own().map(|(bytes, hash)| (bytes.as_slice(), *hash))
+}
+
 /// Name of a binary in a node's `bin` directory.
 pub(super) fn name(hash: &Sha256) -> String {
     format!("remoor-{hash}")

@@ -9,10 +9,12 @@ mod hostkey;
 mod probe;
 mod remote;
 mod session;
+mod shell;
 
-pub use binary::keep_binary;
+pub use binary::{keep_binary, own_binary};
 pub use error::SshError;
 pub use hostkey::{fingerprint, scan_host_keys};
 pub use probe::{Probe, probe};
 pub use remote::{Remote, Target};
 pub use session::Session;
+pub use shell::{Said, Shell};

@@ -3,6 +3,7 @@
 use super::binary;
 use super::error::{SshError, of_openssh};
 use super::session::Session;
+use super::shell::Shell;
 use crate::model::NodeName;
 use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
 use std::path::PathBuf;
@@ -65,6 +66,23 @@ impl Remote {
 
     /// One login; the executor has said hello. Nothing was ordered yet.
     pub async fn open(&self, target: &Target) -> Result<Session, SshError> {
+        let ssh = self.connect(target).await?;
+        let (bytes, hash) = binary::own().map_err(SshError::Local)?;
+        let path = format!("{}/bin/{}", self.state_dir, binary::name(hash));
+        match self.start(&ssh, target, &path).await {
+            Err(SshError::Lost(_)) => {}
+            other => return other,
+        }
+        upload(&ssh, target, &self.state_dir, &path, &hash.to_string(), bytes).await?;
+        self.start(&ssh, target, &path).await
+    }
+
+    /// One login for single commands, on a machine that has no executor yet. Nothing was run.
+    pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
+        Ok(Shell::new(self.connect(target).await?, target.sudo))
+    }
+
+    async fn connect(&self, target: &Target) -> Result<Arc<openssh::Session>, SshError> {
         check_words(target)?;
         let config = self.write_files(target)?;
         let mut builder = SessionBuilder::default();
@@ -83,19 +101,11 @@ impl Remote {
         }
         let connect = builder.connect_mux(&target.host);
         let patience = target.connect_timeout * 2 + Duration::from_secs(2);
-        let ssh = match tokio::time::timeout(patience, connect).await {
-            Ok(Ok(ssh)) => Arc::new(ssh),
-            Ok(Err(error)) => return Err(of_openssh(&error)),
-            Err(_) => return Err(SshError::Timeout(patience)),
-        };
-        let (bytes, hash) = binary::own().map_err(SshError::Local)?;
-        let path = format!("{}/bin/{}", self.state_dir, binary::name(hash));
-        match self.start(&ssh, target, &path).await {
-            Err(SshError::Lost(_)) => {}
-            other => return other,
+        match tokio::time::timeout(patience, connect).await {
+            Ok(Ok(ssh)) => Ok(Arc::new(ssh)),
+            Ok(Err(error)) => Err(of_openssh(&error)),
+            Err(_) => Err(SshError::Timeout(patience)),
         }
-        upload(&ssh, target, &self.state_dir, &path, &hash.to_string(), bytes).await?;
-        self.start(&ssh, target, &path).await
     }
 
     async fn start(&self, ssh: &Arc<openssh::Session>, target: &Target, path: &str) -> Result<Session, SshError> {

@@ -121,6 +121,18 @@ impl Session {
         }
     }
 
+    /// Returns when the session is lost, and why: for a time in which nothing is ordered while the fence must hold.
+    pub async fn lost(&mut self) -> SshError {
+        loop {
+            match tokio::time::timeout(SILENCE_MAX, self.replies.recv()).await {
+                Ok(Some(Ok(_sign_of_life))) => {}
+                Ok(Some(Err(text))) => return SshError::Lost(text),
+                Ok(None) => return SshError::Lost("the connection ended".to_owned()),
+                Err(_) => return SshError::Lost(format!("silent for {} s", SILENCE_MAX.as_secs())),
+            }
+        }
+    }
+
     /// Ends the executor and the login. Bounded, whatever the other end does.
     pub async fn close(self) {
         let Self { orders, tasks, ssh, child, .. } = self;

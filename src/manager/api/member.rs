@@ -179,6 +179,9 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
             let text = format!("this token is for {}, once, until {}", invite.name, wire::rfc3339(invite.expires));
             return Err(Failure::new(Code::BadToken, text).next("remoor node add again"));
         }
+        Some(invite) if invite.role == ClusterRole::Manager && !request.want_manager => {
+            return Err(Failure::new(Code::BadToken, "this token is a manager's").next("remoor join --manager"));
+        }
         Some(invite) => invite.role == ClusterRole::Manager,
         None if by_token => by_manager_token,
         None => {
