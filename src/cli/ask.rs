@@ -27,7 +27,9 @@ pub fn host_keys(
     for (print, key) in offered {
         out.talk(&format!("  {print} ({})", key.split(' ').next().unwrap_or_default()));
     }
-    out.talk("compare them with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; type yes if they agree:");
+    out.talk(
+        "compare them with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; type yes if they agree:",
+    );
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     match answer.trim() {

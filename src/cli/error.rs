@@ -159,7 +159,9 @@ pub fn not_confirmed(what: &str, name: &str) -> Stop {
 pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
     let mut stop = Stop::refused(format!("nobody vouched for the SSH host key of {host}; nothing was sent to it"));
     stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
-    stop.next("compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then --fingerprint SHA256:..")
+    stop.next(
+        "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then --fingerprint SHA256:..",
+    )
 }
 
 pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> Stop {

@@ -115,7 +115,9 @@ impl Work<'_> {
     fn login(&self, error: &SshError) -> AddError {
         let next = match error {
             SshError::HostKeyChanged { .. } => "compare the host key on the machine's console, then --fingerprint",
-            SshError::Auth(_) => "--ssh-user USER --identity FILE; a user other than root needs sudo without a password",
+            SshError::Auth(_) => {
+                "--ssh-user USER --identity FILE; a user other than root needs sudo without a password"
+            }
             _ => "--ssh-port PORT, or look whether sshd runs there",
         };
         self.stopped("the login", error.to_string(), next)
@@ -186,7 +188,8 @@ impl Work<'_> {
 
     async fn look(&self, shell: &Shell) -> Result<Found, AddError> {
         let step = "looking at the machine";
-        let said = self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
+        let said =
+            self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
         let mut lines = said.splitn(5, '\n').map(str::trim);
         let mut line = || lines.next().unwrap_or_default();
         let (machine, init, program, active, identity) = (line(), line(), line(), line(), line());

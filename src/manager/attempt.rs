@@ -255,7 +255,8 @@ impl Work {
             return Ok(None);
         };
         let playbook = if phase == Phase::Cleanup { &config.cleanup } else { &config.provision };
-        let playbook = playbook.clone().ok_or_else(|| plan(phase, &format!("group {group} names no {phase} playbook")))?;
+        let playbook =
+            playbook.clone().ok_or_else(|| plan(phase, &format!("group {group} names no {phase} playbook")))?;
         let (tags, extra) = (fleet::tags_of(&fleet, &scope.services), scope.extra.clone());
         let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
         Ok(Some(Play { fleet, host: host.to_owned(), playbook, tags, extra, known, timeout }))

@@ -34,7 +34,10 @@ pub fn run(out: &Out, args: NodeAddArgs) -> anyhow::Result<Exit> {
     if !added.same_host_key {
         out.talk("warning: its SSH host key is not among those it recorded; compare with remoor nodes, then trust-key");
     }
-    out.talk(&format!("next: remoor adopt {0} (keep what is there), or remoor commission {0} (set it up)", options.name));
+    out.talk(&format!(
+        "next: remoor adopt {0} (keep what is there), or remoor commission {0} (set it up)",
+        options.name
+    ));
     Ok(Exit::Done)
 }
 

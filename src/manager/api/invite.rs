@@ -43,7 +43,8 @@ pub async fn invite(
 /// This one first: it leads.
 fn managers(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let voters = shared.raft.status().borrow().voters.clone();
-    let mut of: Vec<_> = inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains_key(&id))).collect();
+    let mut of: Vec<_> =
+        inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains_key(&id))).collect();
     of.sort_by_key(|n| n.id != shared.id);
     of.into_iter().map(|n| n.spec.api.clone()).collect()
 }
