@@ -5,8 +5,8 @@ use super::record::RecordKeeper;
 use crate::check;
 use crate::disk::atomic_write;
 use crate::files;
-use crate::gossip::{Gossip, MemberEvent, RejoinLoop};
-use crate::model::{CheckState, CheckSummary, Manifest, NodeDigest, NodeName, Report, Wall};
+use crate::gossip::{Gossip, MemberEvent, RejoinLoop, Timing};
+use crate::model::{CheckState, CheckSummary, Manifest, NodeDigest, NodeName, Now, Report, Wall};
 use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
 use crate::rpc::join::Peer;
@@ -42,6 +42,10 @@ pub struct AgentTask {
     report: Report,
     present: BTreeSet<NodeName>,
     most: u32,
+    /// Since when peers were lost one after the other, until all are or one is back.
+    dwindling: Option<Wall>,
+    rejoin_ms: u64,
+    patience: Arc<Mutex<check::Patience>>,
     cache: Arc<Mutex<files::Cache>>,
     watcher: Option<files::Watcher>,
     stirred: mpsc::UnboundedSender<()>,
@@ -68,6 +72,9 @@ impl AgentTask {
             report,
             present: BTreeSet::new(),
             most: 0,
+            dwindling: None,
+            rejoin_ms: 0,
+            patience: Arc::default(),
             cache: Arc::default(),
             watcher: None,
             stirred,
@@ -141,8 +148,9 @@ impl AgentTask {
         let changed = if here { self.present.insert(name) } else { self.present.remove(&name) };
         let after = self.present.len() as u32;
         self.most = if before == 0 { after } else { self.most.max(after) };
+        self.dwindling = if here { None } else { self.dwindling.or(Some(now())) };
         let saved = match (changed, before, after) {
-            (true, 1, 0) => self.record.alone(self.most, now()),
+            (true, 1, 0) => self.record.alone(self.most, self.dwindling.unwrap_or_else(now)),
             (true, 0, 1) => self.record.together(now()),
             _ => return,
         };
@@ -155,12 +163,12 @@ impl AgentTask {
 
     fn look(&self, tx: mpsc::Sender<Look>) {
         let Some(known) = self.known.clone() else { return };
-        let cache = self.cache.clone();
+        let (cache, patience) = (self.cache.clone(), self.patience.clone());
         tokio::task::spawn_blocking(move || {
             let mut key = [0; 32];
             let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
             let digest = files::digest(&known.manifest, &key, &mut cache.lock().unwrap_or_else(|p| p.into_inner()));
-            let checks = summary(&known.manifest);
+            let checks = summary(&known.manifest, &mut patience.lock().unwrap_or_else(|p| p.into_inner()));
             let _ = tx.blocking_send(Look { digest, checks });
         });
     }
@@ -189,6 +197,14 @@ impl AgentTask {
             self.gossip.recheck().await;
         }
         let Some(reply) = manifest else { return false };
+        if reply.rejoin_ms > 0 && self.rejoin_ms != reply.rejoin_ms {
+            self.rejoin_ms = reply.rejoin_ms;
+            let timing =
+                Timing { rejoin_interval: Duration::from_millis(reply.rejoin_ms.max(500)), ..Timing::default() };
+            let cache = self.config.state_dir.join("addresses.json");
+            self.rejoin = RejoinLoop::new(self.gossip.clone(), cache, self.config.name.clone(), timing);
+            self.rejoin.set_known(self.peers.addresses());
+        }
         let new = self.known.as_ref().is_none_or(|k| k.manifest != reply.manifest || k.digest_key != reply.digest_key);
         if new {
             let bytes = serde_json::to_vec(&reply).unwrap_or_default();
@@ -245,7 +261,8 @@ async fn ask(tls: &ClientTls, managers: &[Peer]) -> (Option<PeersReply>, Option<
     (None, None)
 }
 
-fn summary(manifest: &Manifest) -> CheckSummary {
+/// Periodic checks only: a failure counts once it has lasted as long as the check says.
+fn summary(manifest: &Manifest, patience: &mut check::Patience) -> CheckSummary {
     let mut checks = Vec::new();
     for service in &manifest.services {
         for file in &service.checks {
@@ -255,7 +272,8 @@ fn summary(manifest: &Manifest) -> CheckSummary {
             }
         }
     }
-    let results = check::run(&checks, &check::RunOptions::at(now()));
+    let mut results = check::run(&checks, &check::RunOptions::at(now()));
+    patience.settle(&checks, &mut results, Now(now().0));
     let any = |state| results.iter().any(|r| r.state == state && r.on_fail != crate::model::OnFail::None);
     match () {
         () if any(CheckState::Fail) => CheckSummary::Fail,

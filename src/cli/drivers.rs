@@ -6,8 +6,11 @@ use crate::model::Fault;
 use crate::{exec, fleet, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
+
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct InitOptions {
     pub dir: PathBuf,
@@ -89,8 +92,8 @@ pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
 /// The SSH host keys that a machine offers now, each with its fingerprint; nobody vouches for them.
 pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, String> {
     let runtime = runtime().map_err(|e| e.to_string())?;
-    let keys = runtime.block_on(ssh::scan_host_keys(host, port))?;
-    Ok(keys.into_iter().map(|key| (ssh::fingerprint(&key), key)).collect())
+    let keys = runtime.block_on(ssh::scan_host_keys(host, port, SCAN_TIMEOUT)).map_err(|e| e.to_string())?;
+    Ok(keys.into_iter().filter_map(|key| Some((ssh::fingerprint(&key)?, key))).collect())
 }
 
 /// Installs remoor on a machine and makes it a node.

@@ -10,7 +10,7 @@ use super::unit::UNIT;
 use crate::model::Sha256;
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
-use crate::ssh::{self, Remote, Shell, SshError, Target};
+use crate::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -82,7 +82,15 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let advertise = work.advertise().await?;
     let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
     let dir = dir.map_err(|e| work.stopped("preparing the login", e.to_string(), "make room in /tmp"))?;
-    let remote = Remote::new(dir.path().join("s")).map_err(|e| work.login(&e))?;
+    // For single commands only: no executor is started, so there is no build.
+    let remote = Remote::new(RemoteConfig {
+        control_dir: dir.path().join("s"),
+        builds: Vec::new(),
+        launch: Launch::Upload,
+        state_dir: crate::exec::STATE_DIR.to_owned(),
+        arguments: Vec::new(),
+    });
+    let remote = remote.map_err(|e| work.login(&e))?;
     tell(&format!("logging in to {} as {}", options.host, options.user));
     let shell = remote.shell(&work.target()).await.map_err(|e| work.login(&e))?;
     let installed = work.install(&shell, advertise, tell).await;
@@ -130,10 +138,10 @@ impl Work<'_> {
             host: o.host.clone(),
             port: o.port,
             user: o.user.clone(),
-            identity: o.identity.clone(),
+            identity: o.identity.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
             sudo: o.user != "root",
             host_keys: o.host_keys.clone(),
-            config: None,
+            user_config: None,
             connect_timeout: CONNECT,
         }
     }
@@ -160,9 +168,9 @@ impl Work<'_> {
 
     async fn install(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
         let found = self.look(shell).await?;
-        let (bytes, hash) =
-            ssh::own_binary().map_err(|e| self.stopped("reading the own program", e, "install remoor here again"))?;
-        let renewed = self.program(shell, &found, bytes, hash, tell).await?;
+        let (bytes, hash) = ssh::own_binary()
+            .map_err(|e| self.stopped("reading the own program", e.to_string(), "install remoor here again"))?;
+        let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
         let step = "installing the unit";
         self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "look into /etc/systemd/system there").await?;
         self.done.push("/etc/systemd/system/remoor.service was written");
@@ -292,7 +300,8 @@ impl Work<'_> {
     }
 
     fn added(&self, node: &NodeView) -> Added {
-        let vouched = |print: &String| self.options.host_keys.iter().any(|key| ssh::fingerprint(key) == *print);
+        let vouched =
+            |print: &String| self.options.host_keys.iter().any(|key| ssh::fingerprint(key).as_ref() == Some(print));
         Added { id: node.id, same_host_key: node.ssh_fingerprints.iter().any(vouched) }
     }
 }

@@ -122,7 +122,8 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         api_addr: api,
         public_key: hex::encode(key.public()),
     };
-    save_peers(&layout, &[own.clone()], &[own])?;
+    let own = std::slice::from_ref(&own);
+    save_peers(&layout, own, own)?;
     let mut identity = Identity::new(cluster, epoch, node, name)?;
     identity.raft = Some(RaftId(1));
     data.store_identity(&identity)?;

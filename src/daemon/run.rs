@@ -17,7 +17,7 @@ use crate::rpc::server::{self, Limits};
 use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
 use crate::rpc::unix;
-use crate::ssh::Remote;
+use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,6 +205,19 @@ fn keep_own_binary(layout: &Layout) {
     });
 }
 
+/// How this manager logs in: its own program is what runs on the nodes.
+fn remote(layout: &Layout) -> Result<Remote, SshError> {
+    let local = |e: std::io::Error| SshError::Local(e.to_string());
+    crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
+    Remote::new(RemoteConfig {
+        control_dir: layout.ssh(),
+        builds: vec![Build::own().map_err(local)?],
+        launch: Launch::Upload,
+        state_dir: crate::exec::STATE_DIR.to_owned(),
+        arguments: ["exec", "-"].map(str::to_owned).to_vec(),
+    })
+}
+
 struct Parts<'a> {
     layout: &'a Layout,
     identity: &'a Identity,
@@ -234,7 +247,7 @@ impl Parts<'_> {
         let ca = self.ca().await?;
         std::fs::create_dir_all(self.layout.runs())
             .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
-        let remote = Remote::new(self.layout.ssh()).map_err(|e| DaemonError::Config(e.to_string()))?;
+        let remote = remote(self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
         let shared = Arc::new(Shared::new(Startup {
             me: self.identity.name.clone(),
             id: self.identity.node,

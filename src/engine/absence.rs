@@ -10,7 +10,7 @@ use crate::model::{Absence, Cause, Exam, Gone, Marks, Node};
 pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<String>) {
     let mut evidence = Vec::new();
     let before = &absence.before;
-    let after = marks(exam);
+    let after = marks(exam, before);
     let known = *before != Marks::default();
     let reinstalled =
         !node.spec.machine_id.is_empty() && !exam.machine_id.is_empty() && node.spec.machine_id != exam.machine_id;
@@ -81,10 +81,13 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
     (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
 }
 
-/// The marks that an examination saw.
-pub fn marks(exam: &Exam) -> Marks {
-    let agent = exam.agent.clone().unwrap_or_default();
-    Marks { boot: exam.boot.clone(), instance: agent.instance, isolation: agent.isolation }
+/// The marks that an examination saw; where the agent left no record, what is `known` of it otherwise.
+pub fn marks(exam: &Exam, known: &Marks) -> Marks {
+    let (instance, isolation) = match &exam.agent {
+        Some(agent) => (agent.instance.clone(), agent.isolation),
+        None => (known.instance.clone(), known.isolation),
+    };
+    Marks { boot: exam.boot.clone(), instance, isolation }
 }
 
 fn short(text: &str) -> &str {

@@ -14,7 +14,7 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     let limits = &generation.summary.limits;
     let counts = |moment: Wall| moment > inventory.resumed && at.since(moment) <= limits.breaker_window_ms;
     let troubled = |n: &Node| {
-        n.finding.as_ref().is_some_and(|f| f.verdict.drifted() && counts(f.at))
+        n.drifted_since.is_some_and(counts)
             || n.absence.as_ref().is_some_and(|a| counts(a.opened) && a.gone == crate::model::Gone::Away && !a.planned)
     };
     let trips = |members: &[&Node], percent: u32| {

@@ -55,11 +55,11 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         match check.state {
             CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
                 service: check.service.clone(),
-                text: format!("{}: {} {}", check.service, check.check, check.message),
+                text: format!("{}: {}", check.service, check.told()),
                 grave: check.on_fail == OnFail::Resetup,
                 by: Witness::Check,
             }),
-            CheckState::Unknown => unclear.push(format!("{} {}: {}", check.check, check.property, check.message)),
+            CheckState::Unknown => unclear.push(check.told()),
             _ => {}
         }
     }
@@ -74,7 +74,8 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             by: Witness::Desired,
         });
     }
-    let drifted = reasons.iter().any(|r| r.by != Witness::Desired);
+    // A check that only warns is a reason to say so, not to call the configuration drifted.
+    let drifted = reasons.iter().any(|r| r.by == Witness::Digest || r.by == Witness::Check && r.grave);
     let grave = reasons.iter().any(|r| r.grave);
     let verdict = match (drifted, outdated, unclear.is_empty()) {
         (true, true, clear) if clear || grave => Verdict::Conflict,

@@ -7,8 +7,8 @@ use super::absence::{cause, marks};
 use super::event::{About, Action, Event, ExamOutcome, Purpose, Ticket};
 use super::{budget, drift, policy};
 use crate::model::{
-    AbsenceNo, Applied, AttemptId, Cause, CheckSummary, Command, Finding, Gone, Inventory, Lifecycle, Marks, Node,
-    NodeId, NodeName, Now, Occasion, Phase, Report, Sha256, Verdict, Wall, Want,
+    AbsenceNo, Applied, AttemptId, Availability, Cause, CheckSummary, Command, Finding, Gone, Inventory, Lifecycle,
+    Marks, Node, NodeId, NodeName, Now, Occasion, Phase, Remedy, Report, Sha256, Verdict, Wall, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,15 +30,28 @@ pub(super) struct Seen {
     pub report: Option<Report>,
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
-    pub exam: Option<(Ticket, Purpose, Now)>,
+    pub exam: Option<Exam>,
     /// Not before this time.
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
     /// Since when a reboot settles.
     pub settling: Option<Now>,
-    /// What the last live examination was about, so that the same report does not cause it again.
-    pub looked_at: Option<(Sha256, CheckSummary)>,
+    /// What the last live examination was about, when, and how often: the same report causes it again ever later, but
+    /// does, since the conclusion may have been lost.
+    pub looked_at: Option<((Sha256, CheckSummary), Now, u32)>,
+    /// A report that was older than an examination: until gossip has another one, it tells of no absence.
+    pub outlived: Option<Marks>,
+}
+
+/// An examination under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exam {
+    ticket: Ticket,
+    purpose: Purpose,
+    began: Now,
+    /// The last entry applied then.
+    basis: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -90,7 +103,8 @@ impl Manager {
         match event {
             Event::Alive { node, report } => {
                 let seen = self.seen.entry(node).or_default();
-                if !seen.alive {
+                let restarted = seen.report.as_ref().is_some_and(|before| marks_of(before) != marks_of(&report));
+                if !seen.alive || restarted {
                     (seen.alive, seen.since, seen.since_wall) = (true, now, wall);
                     (seen.exam_due, seen.exam_failures, seen.settling) = (now, 0, None);
                 }
@@ -179,7 +193,7 @@ impl Manager {
             _ => seen.proposing = None,
         }
         let limit = at.inventory.limits().exam_timeout_ms + EXAM_SLACK_MS;
-        if seen.exam.is_some_and(|(_, _, since)| at.now.since(since) > limit) {
+        if seen.exam.is_some_and(|e| at.now.since(e.began) > limit) {
             seen.exam = None;
             seen.exam_due = at.now;
         }
@@ -197,7 +211,8 @@ impl Manager {
                 let Some(after) = seen.report.as_ref().map(marks_of).filter(|_| !leaving) else { return };
                 match &node.marks {
                     None => self.propose(at, node.id, Command::Marks { node: node.id, marks: after }, out),
-                    Some(before) if *before != after && !self.in_own_attempt(at, node) => {
+                    Some(before) if *before == after => self.seen.entry(node.id).or_default().outlived = None,
+                    Some(_) if seen.outlived.as_ref() != Some(&after) && !in_attempt(at, node) => {
                         let command = Command::AbsenceOpened {
                             node: node.id,
                             no: AbsenceNo(node.absences.0 + 1),
@@ -242,16 +257,11 @@ impl Manager {
             Some(absence) => {
                 if !seen.alive && at.now.since(self.began) > FIRST_SIGHT_MS {
                     self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
-                } else if seen.alive && node.key_changed.is_none() {
+                } else if seen.alive && node.key_changed.is_none() && !in_attempt(at, node) {
                     self.examine(at, node, Purpose::Absence(absence.no), out);
                 }
             }
         }
-    }
-
-    /// While an own attempt runs, a restarted agent is nothing to wonder about until the attempt is closed.
-    fn in_own_attempt(&self, at: Moment, node: &Node) -> bool {
-        node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
     }
 
     fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
@@ -261,7 +271,7 @@ impl Manager {
         }
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        seen.exam = Some((ticket, purpose, at.now));
+        seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied });
         out.push(Action::Examine { node: node.id, ticket, purpose });
     }
 
@@ -293,15 +303,28 @@ impl Manager {
             }
             return;
         }
-        let stale = want.by.is_none() && want.examined.is_some_and(|e| at.wall.since(e) > STALE_WANT_MS);
-        if stale {
+        // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).
+        let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+        let stale = want.examined.is_some_and(|e| {
+            unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e)
+        });
+        if want.by.is_none() && stale {
             self.examine(at, node, Purpose::Live(want.occasion), out);
-        } else if node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1 {
+        } else if self.is_me(at, node) {
+            let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
+            if others.into_iter().any(|n| n.want.is_some() && may_open_now(at, n)) {
+                return; // its turn comes first: two managers that wait for each other's hand would pass leadership for ever
+            }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
         } else {
             full.insert(group);
             self.propose(at, node.id, Command::OpenJob { node: node.id, runner: self.me.clone() }, out);
         }
+    }
+
+    /// This very node, with somebody to hand leadership to.
+    pub(super) fn is_me(&self, at: Moment, node: &Node) -> bool {
+        node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
 
     /// A node that was never away: its agent's hints decide when to look, never what is concluded.
@@ -318,13 +341,27 @@ impl Manager {
         let finding = node.finding.as_ref();
         let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
         let look = (report.digest, report.checks);
-        let hashed = report.digest != Sha256::default();
-        let was_fine = finding.is_none_or(|f| f.verdict == Verdict::Same || f.verdict == Verdict::Outdated);
-        let looks_fine = (!hashed || report.digest == baseline.root)
-            && matches!(report.checks, CheckSummary::Pass | CheckSummary::None | CheckSummary::Unknown);
-        let news = seen.looked_at != Some(look) && was_fine != looks_fine && (hashed || !looks_fine);
-        if unclear || news {
-            let occasion = finding.filter(|_| unclear).map_or(Occasion::Live, |f| f.occasion);
+        let last = finding.and_then(|f| f.digest).unwrap_or(baseline.root);
+        let failed = finding.is_some_and(|f| f.checks.1 > 0);
+        let hashed = report.digest != Sha256::default() && report.digest != last;
+        let checked = match report.checks {
+            CheckSummary::Pass => failed,
+            CheckSummary::Fail => !failed,
+            CheckSummary::None | CheckSummary::Unknown => false,
+        };
+        let every = at.inventory.limits().check_interval_ms;
+        let again = seen.looked_at.filter(|(before, _, _)| *before == look);
+        let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
+        let news = (hashed || checked || node.half_done()) && rested;
+        // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
+        let due = finding.is_some_and(|f| match f.remedy {
+            Remedy::Held(_) => true,
+            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted(),
+            Remedy::None | Remedy::Report => false,
+        });
+        let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
+        if unclear || due || news {
+            let occasion = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
@@ -376,16 +413,20 @@ impl Manager {
 
     fn examined(&mut self, at: Moment, id: NodeId, ticket: Ticket, outcome: ExamOutcome, out: &mut Vec<Action>) {
         let seen = self.seen.entry(id).or_default();
-        let Some((_, purpose, began)) = seen.exam.filter(|(t, _, _)| *t == ticket) else { return };
+        let Some(exam) = seen.exam.filter(|e| e.ticket == ticket) else { return };
         seen.exam = None;
         let Some(node) = at.inventory.node(id) else { return };
+        let purpose = exam.purpose;
+        if exam.basis < node.altered || in_attempt(at, node) {
+            return; // it saw a node that is another by now
+        }
         if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
             && (node.absence.is_some() || matches!(purpose, Purpose::Absence(_)))
         {
             return;
         }
         match outcome {
-            ExamOutcome::Found(evidence) => self.found(at, node, purpose, began, evidence, out),
+            ExamOutcome::Found(evidence) => self.found(at, node, exam, evidence, out),
             ExamOutcome::HostKey(fingerprint) => {
                 let text =
                     format!("{} offers another SSH host key: {fingerprint}; nothing was sent to it", node.name());
@@ -401,23 +442,16 @@ impl Manager {
                 seen.last_failure = Some(why.clone());
                 let wait = limits.unknown_retry_ms << seen.exam_failures.saturating_sub(1).min(6);
                 seen.exam_due = at.now.after(wait);
-                if seen.exam_failures >= 2 {
-                    let finding = self.unknown(at, node, purpose, why);
+                let booting = rebooted(node, seen) && at.now.since(seen.since) < limits.settle_ms;
+                if seen.exam_failures >= 2 && !booting {
+                    let finding = self.unknown(at, node, exam, why);
                     self.conclude(at, node, finding, out);
                 }
             }
         }
     }
 
-    fn found(
-        &mut self,
-        at: Moment,
-        node: &Node,
-        purpose: Purpose,
-        began: Now,
-        evidence: drift::Evidence,
-        out: &mut Vec<Action>,
-    ) {
+    fn found(&mut self, at: Moment, node: &Node, exam: Exam, evidence: drift::Evidence, out: &mut Vec<Action>) {
         let limits = at.inventory.limits();
         let (verdict, reasons) = drift::compare(at.inventory, node, &evidence);
         let absence = node.absence.as_ref();
@@ -447,14 +481,20 @@ impl Manager {
             }
         }
         (seen.exam_failures, seen.last_failure) = (0, None);
-        seen.looked_at = seen.report.as_ref().map(|r| (r.digest, r.checks));
+        let look = seen.report.as_ref().map(|r| (r.digest, r.checks));
+        let times = seen.looked_at.filter(|(before, _, _)| Some(*before) == look).map_or(0, |(_, _, times)| times + 1);
+        seen.looked_at = look.map(|look| (look, at.now, times));
+        let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
+        let marks = marks(&evidence.exam, &reported);
+        seen.outlived = Some(reported).filter(|r| *r != marks);
         seen.exam_due = at.now.after(limits.unknown_retry_ms << node.unknowns.min(6));
-        let occasion = match (purpose, cause) {
+        let occasion = match (exam.purpose, cause) {
             (Purpose::Live(occasion), _) => occasion,
             (_, cause) => policy::occasion(cause.unwrap_or(Cause::Unknown)),
         };
         let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
         let finding = Finding {
+            overtaken: None,
             absence: absence.map(|a| a.no),
             cause,
             planned,
@@ -465,26 +505,29 @@ impl Manager {
             occasion,
             by: self.me.clone(),
             at: at.wall,
-            took_ms: match purpose {
+            took_ms: match exam.purpose {
                 Purpose::Absence(_) => at.now.since(self.seen.entry(node.id).or_default().since),
-                Purpose::Live(_) => at.now.since(began),
+                Purpose::Live(_) => at.now.since(exam.began),
             },
             digest: Some(evidence.exam.digest.root),
             checks: drift::tally(&evidence.exam),
-            marks: marks(&evidence.exam),
+            marks,
+            basis: exam.basis,
         };
         self.conclude(at, node, finding, out);
     }
 
     /// Could not be examined: concluded as unknown, which triggers nothing (I9).
-    fn unknown(&mut self, at: Moment, node: &Node, purpose: Purpose, why: String) -> Finding {
+    fn unknown(&mut self, at: Moment, node: &Node, exam: Exam, why: String) -> Finding {
         let seen = self.seen.entry(node.id).or_default();
         let report = seen.report.as_ref().map(marks_of);
-        let (cause, occasion) = match purpose {
+        let (cause, occasion) = match exam.purpose {
+            Purpose::Absence(_) if rebooted(node, seen) => (Some(Cause::Unknown), Occasion::Reboot),
             Purpose::Absence(_) => (Some(Cause::Unknown), Occasion::Network),
             Purpose::Live(occasion) => (None, occasion),
         };
         Finding {
+            overtaken: None,
             absence: node.absence.as_ref().map(|a| a.no),
             cause,
             planned: false,
@@ -499,6 +542,7 @@ impl Manager {
             digest: None,
             checks: (0, 0, 0),
             marks: report.or_else(|| node.marks.clone()).unwrap_or_default(),
+            basis: exam.basis,
         }
     }
 
@@ -506,7 +550,7 @@ impl Manager {
         let id = node.id;
         if finding.absence.is_none()
             && let Verdict::Unknown(why) = &finding.verdict
-            && node.finding.as_ref().is_some_and(|f| f.verdict == finding.verdict)
+            && node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
         {
             if node.unknowns == 1 {
                 let text = format!("{}: twice unknown: {why}", node.name());
@@ -526,6 +570,21 @@ impl Manager {
         }
         self.propose(at, id, Command::Conclude { node: id, finding: Box::new(finding) }, out);
     }
+}
+
+fn may_open_now(at: Moment, node: &Node) -> bool {
+    node.want.as_ref().is_some_and(|want| crate::model::may_open(at.inventory, node, want, at.wall).is_ok())
+}
+
+/// While an attempt runs, a restarted agent is nothing to wonder about, and what is found there is half done.
+fn in_attempt(at: Moment, node: &Node) -> bool {
+    node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
+}
+
+/// The agent says that its host booted during this absence; sshd may come later than the agent.
+fn rebooted(node: &Node, seen: &Seen) -> bool {
+    let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
+    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| r.boot != *boot))
 }
 
 /// The marks that a report hints at.

@@ -31,10 +31,15 @@ pub fn remedy(
     }
     let policy = match verdict {
         Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy(occasion)) {
-            (Policy::Report, Policy::Resetup) => Policy::Resetup,
+            (Policy::Report, Policy::Resetup) if occasion != Occasion::Live => Policy::Resetup,
             (apply, _) => apply,
         },
         _ => group.policy(occasion),
+    };
+    // Who was never away, or only lags behind what is desired, is not set up "always".
+    let policy = match (policy, verdict) {
+        (Policy::Resetup, Verdict::Same) if matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Check,
+        (policy, _) => policy,
     };
     let grave = reasons.iter().any(|r| r.grave);
     let wanted = match (policy, verdict) {
@@ -43,7 +48,11 @@ pub fn remedy(
         (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
-            inventory.generation().map(|g| with_dependents(&g.summary, &named))
+            inventory.generation().map(|g| {
+                let mut all = with_dependents(&g.summary, &named);
+                all.retain(|s| named.contains(s) || group.services.contains(s));
+                all
+            })
         }
         _ => None,
     };

@@ -32,8 +32,7 @@ impl Manager {
             self.retry(at, node, job, out);
             return;
         };
-        let own = node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1;
-        if own {
+        if self.is_me(at, node) {
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
         } else if !self.mine.contains(&attempt.id) {
             let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
@@ -55,9 +54,9 @@ impl Manager {
         let Some(last) = job.attempts.last() else { return };
         let Some((closed, Outcome::Failed(failure))) = &last.closed else { return };
         let hold = match failure.class {
-            FailureClass::ProvisionedWrong | FailureClass::Plan | FailureClass::HostKey => true,
+            FailureClass::ProvisionedWrong | FailureClass::Plan => true,
             FailureClass::Step => job.retry_at.is_none(),
-            FailureClass::Unreachable => false,
+            FailureClass::Unreachable | FailureClass::HostKey => false,
         };
         if hold || last.no >= ATTEMPTS_MAX {
             let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
@@ -86,17 +85,20 @@ impl Manager {
         out: &mut Vec<Action>,
     ) {
         let Some(job) = at.inventory.job(job_id) else { return };
-        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id && a.phase == phase) else {
+        let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id) else {
             out.push(Action::Stop { attempt: attempt_id });
             return;
         };
+        if attempt.phase != phase || !self.mine.contains(&attempt_id) {
+            return; // told twice, or of a leadership of before: that attempt is taken over
+        }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.decommission) {
                 Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
                 None => close(job_id, attempt.id, Outcome::Done),
             },
             PhaseResult::Failed(failure) => close(job_id, attempt.id, Outcome::Failed(failure)),
-            PhaseResult::Verified(verified) => match judge(&verified) {
+            PhaseResult::Verified(verified) => match judge(job, &verified) {
                 Ok(()) => Command::CloseAttempt {
                     job: job_id,
                     attempt: attempt.id,
@@ -124,8 +126,9 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
 }
 
-/// A re-setup is done only if the node is as it was rendered, and every check that asks for a re-setup passes.
-fn judge(verified: &Verified) -> Result<(), Failure> {
+/// A re-setup is done only if what it was about is as it was rendered, and every check of it that asks for a re-setup
+/// passes. What it was not about is looked at afterwards like any other drift: no retry could mend it.
+fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
         let message = format!("provisioned, and not as rendered: {}", verified.wrong.join(", "));
@@ -136,6 +139,7 @@ fn judge(verified: &Verified) -> Result<(), Failure> {
         .digest
         .services
         .iter()
+        .filter(|(name, _)| job.services.is_empty() || job.services.contains(*name))
         .flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")))
         .collect();
     if let Some(first) = unreadable.first() {
@@ -144,8 +148,9 @@ fn judge(verified: &Verified) -> Result<(), Failure> {
     let bad: Vec<String> = exam
         .checks
         .iter()
+        .filter(|c| job.services.is_empty() || job.services.contains(&c.service))
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
-        .map(|c| format!("{} {}: {}", c.check, c.property, c.message))
+        .map(|c| c.told())
         .collect();
     match bad.first() {
         Some(first) => {

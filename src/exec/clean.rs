@@ -145,7 +145,7 @@ pub(super) fn globs(patterns: &[String]) -> Result<GlobSet, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     fn check(dir: &Path, files: &[&str], keep: &[&str], expected: &[&str]) {
         let here = |list: &[&str]| list.iter().map(|f| format!("{}/{f}", dir.display())).collect::<Vec<_>>();
@@ -186,7 +186,6 @@ mod tests {
     #[test]
     fn units_must_be_stopped_and_disabled() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = dir.path().join("systemctl");
         for (load, active, file, clean) in [
             ("loaded", "inactive", "disabled", true),
             ("loaded", "failed", "static", true),
@@ -200,12 +199,15 @@ mod tests {
             let script = format!(
                 "#!/bin/sh\n[ \"$4\" = etcd.service ] && printf 'LoadState={load}\\nActiveState={active}\\nUnitFileState={file}\\n'\n"
             );
-            fs::write(&fake, script).unwrap();
-            fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+            let fake = program::script(dir.path(), "systemctl", &script);
             let found = leftovers(&fake, &["etcd.service".into()], &[], &[]);
             assert_eq!(found.is_empty(), clean, "{load} {active} {file}: {found:?}");
         }
-        fs::write(&fake, "#!/bin/sh\necho System has not been booted with systemd >&2\nexit 1\n").unwrap();
+        let fake = program::script(
+            dir.path(),
+            "systemctl",
+            "#!/bin/sh\necho System has not been booted with systemd >&2\nexit 1\n",
+        );
         assert_eq!(leftovers(&fake, &["a".into()], &[], &[]), ["unit a: systemd does not answer"]);
     }
 }

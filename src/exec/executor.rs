@@ -94,9 +94,9 @@ impl<'a> Executor<'a> {
             Order::Examine { manifest, digest_key } => self.examine(&manifest, &digest_key),
             Order::Fence { fence, timeout_ms, .. } => self.fence(fence, Duration::from_millis(timeout_ms)),
             Order::Run(run) => self.run(&run),
-            Order::Cleaned { fence, units, files, keep } => match self.must_hold(&fence) {
-                Err(refused) => refused,
-                Ok(()) => Reply::Cleaned { leftovers: clean::leftovers(&self.tuning.systemctl, &units, &files, &keep) },
+            Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
+                Some(refused) => refused,
+                None => Reply::Cleaned { leftovers: clean::leftovers(&self.tuning.systemctl, &units, &files, &keep) },
             },
             Order::Fetch { paths } => self.fetch(&paths),
             Order::Undo { attempt } => self.undo(attempt),
@@ -172,25 +172,25 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// This session fenced with exactly this fence, and no newer one has come since.
-    fn must_hold(&mut self, fence: &Fence) -> Result<(), Reply> {
+    /// None: this session fenced with exactly this fence, and no newer one has come since.
+    fn refusal(&mut self, fence: &Fence) -> Option<Reply> {
         match &self.held {
             Some(held) if held.fence == *fence => {}
-            Some(held) => return Err(refused(Some(held.fence.clone()), "this session holds another attempt")),
-            None => return Err(refused(None, "this session has not fenced")),
+            Some(held) => return Some(refused(Some(held.fence.clone()), "this session holds another attempt")),
+            None => return Some(refused(None, "this session has not fenced")),
         }
         match self.fences.current() {
-            Ok(Some(now)) if now == *fence => Ok(()),
+            Ok(Some(now)) if now == *fence => None,
             Ok(newer) => {
                 self.outcome = Outcome::Fenced;
-                Err(refused(newer, "a newer attempt came"))
+                Some(refused(newer, "a newer attempt came"))
             }
-            Err(e) => Err(self.not_fenced(e)),
+            Err(e) => Some(self.not_fenced(e)),
         }
     }
 
     fn run(&mut self, order: &RunOrder) -> Reply {
-        if let Err(refused) = self.must_hold(&order.fence) {
+        if let Some(refused) = self.refusal(&order.fence) {
             return refused;
         }
         if let Some(stop) = self.cancel.stopped() {
@@ -249,7 +249,7 @@ impl<'a> Executor<'a> {
         let Some(fence) = self.held.as_ref().map(|held| held.fence.clone()) else {
             return refused(None, "this session has not fenced");
         };
-        if let Err(refused) = self.must_hold(&fence) {
+        if let Some(refused) = self.refusal(&fence) {
             return refused;
         }
         let Some(backup) = runs::backup_of(&self.state_dir, attempt) else {

@@ -107,7 +107,6 @@ fn is_agent(cmdline: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_machine_is_told() {
@@ -158,10 +157,8 @@ mod tests {
     #[test]
     fn the_system_state_is_systemds_word() {
         let dir = tempfile::tempdir().unwrap();
-        let fake = dir.path().join("systemctl");
         for (says, expected) in [("degraded", Some("degraded")), ("offline", None)] {
-            fs::write(&fake, format!("#!/bin/sh\necho {says}\nexit 1\n")).unwrap();
-            fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+            let fake = program::script(dir.path(), "systemctl", &format!("#!/bin/sh\necho {says}\nexit 1\n"));
             assert_eq!(system_state(&fake).as_deref(), expected);
         }
         assert_eq!(system_state(Path::new("/nonexistent/systemctl")), None);

@@ -5,20 +5,23 @@
 //! (`clean`) and stops when the manager is lost (`serve`). What examining and running mean is not its business: see
 //! [`Work`]. No tokio here.
 
-pub mod frame;
-pub mod wire; // what travels // how it travels
+// What travels.
+pub mod wire;
 
+// The loop, what each order does, and what is done for it.
 mod cancel;
-mod executor; // what each order does
+mod executor;
 mod nodework; // the real thing
 mod outbox;
-mod serve; // the loop
-mod work; // what is done for it
+mod serve;
+mod work;
 
-mod fence; // who may
-mod lock; // who does
+// Who may, who does, and how the latter is ended.
+mod fence;
+mod lock;
 mod process;
 
+// Looking at the node, and what stays on it.
 mod clean;
 mod fetch;
 mod host;

@@ -3,8 +3,7 @@
 //! A manager that reads slowly slows the run down; one that is lost does not hold it up, since then replies are dropped.
 
 use super::cancel::{Cancel, Stop};
-use super::frame;
-use super::wire::Reply;
+use super::wire::{Reply, frame};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TrySendError};

@@ -59,6 +59,17 @@ fn kill(child: &mut Child) {
     let _reaped = child.wait();
 }
 
+/// Makes `dir/name` a script. Another process writes it: a thread that forks while this one has it open for writing
+/// would keep it from being started ("text file busy").
+#[cfg(test)]
+pub(super) fn script(dir: &std::path::Path, name: &str, text: &str) -> std::path::PathBuf {
+    let (source, path) = (dir.join(format!("{name}.text")), dir.join(name));
+    std::fs::write(&source, text).unwrap();
+    let made = Command::new("install").args(["-m", "755"]).args([&source, &path]).status().unwrap();
+    assert!(made.success());
+    path
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

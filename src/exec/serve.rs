@@ -10,11 +10,10 @@
 
 use super::cancel::{Cancel, Stop};
 use super::executor::{Executor, Outcome};
-use super::frame;
 use super::host;
 use super::outbox::Outbox;
 use super::persist;
-use super::wire::{Order, Reply};
+use super::wire::{Order, Reply, frame};
 use super::work::Work;
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid, umask};

@@ -7,6 +7,7 @@ use crate::exec::wire::{PROTO, Phase, RunOrder, sample_fence};
 use crate::model::{AttemptId, Exam, Manifest, NodeName, ServiceManifest};
 use proptest::prelude::*;
 use std::io::{PipeReader, PipeWriter};
+use std::os::unix::process::CommandExt;
 
 /// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo).
 struct Scripted;
@@ -98,8 +99,17 @@ impl Peer {
 
     fn hang_up(mut self) -> u8 {
         self.orders = None;
-        self.server.join().unwrap()
+        exit_of(self.server)
     }
+}
+
+fn exit_of(server: thread::JoinHandle<u8>) -> u8 {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server.is_finished() {
+        assert!(Instant::now() < deadline, "the session does not end");
+        thread::sleep(Duration::from_millis(5));
+    }
+    server.join().unwrap()
 }
 
 fn fence(n: u64) -> Order {
@@ -141,7 +151,7 @@ fn a_session_examines_fences_runs_and_closes() {
     let cleaned = Order::Cleaned { fence: sample_fence(3), units: vec![], files: vec![gone], keep: vec![] };
     assert_eq!(peer.ask(&cleaned), Reply::Cleaned { leftovers: vec![] });
     assert_eq!(peer.ask(&close(3)), Reply::Closed);
-    assert_eq!(peer.server.join().unwrap(), 0);
+    assert_eq!(exit_of(peer.server), 0);
     let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
     assert!(audit.contains("cleanup 1-3 nginx started") && audit.contains("cleanup 1-3 nginx done"), "{audit}");
 }
@@ -216,13 +226,43 @@ fn a_play_in_the_way_is_reported_while_it_is_waited_for() {
 }
 
 #[test]
+fn the_fence_is_stored_before_an_older_attempt_is_ended() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    // The older attempt notes what the fence was when it was told to end.
+    let script = "trap 'cp fence.json seen; exit 0' TERM; : > ready; while :; do sleep 0.05; done";
+    let mut older = std::process::Command::new("flock")
+        .args(["-o", "run.lock", "sh", "-c", script])
+        .current_dir(dir)
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    while !dir.join("ready").exists() {
+        assert!(older.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(10));
+    }
+    crate::exec::FenceStore::new(dir).advance(&sample_fence(2)).unwrap();
+    let process = crate::exec::ProcessId::of(older.id() as i32).unwrap();
+    let own = crate::exec::Holder::own(crate::exec::HolderKind::Attempt, Some(sample_fence(2))).unwrap();
+    let holder = crate::exec::Holder { process, leads_group: true, leads_session: false, ..own };
+    std::fs::write(dir.join("run.lock"), serde_json::to_vec(&holder).unwrap()).unwrap();
+
+    let mut peer = start_with(dir, Tuning { grace: Duration::from_secs(20), ..Tuning::default() });
+    let reply = peer.ask(&fence(3));
+    assert!(matches!(&reply, Reply::Fenced { ended: Some(who) } if who.contains("attempt 2")), "{reply:?}");
+    let seen: crate::model::Fence = serde_json::from_slice(&std::fs::read(dir.join("seen")).unwrap()).unwrap();
+    assert_eq!(seen, sample_fence(3));
+    older.wait().unwrap();
+}
+
+#[test]
 fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
-    assert!(matches!(RunLock::take_for_play(dir.path()), Err(_)));
+    assert!(RunLock::take_for_play(dir.path()).is_err());
     assert_eq!(peer.hang_up(), 12);
     RunLock::take_for_play(dir.path()).unwrap();
     assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));
@@ -244,7 +284,7 @@ fn silence_stops_a_run_and_heartbeats_keep_it_going() {
     }
     assert!(alive > 2 && !peer.server.is_finished());
     // The stream stays open, and nothing comes.
-    assert_eq!(peer.server.join().unwrap(), 12);
+    assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }
 
@@ -253,7 +293,7 @@ fn an_idle_session_ends_with_silence_too() {
     let dir = tempfile::tempdir().unwrap();
     let silence = Duration::from_millis(300);
     let peer = start_with(dir.path(), Tuning { silence, ..Tuning::default() });
-    assert_eq!(peer.server.join().unwrap(), 12);
+    assert_eq!(exit_of(peer.server), 12);
     drop(peer.orders);
 }
 
@@ -281,7 +321,7 @@ fn cancel_and_time_stop_a_run() {
         while !matches!(peer.receive(), Reply::RunEnd(_)) {}
         assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "a stop is for good");
         assert_eq!(peer.ask(&close(3)), Reply::Closed);
-        assert_eq!(peer.server.join().unwrap(), 14);
+        assert_eq!(exit_of(peer.server), 14);
     }
 }
 
@@ -294,7 +334,7 @@ fn exit_codes_tell_how_the_run_ended() {
         let end = peer.ask(&run(3, plan));
         assert_eq!(matches!(end, Reply::Error { .. }), plan == "panic", "{end:?}");
         assert_eq!(peer.ask(&close(3)), Reply::Closed);
-        assert_eq!(peer.server.join().unwrap(), code, "{plan}");
+        assert_eq!(exit_of(peer.server), code, "{plan}");
     }
 }
 
@@ -334,7 +374,7 @@ fn orders_that_do_not_wait_are_cut_off() {
         // The pipe may be closed already.
         let _cut_off = peer.orders.as_mut().unwrap().write_all(&frame::encode(&run(3, "ok")).unwrap());
     }
-    assert_eq!(peer.server.join().unwrap(), 11);
+    assert_eq!(exit_of(peer.server), 11);
 }
 
 proptest! {
@@ -345,7 +385,7 @@ proptest! {
         let mut peer = start(dir.path());
         peer.orders.as_mut().unwrap().write_all(&bytes).unwrap();
         peer.orders = None;
-        prop_assert_eq!(peer.server.join().unwrap(), 11);
+        prop_assert_eq!(exit_of(peer.server), 11);
         let mut said_why = false;
         while let Ok(Some(content)) = frame::read(&mut peer.replies) {
             said_why |= matches!(frame::decode::<Reply>(&content), Ok(Reply::Error { .. }));
@@ -360,5 +400,5 @@ fn an_oversized_frame_is_answered_and_ends_the_session() {
     let mut peer = start(dir.path());
     peer.orders.as_mut().unwrap().write_all(&u32::MAX.to_be_bytes()).unwrap();
     assert!(matches!(peer.receive(), Reply::Error { message } if message.contains("more than")));
-    assert_eq!(peer.server.join().unwrap(), 11);
+    assert_eq!(exit_of(peer.server), 11);
 }

@@ -3,13 +3,23 @@
 use crate::config::Fleet;
 use crate::model::Fault;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the cluster knows beyond the fleet; nothing where there is no cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Known {
+    /// IP addresses by node name, as gossip has them.
+    pub addresses: BTreeMap<String, String>,
+    /// Names of the nodes whose desired cluster role is manager.
+    pub managers: BTreeSet<String>,
+}
 
 /// All inventory variables at top level, and `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
 ///
-/// `addresses`: what gossip knows of where nodes are, by name; wins over `ansible_host` in `node.addr`, since a node may
+/// A known address wins over `ansible_host` in `node.addr`, since a node may
 /// return on another address (SCENARIOS A10). Fails where the host has no group, or two.
-pub fn context(fleet: &Fleet, host: &str, addresses: &BTreeMap<String, String>) -> Result<Map<String, Value>, Fault> {
+pub fn context(fleet: &Fleet, host: &str, known: &Known) -> Result<Map<String, Value>, Fault> {
+    let addresses = &known.addresses;
     let group = fleet.host_group(host)?;
     let (mut vars, _) = fleet.vars(host)?;
     let inventory = &fleet.inventory;
@@ -28,7 +38,7 @@ pub fn context(fleet: &Fleet, host: &str, addresses: &BTreeMap<String, String>) 
         hostvars.insert(name.clone(), Value::Object(other));
     }
     let addr = address(fleet, host, addresses)?;
-    let role = vars.get("remoor_role").and_then(Value::as_str).unwrap_or("worker").to_owned();
+    let role = if known.managers.contains(host) { "manager" } else { "worker" };
     let node = json!({"name": host, "hostname": host, "addr": addr, "group": group.as_str(), "role": role});
     vars.insert("inventory_hostname".to_owned(), json!(host));
     vars.insert("inventory_hostname_short".to_owned(), json!(host.split('.').next().unwrap_or(host)));

@@ -10,7 +10,7 @@ mod plans;
 mod summary;
 
 pub use book::{Book, BookError};
-pub use context::context;
+pub use context::{Known, context};
 pub use manifest::{Expected, manifest};
 pub use plans::{Scope, compile, expected_files, tags_of};
 pub use summary::{lint, summary};

@@ -1,7 +1,7 @@
 //! Cleanup and provisioning of one node, compiled.
 
 use super::manifest::Expected;
-use crate::config::{Fleet, Provisioner};
+use crate::config::{Fleet, GroupConfig, Provisioner};
 use crate::model::{Fault, Phase, ServiceName};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
@@ -58,7 +58,8 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
 /// Nothing of a group that Ansible provisions: its files are recorded only.
 pub fn expected_files(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> Result<Expected, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
-    if fleet.config.groups.get(&group).is_some_and(|g| g.provisioner == Provisioner::Ansible) {
+    let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
+    if !fleet.config.groups.get(&group).is_some_and(native) {
         return Ok(Expected::new());
     }
     let plan = compile(fleet, host, context, Phase::Provision, &Scope::default())?;

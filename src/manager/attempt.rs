@@ -184,7 +184,7 @@ impl Work {
             let joined = |faults: Vec<crate::model::Fault>| {
                 faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             };
-            let context = fleet::context(&fleet, &host, &shared.addresses()).map_err(|f| f.to_string())?;
+            let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
             let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
             let protect: Vec<String> = fleet.config.services.values().flat_map(|s| s.state.iter().cloned()).collect();
             let bytes = rmp_serde::to_vec_named(&plan).map_err(|e| e.to_string())?;

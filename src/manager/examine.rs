@@ -103,10 +103,10 @@ pub async fn prepare(
         }
         None => None,
     };
-    let (shared, addresses, timeout) = (shared.clone(), shared.addresses(), inventory.limits().exam_timeout_ms);
+    let (shared, known, timeout) = (shared.clone(), shared.known(), inventory.limits().exam_timeout_ms);
     let work = move || {
         let target = target_of(&shared, &node, &current)?;
-        let (manifest, rendered) = look(&shared, &node, &generation, &addresses)?;
+        let (manifest, rendered) = look(&shared, &node, &generation, &known)?;
         Ok(Prepared { target, manifest, rendered, expected, timeout: Duration::from_millis(timeout) })
     };
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
@@ -116,14 +116,14 @@ fn look(
     shared: &Shared,
     node: &Node,
     generation: &Generation,
-    addresses: &std::collections::BTreeMap<String, String>,
+    known: &fleet::Known,
 ) -> Result<(Manifest, Expected), PrepareError> {
     let host = node.name().as_str();
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
     let faults = |f: Vec<crate::model::Fault>| {
         PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
-    let context = fleet::context(&fleet, host, addresses).map_err(|f| faults(vec![f]))?;
+    let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
     let rendered = fleet::expected_files(&fleet, host, &context).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
     Ok((manifest, rendered))
@@ -156,7 +156,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         user: ssh.user,
         identity: ssh.identity.map(Into::into),
         sudo: ssh.sudo,
-        config: ssh.config.map(Into::into),
+        user_config: ssh.config.map(Into::into),
         host_keys: node.spec.ssh_host_keys.clone(),
         connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
     })

@@ -22,7 +22,7 @@ pub use shared::{Shared, Startup, Timing};
 
 use crate::engine::{Event, Manager};
 use crate::gossip::MemberEvent;
-use crate::model::{Inventory, NodeName, Now, Report, Wall};
+use crate::model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
 use crate::raft::AppliedEntry;
 use perform::Performer;
 use std::collections::BTreeMap;
@@ -38,13 +38,15 @@ pub struct ManagerTask {
     results: mpsc::UnboundedReceiver<Event>,
     /// Who gossip has now, kept on followers too: what a new leader begins with.
     members: BTreeMap<NodeName, Report>,
+    /// The generation whose `notify:` is in force.
+    notified_by: GenerationSeq,
 }
 
 impl ManagerTask {
     pub fn new(shared: Arc<Shared>) -> Self {
         let (tx, results) = mpsc::unbounded_channel();
         let performer = Performer::new(shared.clone(), tx);
-        Self { shared, engine: None, performer, results, members: BTreeMap::new() }
+        Self { shared, engine: None, performer, results, members: BTreeMap::new(), notified_by: GenerationSeq(0) }
     }
 
     pub async fn run(
@@ -71,12 +73,31 @@ impl ManagerTask {
                 Some(event) = self.results.recv() => self.feed(event),
                 _ = tick.tick() => {
                     self.leadership().await;
+                    self.follow_fleet().await;
                     self.feed(Event::Tick);
                     self.performer.members_tick(self.engine.is_some(), &self.members);
                 }
             }
         }
         self.performer.stop_all();
+    }
+
+    /// Notifications go where the applied fleet says, also after a restart and on a new leader.
+    async fn follow_fleet(&mut self) {
+        let inventory = self.shared.inventory();
+        if self.notified_by == inventory.current || inventory.current.0 == 0 {
+            return;
+        }
+        let Some(generation) = inventory.generations.get(&inventory.current).cloned() else { return };
+        self.notified_by = generation.seq;
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            blobs::ensure(&shared, &generation.blob).await;
+            let book = shared.clone();
+            if let Ok(Ok(fleet)) = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await {
+                shared.notices.configure(Some(Arc::new(fleet.config.clone())));
+            }
+        });
     }
 
     /// Makes the engine when leadership begins, and drops it, with all that it runs, when it ends.

@@ -1,6 +1,6 @@
 //! Telling people: `notify:` of the fleet, a webhook or a command, each trouble once.
 
-use crate::config::{FleetConfig, NotifyTo};
+use crate::config::{FleetConfig, Notify, NotifyOn, NotifyTo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ impl Notices {
     }
 
     /// Logs and sends `text` unless the same `key` was told within the hour.
+    /// The word before the first space of `key` says what it is about: `verdict`, `held`, anything else is an alert.
     pub fn tell(&self, key: &str, node: Option<&str>, text: &str) {
         let mut inner = self.inner();
         if inner.told.len() >= KEYS_MAX {
@@ -57,8 +58,14 @@ impl Notices {
         if inner.recent.len() > RECENT_MAX {
             inner.recent.pop_front();
         }
-        for to in inner.fleet.iter().flat_map(|f| &f.notify) {
-            let (to, text, node) = (to.to.clone(), text.to_owned(), node.unwrap_or("").to_owned());
+        let about = match key.split(' ').next() {
+            Some("verdict") => NotifyOn::Verdict,
+            Some("held") => NotifyOn::Held,
+            _ => NotifyOn::Alert,
+        };
+        for rule in inner.fleet.iter().flat_map(|f| &f.notify).filter(|rule| rule.on.contains(&about)) {
+            let (to, node) = (rule.to.clone(), node.unwrap_or("").to_owned());
+            let text = worded(rule, &node, text);
             tokio::task::spawn_blocking(move || send(&to, &node, &text));
         }
     }
@@ -71,6 +78,19 @@ impl Notices {
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(|p| p.into_inner())
     }
+}
+
+/// The rule's own Tera text, with `node` and `text`; the plain text where there is none or it fails.
+fn worded(rule: &Notify, node: &str, text: &str) -> String {
+    let Some(template) = &rule.text else { return text.to_owned() };
+    let mut context = tera::Context::new();
+    context.insert("node", node);
+    context.insert("text", text);
+    let tera = tera::Tera::default();
+    tera.render_str(template, &context, false).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the text of a notification can't be rendered");
+        text.to_owned()
+    })
 }
 
 fn send(to: &NotifyTo, node: &str, text: &str) {

@@ -92,7 +92,8 @@ impl Performer {
                     return;
                 }
             };
-            let answers = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await.answers();
+            let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
+            let answers = matches!(probe, ssh::Probe::Answers { .. });
             let _ = events.send(Event::Probed { node, answers });
         });
     }

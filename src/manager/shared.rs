@@ -4,7 +4,7 @@ use super::notify::Notices;
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, Inventory, NodeId, NodeName};
+use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
@@ -135,6 +135,18 @@ impl Shared {
 
     pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {
         self.addresses.lock().unwrap_or_else(|p| p.into_inner()).insert(name.clone(), addr);
+    }
+
+    /// What a fleet is rendered with beside its own files.
+    pub fn known(&self) -> crate::fleet::Known {
+        let managers = self
+            .inventory()
+            .nodes
+            .values()
+            .filter(|n| n.role == ClusterRole::Manager)
+            .map(|n| n.name().to_string())
+            .collect();
+        crate::fleet::Known { addresses: self.addresses(), managers }
     }
 
     /// Where gossip has its members, as IP addresses; wins over what the inventory says.

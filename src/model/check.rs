@@ -50,3 +50,19 @@ pub struct CheckResult {
     pub message: String,
     pub took_ms: u64,
 }
+
+impl CheckResult {
+    /// What is not as asserted, in one line: `service:nginx running: expected true, found false`.
+    pub fn told(&self) -> String {
+        let mut text = format!("{} {}: ", self.check, self.property);
+        if self.found.is_empty() {
+            text += if self.message.is_empty() { "no answer" } else { &self.message };
+            return text;
+        }
+        text += &format!("expected {}, found {}", self.expected, self.found);
+        if !self.message.is_empty() {
+            text += &format!(" ({})", self.message);
+        }
+        text
+    }
+}

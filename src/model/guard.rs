@@ -1,7 +1,7 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{Availability, ClusterRole, Inventory, Job, Lifecycle, Node, Wall, Want};
+use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Phase, Wall, Want};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -20,6 +20,7 @@ pub enum Wait {
     Budget(String),
     Manager(String),
     Quorum(String),
+    Canary(String),
     NoGeneration,
 }
 
@@ -37,6 +38,7 @@ impl fmt::Display for Wait {
             Wait::Budget(text) => write!(f, "budget: {text}"),
             Wait::Manager(name) => write!(f, "manager {name} is being set up"),
             Wait::Quorum(text) => write!(f, "quorum: {text}"),
+            Wait::Canary(text) => write!(f, "canary: {text}"),
             Wait::NoGeneration => f.write_str("no fleet was applied for this node"),
         }
     }
@@ -63,7 +65,9 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 /// the host key, the budgets of running work and the quorum.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let automatic = want.by.is_none();
-    if node.away() {
+    // An operator may insist where the host answers and only the agent is silent.
+    let insisted = want.now && !automatic && node.agent_down();
+    if node.away() && !insisted {
         return Err(Wait::Away);
     }
     if node.absence.is_some() && !want.now {
@@ -97,7 +101,32 @@ pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Re
     {
         return Err(Wait::Breaker(breaker.why.clone()));
     }
+    if automatic && want.occasion == Occasion::Apply {
+        canary(inventory, node, group_name)?;
+    }
     running_work(inventory, node, group_name, group)
+}
+
+/// A roll-out waits for the first of its group, and stops where one is held.
+fn canary(inventory: &Inventory, node: &Node, group: &super::GroupName) -> Result<(), Wait> {
+    let mut first = None;
+    for job in inventory.jobs.values().filter(|j| j.generation == inventory.current && j.node != node.id) {
+        let Some(other) = inventory.node(job.node) else { continue };
+        if inventory.group(other).is_none_or(|(name, _)| name != group) {
+            continue;
+        }
+        match job.state {
+            JobState::Held => return Err(Wait::Canary(format!("{} is held with this generation", other.name()))),
+            JobState::Open => first = Some(other.name()),
+            JobState::Done | JobState::Cancelled => {}
+        }
+    }
+    let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired(n);
+    let members = inventory.nodes.values().filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group));
+    match first {
+        Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),
+        _ => Ok(()),
+    }
 }
 
 fn running_work(
@@ -125,15 +154,18 @@ fn running_work(
     {
         return Err(Wait::Manager(other.name().to_string()));
     }
-    if group.quorum {
+    // Who serves nobody yet, or not any more, can't take a quorum away. Failed in verification, it may serve well.
+    let down = node.half_done() && node.failed.as_deref() != Some(Phase::Verify.word());
+    if group.quorum && node.serves() && !down {
         let members: Vec<&Node> = inventory
             .nodes
             .values()
             .map(|n| n.as_ref())
             .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
-            .filter(|n| n.lifecycle != Lifecycle::Decommissioned)
+            .filter(|n| n.serves())
             .collect();
-        let others = members.iter().filter(|n| n.id != node.id && !n.away() && !working(n)).count();
+        let up = |n: &Node| !n.away() && !n.half_done() && !working(n);
+        let others = members.iter().filter(|n| n.id != node.id && up(n)).count();
         let majority = members.len() / 2 + 1;
         if members.len() > 1 && others < majority {
             return Err(Wait::Quorum(format!(

@@ -168,10 +168,26 @@ impl Inventory {
             | Command::Conclude { .. }
             | Command::Unclear { .. } => self.absence_entry(at),
             Command::Adopt { node, baseline } => {
+                let known = self.node(*node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {node}")))?;
+                if known.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
+                    let text = format!("{} is being set up; what is there now is nobody's wish", known.name());
+                    return Err(Refusal::new("job-open", text).next("remoor job cancel"));
+                }
+                if known.lifecycle == Lifecycle::Decommissioning {
+                    let text = format!("{} is being decommissioned", known.name());
+                    return Err(
+                        Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
+                    );
+                }
+                self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
+                changed.want = changed.want.take().filter(|w| w.by.is_some());
+                changed.hold = None;
                 changed.baseline = Some(baseline.clone());
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
+                changed.altered = at.index;
+                changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
             }
@@ -200,9 +216,13 @@ impl Inventory {
                 Ok(Applied::Done)
             }
             Command::ResumeNode { node } => {
+                let held = self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
                 changed.availability = Availability::Active;
                 changed.hold = None;
+                if let Some(job) = held {
+                    changed.want = Some(job.again(at.entry.at));
+                }
                 self.note(at, Some(*node), Happening::Resumed);
                 Ok(Applied::Done)
             }

@@ -1,6 +1,6 @@
 //! A re-setup of one node, as a series of attempts with their phases.
 
-use super::{AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Wall};
+use super::{AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Wall, Want};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -130,6 +130,20 @@ pub struct Job {
 }
 
 impl Job {
+    /// The same order once more, after the job was held. What remoor itself concluded is looked at again first.
+    pub fn again(&self, since: Wall) -> Want {
+        Want {
+            occasion: self.occasion,
+            reasons: self.reasons.clone(),
+            services: self.services.clone(),
+            since,
+            examined: self.by.is_none().then_some(self.opened),
+            by: self.by.clone(),
+            now: self.now,
+            decommission: self.decommission,
+        }
+    }
+
     /// The attempt that is running, if any.
     pub fn open_attempt(&self) -> Option<&Attempt> {
         self.attempts.last().filter(|a| a.closed.is_none())

@@ -1,7 +1,7 @@
 //! One machine as the replicated state knows it.
 
 use super::{
-    AbsenceNo, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, RaftId, Reason,
+    AbsenceNo, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId, Reason,
     ServiceName, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
@@ -176,6 +176,11 @@ pub struct Node {
     pub agent_faults: u32,
     /// Examinations in a row that ended unknown.
     pub unknowns: u32,
+    /// Index of the last entry after which an older examination says nothing any more: it came back, something ran on
+    /// it, its baseline or its verdict changed.
+    pub altered: u64,
+    /// Since when it is known to be drifted; a later look that confirms it does not make the drift new.
+    pub drifted_since: Option<Wall>,
 }
 
 impl Node {
@@ -185,6 +190,37 @@ impl Node {
     /// An absence is open and the node has not come back.
     pub fn away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
+    }
+    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten.
+    pub(super) fn fail(&mut self, phase: Phase) {
+        if phase != Phase::Fence || self.failed.is_none() {
+            self.failed = Some(phase.word().to_owned());
+        }
+    }
+    /// What is there is what is wanted: the last finding, which said otherwise, is overtaken.
+    pub(super) fn is_right(&mut self, root: Option<Sha256>, at: Wall) {
+        self.drifted_since = None;
+        if let Some(finding) = &mut self.finding {
+            let before = std::mem::replace(&mut finding.verdict, super::Verdict::Same);
+            if before != super::Verdict::Same {
+                finding.overtaken = Some((before, at));
+            }
+            finding.reasons = Vec::new();
+            finding.digest = root;
+            finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
+        }
+    }
+    /// Was set up, and not cleaned up for good yet.
+    pub fn serves(&self) -> bool {
+        matches!(self.lifecycle, Lifecycle::Commissioned | Lifecycle::Decommissioning)
+    }
+    /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
+    pub fn half_done(&self) -> bool {
+        self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())
+    }
+    /// Away, and its host answers on SSH.
+    pub fn agent_down(&self) -> bool {
+        self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.gone == Gone::AgentDown)
     }
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)

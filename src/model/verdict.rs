@@ -102,6 +102,9 @@ pub struct Finding {
     pub planned: bool,
     pub evidence: Vec<String>,
     pub verdict: Verdict,
+    /// What it was before a re-setup or an adoption overtook it, and when that was.
+    #[serde(default)]
+    pub overtaken: Option<(Verdict, Wall)>,
     pub reasons: Vec<Reason>,
     pub remedy: Remedy,
     pub occasion: Occasion,
@@ -114,6 +117,9 @@ pub struct Finding {
     /// Checks that passed, failed, could not tell.
     pub checks: (u32, u32, u32),
     pub marks: Marks,
+    /// Index of the last entry that was applied when the examination began.
+    #[serde(default)]
+    pub basis: u64,
 }
 
 /// What tells one stay of a node from the next: any difference is an absence, seen or not.

@@ -12,6 +12,9 @@ pub struct ManifestReply {
     pub digest_key: String,
     /// How often files and checks are looked at.
     pub check_interval_ms: u64,
+    /// How often a node with peers dials those that are missing.
+    #[serde(default)]
+    pub rejoin_ms: u64,
 }
 
 /// Answer of `/agent/v1/peers`.

@@ -1,65 +1,131 @@
-//! Why there is no session, or no answer.
+//! What can go wrong between manager and node, told apart by what a manager does about it.
 
-use std::time::Duration;
+use super::host_key;
+use std::error::Error;
+use std::io::ErrorKind;
 
-#[derive(Debug, thiserror::Error)]
+/// Longest text taken over from ssh or the node.
+const TEXT_MAX: usize = 1000;
+
+/// No variant but `Lost` and `Timeout` leaves anything running on the node; after those two a run may go on there until
+/// its current task is done, and only the next fence tells.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
-    /// Nothing was sent: refused, no route, no banner. Try again later.
-    #[error("can't be reached: {0}")]
+    /// Not passed to ssh at all. A mistake in the inventory; no use in trying again.
+    #[error("not fit for ssh: {0}")]
+    Name(String),
+    /// This machine's side: no `ssh`, no control directory, no build to upload.
+    #[error("this machine: {0}")]
+    Local(String),
+    /// The host does not answer on its SSH port, or ends the connection before it asked for a key. Try again.
+    #[error("unreachable: {0}")]
     Unreachable(String),
-    /// Nothing was sent: the host offers a key that was not recorded. An operator must look.
-    #[error("its SSH host key is not the recorded one{}", .offered.as_ref().map(|k| format!(", it offers {k}")).unwrap_or_default())]
-    HostKeyChanged { offered: Option<String> },
-    /// Nothing was run: this manager may not log in.
-    #[error("this manager may not log in: {0}")]
+    /// The host has another key than the inventory says, or none of its kind: reinstalled, or not the host. Nothing was
+    /// sent to it. Stops everything for this node until an operator trusts the new key.
+    #[error(
+        "the host key changed: {} is expected, {} was offered",
+        .expected.join(" or "), .offered.as_deref().unwrap_or("another")
+    )]
+    HostKeyChanged { expected: Vec<String>, offered: Option<String> },
+    /// The host refuses the login, or sudo does.
+    #[error("not let in: {0}")]
     Auth(String),
-    /// Nothing was run: no executor for the node's architecture is here.
-    #[error("no executor for {0} here")]
+    /// There is no build for the node's system.
+    #[error("no build for {0}")]
     Unsupported(String),
-    /// The executor could not be put on the node.
-    #[error("the executor could not be put on the node: {0}")]
+    /// The build could not be put on the node. The old ones are untouched.
+    #[error("the upload failed: {0}")]
     Upload(String),
     /// The other end speaks something else.
-    #[error("the executor answers what was not asked: {0}")]
+    #[error("protocol: {0}")]
     Protocol(String),
-    /// The session ended; what was ordered last may have been done.
+    /// The session ended in the middle.
     #[error("the session was lost: {0}")]
     Lost(String),
-    /// No answer in time; what was ordered may still be going on.
-    #[error("no answer within {} s", .0.as_secs())]
-    Timeout(Duration),
-    /// On this side: the target is not one that may be dialled, or a file can't be written.
-    #[error("{0}")]
-    Local(String),
+    /// This took too long.
+    #[error("out of time: {0}")]
+    Timeout(&'static str),
 }
 
-/// What openssh says, by its text where it has no kind for it (PLAYBOOKS.md, The openssh crate).
-pub(super) fn of_openssh(error: &openssh::Error) -> SshError {
-    let text = chain(error);
-    let lower = text.to_lowercase();
-    if lower.contains("host key verification failed") || lower.contains("remote host identification has changed") {
-        let offered = text.split_whitespace().find(|word| word.starts_with("SHA256:"));
-        return SshError::HostKeyChanged { offered: offered.map(|w| w.trim_end_matches('.').to_owned()) };
+/// Why ssh did not log in. `expected` are the key lines of the inventory.
+pub(super) fn of_login(error: &openssh::Error, expected: &[String]) -> SshError {
+    let openssh::Error::Connect(cause) = error else {
+        return SshError::Local(chain(error));
+    };
+    if cause.kind() == ErrorKind::NotFound {
+        return SshError::Local(format!("ssh could not be started, or left no log: {cause}"));
     }
-    if lower.contains("permission denied") {
-        return SshError::Auth(last_line(&text));
-    }
-    match error {
-        openssh::Error::Disconnected | openssh::Error::RemoteProcessTerminated => SshError::Lost(last_line(&text)),
-        _ => SshError::Unreachable(last_line(&text)),
-    }
+    let text = clip(&cause.to_string());
+    of_login_text(text, expected)
 }
 
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+/// By the texts of OpenSSH: its exit code is 255 for everything.
+fn of_login_text(text: String, expected: &[String]) -> SshError {
+    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    let key = ["REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed", "host key is known for"];
+    if has(&key) {
+        let expected = expected.iter().filter_map(|line| host_key::fingerprint(line)).collect();
+        return SshError::HostKeyChanged { expected, offered: host_key::fingerprint_in(&text) };
+    }
+    if has(&["Permission denied", "Too many authentication failures", "No more authentication methods"]) {
+        return SshError::Auth(text);
+    }
+    if has(&["Bad configuration option", "terminating, ", "Bad owner or permissions", "usage: ssh"]) {
+        return SshError::Local(text);
+    }
+    SshError::Unreachable(text)
+}
+
+/// An error with its causes, on one line.
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
         source = cause.source();
     }
-    text
+    clip(&text)
 }
 
-fn last_line(text: &str) -> String {
-    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or(text).to_owned()
+/// Foreign text made fit for a message: the end of it, without control characters, since the last line says most.
+pub(super) fn clip(text: &str) -> String {
+    let clean: Vec<char> = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let from = clean.len().saturating_sub(TEXT_MAX);
+    clean[from..].iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_texts_of_ssh_are_told_apart() {
+        let offered = "SHA256:AbCdEfGhIjKlMnOpQrStUvWxYz0123456789+/AbCdE";
+        let changed = format!(
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nThe fingerprint for the ED25519 key sent by the \
+             remote host is\n{offered}.\nHost key verification failed."
+        );
+        let of = |text: &str| of_login_text(text.to_owned(), &[]);
+        assert_eq!(of(&changed), SshError::HostKeyChanged { expected: vec![], offered: Some(offered.to_owned()) });
+        let unknown = "No ED25519 host key is known for n and you have requested strict checking.";
+        assert!(matches!(of(unknown), SshError::HostKeyChanged { offered: None, .. }));
+        assert!(matches!(of("root@h: Permission denied (publickey)."), SshError::Auth(_)));
+        for text in [
+            "connect to host 127.0.0.1 port 9: Connection refused",
+            "Connection timed out during banner exchange",
+            "kex_exchange_identification: Connection closed by remote host",
+            "Could not resolve hostname nowhere: Name or service not known",
+        ] {
+            assert!(matches!(of(text), SshError::Unreachable(_)), "{text}");
+        }
+        assert!(matches!(of("f: line 1: Bad configuration option: x"), SshError::Local(_)));
+    }
+
+    #[test]
+    fn foreign_text_is_bounded_and_harmless() {
+        assert_eq!(clip("a\x1b[31mb\r\n"), "a [31mb");
+        assert_eq!(clip(&format!("{}end", "x".repeat(5000))).len(), TEXT_MAX);
+        assert!(clip(&format!("{}end", "é".repeat(5000))).ends_with("end"));
+    }
 }

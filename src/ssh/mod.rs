@@ -1,20 +1,29 @@
-//! The manager's end of an executor session: one SSH login, orders one after the other.
+//! The manager's end of an executor session: one SSH login that carries a series of orders, by the system's `ssh`.
 //!
-//! The system's `ssh` does the talking (crate openssh, native mux), so the operator's configuration, agents and jump hosts
-//! work. Host keys are strict: only what the inventory recorded is accepted, and a changed one ends everything.
+//! Host keys are strict always and come from the inventory. A node that lacks this build gets it over the same login.
+//! What orders mean is the executor's business (`exec`); when to give one is the manager's.
 
-mod binary;
-mod error;
-mod hostkey;
-mod probe;
+// Whom to talk to; logging in and starting the executor there; orders and replies.
+mod channel;
 mod remote;
 mod session;
+mod target;
+
+mod error;
+mod host_key;
+mod own;
+mod probe;
 mod shell;
 
-pub use binary::{keep_binary, own_binary};
+pub use channel::Canceller;
 pub use error::SshError;
-pub use hostkey::{fingerprint, scan_host_keys};
+pub use host_key::{fingerprint, scan_host_keys};
+pub use own::{keep_binary, own_binary};
 pub use probe::{Probe, probe};
-pub use remote::{Remote, Target};
+pub use remote::{Build, Launch, Remote, RemoteConfig, clean_control_dir};
 pub use session::Session;
 pub use shell::{Said, Shell};
+pub use target::Target;
+
+#[cfg(test)]
+mod live_tests;

@@ -1,36 +1,57 @@
-//! Does a host answer on its SSH port: the banner only, no login.
+//! Whether a host answers on its SSH port: a connection and the banner, no login. Tells "the host is away" from "only the
+//! agent is down".
 
+use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
+/// A server may send other lines before its banner; so much is read in all, in bytes.
+const READ_MAX: usize = 4096;
+
+/// What a host's SSH port says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probe {
-    /// No connection, or no banner, in time.
-    Unreachable,
-    Answers {
-        banner: String,
-    },
+    /// Nothing came back, or no name or route leads there.
+    Unreachable { why: String },
+    /// The host itself says that nothing listens: it is up, its sshd is not.
+    Refused,
+    /// Something accepts the connection and says nothing that begins with `SSH-`. A frozen host does this too.
+    Silent,
+    /// An SSH server.
+    Answers { banner: String },
 }
 
-impl Probe {
-    pub fn answers(&self) -> bool {
-        matches!(self, Probe::Answers { .. })
-    }
-}
-
-pub async fn probe(host: &str, port: u16, within: Duration) -> Probe {
-    let ask = async {
-        let mut stream = TcpStream::connect((host, port)).await.ok()?;
-        let mut banner = [0; 64];
-        let n = stream.read(&mut banner).await.ok()?;
-        let text = String::from_utf8_lossy(&banner[..n]).trim().to_owned();
-        text.starts_with("SSH-").then_some(text)
+/// Takes `at_most` in all. `host` is a name or an address.
+pub async fn probe(host: &str, port: u16, at_most: Duration) -> Probe {
+    let deadline = Instant::now() + at_most;
+    let mut stream = match timeout_at(deadline, TcpStream::connect((host, port))).await {
+        Err(_) => return Probe::Unreachable { why: "timed out".to_owned() },
+        Ok(Err(e)) if e.kind() == ErrorKind::ConnectionRefused => return Probe::Refused,
+        Ok(Err(e)) => return Probe::Unreachable { why: e.to_string() },
+        Ok(Ok(stream)) => stream,
     };
-    match tokio::time::timeout(within, ask).await {
-        Ok(Some(banner)) => Probe::Answers { banner },
-        Ok(None) | Err(_) => Probe::Unreachable,
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 512];
+    while bytes.len() < READ_MAX {
+        match timeout_at(deadline, stream.read(&mut buffer)).await {
+            Ok(Ok(n)) if n > 0 => bytes.extend_from_slice(&buffer[..n]),
+            _ => break,
+        }
+        if let Some(banner) = banner_in(&bytes) {
+            return Probe::Answers { banner };
+        }
     }
+    Probe::Silent
+}
+
+/// The first whole line that begins with `SSH-`, without its end.
+fn banner_in(bytes: &[u8]) -> Option<String> {
+    let whole = bytes.iter().rposition(|b| *b == b'\n')?;
+    let line = bytes[..whole].split(|b| *b == b'\n').find(|line| line.starts_with(b"SSH-"))?;
+    let text: String = String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect();
+    Some(text)
 }
 
 #[cfg(test)]
@@ -39,28 +60,42 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
-    async fn server(says: &'static [u8]) -> u16 {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let _ = stream.write_all(says).await;
-            }
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Probes a server that says `text`, then keeps the connection open or not.
+    async fn probe_one_that_says(text: &'static [u8], at_most: Duration) -> Probe {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(text).await.unwrap();
+            // Until the prober goes.
+            let _closed_or_reset = stream.read(&mut [0; 1]).await;
         });
-        port
+        let found = probe("127.0.0.1", port, at_most).await;
+        server.await.unwrap();
+        found
     }
 
     #[tokio::test]
-    async fn only_a_banner_is_an_answer() {
-        let within = Duration::from_secs(10);
-        let ssh = server(b"SSH-2.0-OpenSSH_9.2\r\n").await;
-        assert_eq!(probe("127.0.0.1", ssh, within).await, Probe::Answers { banner: "SSH-2.0-OpenSSH_9.2".to_owned() });
-        let web = server(b"HTTP/1.1 400\r\n").await;
-        assert_eq!(probe("127.0.0.1", web, within).await, Probe::Unreachable);
-        let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let port = silent.local_addr().expect("an address").port();
-        assert_eq!(probe("127.0.0.1", port, Duration::from_millis(100)).await, Probe::Unreachable);
-        drop(silent);
-        assert_eq!(probe("127.0.0.1", port, within).await, Probe::Unreachable);
+    async fn a_server_is_known_by_its_banner() {
+        let expected = Probe::Answers { banner: "SSH-2.0-OpenSSH_9.2p1".to_owned() };
+        assert_eq!(probe_one_that_says(b"SSH-2.0-OpenSSH_9.2p1\r\nmore", LONG).await, expected);
+        assert_eq!(probe_one_that_says(b"hello\r\nSSH-2.0-OpenSSH_9.2p1\r\n", LONG).await, expected);
+    }
+
+    #[tokio::test]
+    async fn silence_and_other_servers_are_silent() {
+        assert_eq!(probe_one_that_says(b"", Duration::from_millis(100)).await, Probe::Silent);
+        assert_eq!(probe_one_that_says(b"220 ftp\r\n", Duration::from_millis(100)).await, Probe::Silent);
+        assert_eq!(probe_one_that_says(&[b'x'; READ_MAX], LONG).await, Probe::Silent);
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        drop(listener);
+        assert_eq!(probe("127.0.0.1", port, LONG).await, Probe::Refused);
     }
 }

@@ -1,207 +1,359 @@
-//! Logging in: strict host keys, own known_hosts and control directory, the executor put where it is missing.
+//! Logging in and starting the executor: at once where the node has this build, else after putting it there, over the same
+//! login. The build's name is its content's hash, so nothing running is ever overwritten.
 
-use super::binary;
-use super::error::{SshError, of_openssh};
-use super::session::Session;
+use super::channel::{Channel, Pace};
+use super::error::{self, SshError};
+use super::session::{Session, Stderr, end_login};
 use super::shell::Shell;
-use crate::model::NodeName;
+use super::target::{self, Target};
+use crate::exec::wire::{Hello, PROTO};
+use crate::model::Sha256;
 use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tempfile::NamedTempFile;
+use tokio::time::timeout;
 
-/// Longest path of a control directory that OpenSSH can make sockets in.
+/// Longer, and the control socket's path does not fit into a socket address.
 const CONTROL_DIR_MAX: usize = 61;
-const UPLOAD_MAX: Duration = Duration::from_secs(120);
-const HELLO_MAX: Duration = Duration::from_secs(15);
-/// A master that was left behind by a killed manager ends by itself.
-const IDLE_SECONDS: usize = 60;
+/// The master goes by itself after so many idle seconds, should this process die.
+const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
+const SERVER_ALIVE: Duration = Duration::from_secs(10);
+/// From starting the program to its greeting.
+const HELLO_MAX: Duration = Duration::from_secs(20);
+const UNAME_MAX: Duration = Duration::from_secs(20);
+const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
-/// Whom to log in to. `host_keys`: lines `type base64`; no other key is accepted.
-#[derive(Debug, Clone)]
-pub struct Target {
-    pub node: NodeName,
-    pub host: String,
-    pub port: u16,
-    pub user: String,
-    pub identity: Option<PathBuf>,
-    pub sudo: bool,
-    pub host_keys: Vec<String>,
-    /// The operator's own ssh_config, included behind the strict settings.
-    pub config: Option<PathBuf>,
-    pub connect_timeout: Duration,
+/// A binary for one architecture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// As `uname -m` writes it.
+    pub arch: String,
+    pub path: PathBuf,
+    pub sha256: Sha256,
 }
 
-/// Opens sessions; one for a daemon.
+impl Build {
+    /// Reads and hashes the file.
+    pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
+        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256::of(&fs::read(path)?) })
+    }
+
+    /// The program that runs here, even if its file has been replaced since.
+    pub fn own() -> std::io::Result<Self> {
+        Self::of(std::env::consts::ARCH, Path::new("/proc/self/exe"))
+    }
+}
+
+/// Which program is started on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Launch {
+    /// `STATE_DIR/bin/remoor-SHA256` of the first build, uploaded if it is missing.
+    Upload,
+    /// This path, never uploaded: a package's, or what sudoers or a forced command names. Must speak the same protocol.
+    Installed(String),
+}
+
+/// How this manager reaches nodes.
+#[derive(Debug, Clone)]
+pub struct RemoteConfig {
+    /// For control sockets and known_hosts, made with mode 0700; at most 61 bytes, and this daemon's alone.
+    pub control_dir: PathBuf,
+    /// The first is tried first: this program's own.
+    pub builds: Vec<Build>,
+    pub launch: Launch,
+    /// On the node; the builds are in its `bin`.
+    pub state_dir: String,
+    /// What the program is started with.
+    pub arguments: Vec<String>,
+}
+
+/// Opens sessions. One for the whole daemon.
 #[derive(Debug, Clone)]
 pub struct Remote {
-    dir: PathBuf,
-    state_dir: String,
+    config: RemoteConfig,
 }
 
 impl Remote {
-    /// `dir` (0700) holds known_hosts files, configurations and control sockets. What an earlier run left there is removed.
-    pub fn new(dir: PathBuf) -> Result<Self, SshError> {
-        let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", dir.display()));
-        let control = dir.join("c");
-        if control.as_os_str().len() > CONTROL_DIR_MAX {
-            let text =
-                format!("{} is longer than {CONTROL_DIR_MAX} bytes, too long for SSH's sockets", control.display());
-            return Err(SshError::Local(text));
+    /// Makes the control directory.
+    pub fn new(config: RemoteConfig) -> Result<Self, SshError> {
+        target::check_path(&config.control_dir)?;
+        target::check_path(Path::new(&config.state_dir))?;
+        let length = config.control_dir.as_os_str().len();
+        if length > CONTROL_DIR_MAX {
+            let dir = config.control_dir.display();
+            return Err(SshError::Local(format!("{dir} has {length} bytes, more than {CONTROL_DIR_MAX}")));
         }
-        if dir.exists() {
-            std::fs::remove_dir_all(&dir).map_err(local)?;
-        }
-        std::fs::create_dir_all(&control).map_err(local)?;
-        use std::os::unix::fs::PermissionsExt;
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(local)?;
-        Ok(Self { dir, state_dir: crate::exec::STATE_DIR.to_owned() })
+        let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", config.control_dir.display()));
+        DirBuilder::new().recursive(true).mode(0o700).create(&config.control_dir).map_err(local)?;
+        fs::set_permissions(&config.control_dir, fs::Permissions::from_mode(0o700)).map_err(local)?;
+        Ok(Self { config })
     }
 
-    /// Keeps the executor's binary and state elsewhere on the nodes, as hosts without root need.
-    pub fn with_state_dir(self, state_dir: &str) -> Self {
-        Self { state_dir: state_dir.to_owned(), ..self }
-    }
-
-    /// One login; the executor has said hello. Nothing was ordered yet.
+    /// Logs in once and starts the executor there. Nothing is sent to a host whose key is not the recorded one.
     pub async fn open(&self, target: &Target) -> Result<Session, SshError> {
-        let ssh = self.connect(target).await?;
-        let (bytes, hash) = binary::own().map_err(SshError::Local)?;
-        let path = format!("{}/bin/{}", self.state_dir, binary::name(hash));
-        match self.start(&ssh, target, &path).await {
-            Err(SshError::Lost(_)) => {}
-            other => return other,
+        let login = Arc::new(self.log_in(target).await?);
+        match self.start(&login, target).await {
+            Ok(session) => Ok(session),
+            Err(e) => {
+                end_login(login).await;
+                Err(e)
+            }
         }
-        upload(&ssh, target, &self.state_dir, &path, &hash.to_string(), bytes).await?;
-        self.start(&ssh, target, &path).await
     }
 
-    /// One login for single commands, on a machine that has no executor yet. Nothing was run.
+    /// Logs in for single commands, on a machine that need not have an executor. Nothing was run there yet.
     pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
-        Ok(Shell::new(self.connect(target).await?, target.sudo))
+        Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
     }
 
-    async fn connect(&self, target: &Target) -> Result<Arc<openssh::Session>, SshError> {
-        check_words(target)?;
-        let config = self.write_files(target)?;
+    async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
+        target.check()?;
+        // Only read while logging in; gone with this function.
+        let known_hosts = self.file(&target.known_hosts()?)?;
+        let config = self.file(&target.config()?)?;
         let mut builder = SessionBuilder::default();
         builder
-            .user(target.user.clone())
-            .port(target.port)
             .known_hosts_check(KnownHosts::Strict)
-            .user_known_hosts_file(self.file(target, "known_hosts"))
-            .control_directory(self.dir.join("c"))
-            .control_persist(ControlPersist::IdleFor(IDLE_SECONDS.try_into().unwrap_or(std::num::NonZeroUsize::MIN)))
-            .connect_timeout(target.connect_timeout)
-            .server_alive_interval(Duration::from_secs(3))
-            .config_file(config);
+            .user_known_hosts_file(known_hosts.path())
+            .config_file(config.path())
+            .control_directory(&self.config.control_dir)
+            .control_persist(ControlPersist::IdleFor(IDLE_SECONDS))
+            .connect_timeout(target.connect_timeout.max(Duration::from_secs(1)))
+            .server_alive_interval(SERVER_ALIVE)
+            .user(target.user.clone())
+            .port(target.port);
         if let Some(identity) = &target.identity {
             builder.keyfile(identity);
         }
-        let connect = builder.connect_mux(&target.host);
-        let patience = target.connect_timeout * 2 + Duration::from_secs(2);
-        match tokio::time::timeout(patience, connect).await {
-            Ok(Ok(ssh)) => Ok(Arc::new(ssh)),
-            Ok(Err(error)) => Err(of_openssh(&error)),
-            Err(_) => Err(SshError::Timeout(patience)),
+        // ssh's own limit covers connection and banner; the key exchange and the login get as much again.
+        let at_most = target.connect_timeout * 2 + Duration::from_secs(1);
+        match timeout(at_most, builder.connect_mux(&target.host)).await {
+            Ok(Ok(login)) => Ok(login),
+            Ok(Err(e)) => Err(error::of_login(&e, &target.host_keys)),
+            Err(_) => Err(SshError::Timeout("logging in")),
         }
     }
 
-    async fn start(&self, ssh: &Arc<openssh::Session>, target: &Target, path: &str) -> Result<Session, SshError> {
-        let mut command = match target.sudo {
-            true => {
-                let mut command = ssh.clone().arc_command("sudo");
-                command.args(["-n", "--", path]);
-                command
+    fn file(&self, text: &str) -> Result<NamedTempFile, SshError> {
+        let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", self.config.control_dir.display()));
+        let mut file = NamedTempFile::new_in(&self.config.control_dir).map_err(local)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.flush()).map_err(local)?;
+        Ok(file)
+    }
+
+    async fn start(&self, login: &Arc<openssh::Session>, target: &Target) -> Result<Session, SshError> {
+        let build = match (&self.config.launch, self.config.builds.first()) {
+            (Launch::Installed(path), _) => {
+                let session = self.run(login, target, path).await.map_err(NotStarted::into_error)?;
+                return same_protocol(session);
             }
-            false => ssh.clone().arc_command(path),
+            (Launch::Upload, None) => return Err(SshError::Local("no build to run on nodes".to_owned())),
+            (Launch::Upload, Some(build)) => build,
         };
-        command.args(["exec", "-", "--state-dir", &self.state_dir]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().await.map_err(|e| of_openssh(&e))?;
-        Session::greet(child, ssh.clone(), HELLO_MAX).await
+        if let Some(session) = self.try_build(login, target, build).await? {
+            return Ok(session);
+        }
+        let build = self.build_for(login).await?;
+        if build.sha256 != self.config.builds[0].sha256
+            && let Some(session) = self.try_build(login, target, build).await?
+        {
+            return Ok(session);
+        }
+        self.upload(login, target, build).await?;
+        let session = self.run(login, target, &self.path_of(build)).await.map_err(NotStarted::into_error)?;
+        if session.hello().exe_sha256 != build.sha256 {
+            return Err(SshError::Protocol("the node runs another binary than was put there".to_owned()));
+        }
+        same_protocol(session)
     }
 
-    fn file(&self, target: &Target, kind: &str) -> PathBuf {
-        self.dir.join(format!("{}.{kind}", target.node))
+    /// None: the node lacks this build, or has a damaged one.
+    async fn try_build(
+        &self,
+        login: &Arc<openssh::Session>,
+        target: &Target,
+        build: &Build,
+    ) -> Result<Option<Session>, SshError> {
+        match self.run(login, target, &self.path_of(build)).await {
+            Ok(session) if session.hello().exe_sha256 == build.sha256 => same_protocol(session).map(Some),
+            Ok(_) | Err(NotStarted::Missing(_)) => Ok(None),
+            Err(NotStarted::Failed(e)) => Err(e),
+        }
     }
 
-    /// known_hosts and configuration of this target, both 0600.
-    fn write_files(&self, target: &Target) -> Result<PathBuf, SshError> {
-        let host = if target.port == 22 { target.host.clone() } else { format!("[{}]:{}", target.host, target.port) };
-        let known: String = target.host_keys.iter().map(|key| format!("{host} {key}\n")).collect();
-        let mut config = "GlobalKnownHostsFile /dev/null\nStrictHostKeyChecking yes\nVerifyHostKeyDNS no\n\
-                          UpdateHostKeys no\nBatchMode yes\nServerAliveCountMax 3\nLogLevel INFO\n"
-            .to_owned();
-        if target.identity.is_some() {
-            config.push_str("IdentitiesOnly yes\n");
+    fn path_of(&self, build: &Build) -> String {
+        format!("{}/bin/remoor-{}", self.config.state_dir, build.sha256)
+    }
+
+    /// Starts a program and waits for its greeting.
+    async fn run(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Result<Session, NotStarted> {
+        let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
+        let mut command = as_root(login, target, program);
+        command.args(&self.config.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().await.map_err(lost)?;
+        let (Some(output), Some(input), Some(stderr)) =
+            (child.stdin().take(), child.stdout().take(), child.stderr().take())
+        else {
+            return Err(NotStarted::Failed(SshError::Local("no pipes to ssh".to_owned())));
+        };
+        let mut stderr = Stderr::collect(stderr);
+        match timeout(HELLO_MAX, Channel::greet(input)).await {
+            Ok(Ok((hello, input))) => {
+                let channel = Channel::start(input, output, Pace::default());
+                Ok(Session::new(hello, channel, child, Arc::clone(login), stderr))
+            }
+            Ok(Err(SshError::Lost(why))) => {
+                drop(output);
+                let status = timeout(HELLO_MAX, child.wait()).await;
+                stderr.wait_for_end().await;
+                Err(why_not_started(status.ok(), &stderr, &why))
+            }
+            Ok(Err(e)) => Err(NotStarted::Failed(e)),
+            Err(_) => Err(NotStarted::Failed(SshError::Timeout("waiting for the executor's greeting"))),
         }
-        if let Some(own) = &target.config {
-            config.push_str(&format!("Include {}\n", own.display()));
-        }
-        let path = self.file(target, "config");
-        for (path, text) in [(self.file(target, "known_hosts"), known), (path.clone(), config)] {
-            let written = crate::disk::atomic_write(&path, text.as_bytes(), 0o600);
-            written.map_err(|e| SshError::Local(super::error::chain(&e)))?;
-        }
-        Ok(path)
+    }
+
+    /// The build for the node's architecture.
+    async fn build_for(&self, login: &Arc<openssh::Session>) -> Result<&Build, SshError> {
+        let mut command = Arc::clone(login).arc_command("uname");
+        let out = timeout(UNAME_MAX, command.arg("-sm").output())
+            .await
+            .map_err(|_| SshError::Timeout("asking for the node's system"))?
+            .map_err(|e| SshError::Lost(error::chain(&e)))?;
+        let text = String::from_utf8_lossy(&out.stdout);
+        // A login shell may have printed something before.
+        let system = text.trim().lines().last().unwrap_or_default();
+        let arch = system.strip_prefix("Linux ");
+        let build = arch.and_then(|arch| self.config.builds.iter().find(|build| build.arch == arch));
+        build.ok_or_else(|| SshError::Unsupported(error::clip(system)))
+    }
+
+    async fn upload(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Result<(), SshError> {
+        let mut file = tokio::fs::File::open(&build.path)
+            .await
+            .map_err(|e| SshError::Local(format!("{}: {e}", build.path.display())))?;
+        let mut command = as_root(login, target, "sh");
+        let dir = format!("{}/bin", self.config.state_dir);
+        command.args(["-c", UPLOAD, "sh", &dir, &build.sha256.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let upload = async {
+            let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
+            let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
+            if let Some(mut stdin) = child.stdin().take() {
+                // If the script ended early, its exit code and words say why.
+                let _see_below = tokio::io::copy(&mut file, &mut stdin).await;
+            }
+            let status = child.wait().await;
+            stderr.wait_for_end().await;
+            match status {
+                Ok(status) if status.success() => Ok(()),
+                Ok(_) => Err(SshError::Upload(stderr.explain("the node refused it"))),
+                Err(e) => Err(SshError::Upload(stderr.explain(&error::chain(&e)))),
+            }
+        };
+        timeout(UPLOAD_MAX, upload).await.map_err(|_| SshError::Timeout("uploading"))?
     }
 }
 
-/// Words that ssh could take for options, or that no host or user is called, are never handed to it.
-fn check_words(target: &Target) -> Result<(), SshError> {
-    let good = |text: &str, more: &str| {
-        text.len() <= 253
-            && text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric() || c == ':' || c == '_')
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+/// Removes what earlier processes left in a control directory. To be called once, when a daemon starts, since the
+/// sockets of its own live sessions are there too; masters that still run go by themselves.
+pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
     };
-    for (what, text, more) in
-        [("host", &target.host, ".-:_"), ("user", &target.user, ".-_"), ("node", &target.node.0, ".-_")]
-    {
-        if !good(text, more) {
-            return Err(SshError::Local(format!("{text:?} is no {what} that may be dialled")));
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(".ssh-connection") && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else if name.starts_with(".tmp") && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
         }
     }
     Ok(())
 }
 
-/// Writes the binary over the same connection, checks its hash there, and keeps the last two.
-async fn upload(
-    ssh: &Arc<openssh::Session>,
-    target: &Target,
-    state_dir: &str,
-    path: &str,
-    hash: &str,
-    bytes: &[u8],
-) -> Result<(), SshError> {
-    let failed = |text: String| SshError::Upload(text);
-    let uname = ssh.clone().arc_command("uname").arg("-sm").output().await.map_err(|e| of_openssh(&e))?;
-    let machine = String::from_utf8_lossy(&uname.stdout).trim().to_owned();
-    if machine != format!("Linux {}", std::env::consts::ARCH) {
-        return Err(SshError::Unsupported(machine));
-    }
-    let script = "set -eu; umask 022; mkdir -p -m 0755 \"$1/bin\"; t=\"$2.$$\"; trap 'rm -f \"$t\"' EXIT; cat > \"$t\"; \
-                  echo \"$3  $t\" | sha256sum -c --quiet -; chmod 0755 \"$t\"; mv \"$t\" \"$2\"; \
-                  ls -t \"$1\"/bin/remoor-* | tail -n +3 | xargs -r rm -f --";
-    let mut command = ssh.clone().arc_command(if target.sudo { "sudo" } else { "sh" });
+/// Takes a binary on stdin, directory and hash as arguments. The directory must be the caller's own and no link; the file
+/// gets its name only once its hash is right and its content is on the disk. The newest two builds stay.
+const UPLOAD: &str = r#"set -eu
+umask 077
+dir=$1 sha=$2
+mkdir -p -- "$dir"
+if [ -L "$dir" ] || [ ! -O "$dir" ]; then echo "$dir belongs to somebody else" >&2; exit 10; fi
+chmod 0755 -- "$dir"
+new="$dir/.new.$sha.$$"
+trap 'rm -f -- "$new"' EXIT
+trap 'exit 10' HUP INT TERM
+cat >"$new"
+echo "$sha  $new" | sha256sum -c - >/dev/null || exit 11
+chmod 0755 -- "$new"
+sync "$new" 2>/dev/null || sync
+mv -f -- "$new" "$dir/remoor-$sha"
+find "$dir" -name '.new.*' -mmin +60 -exec rm -f -- {} + 2>/dev/null || :
+ls -1t -- "$dir" | grep '^remoor-[0-9a-f]*$' | tail -n +3 | while read -r old; do rm -f -- "$dir/$old"; done
+"#;
+
+pub(super) type Command = openssh::OwningCommand<Arc<openssh::Session>>;
+
+/// sudo once, without asking, and with nothing in between that could be taken for its options.
+pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
+    let login = Arc::clone(login);
     if target.sudo {
-        command.args(["-n", "--", "sh"]);
+        let mut command = login.arc_command("sudo");
+        command.args(["-n", "--", program]);
+        command
+    } else {
+        login.arc_command(program.to_owned())
     }
-    command.args(["-c", script, "sh", state_dir, path, hash]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().await.map_err(|e| of_openssh(&e))?;
-    let send = async {
-        if let Some(mut stdin) = child.stdin().take() {
-            stdin.write_all(bytes).await.map_err(|e| failed(e.to_string()))?;
-            stdin.shutdown().await.map_err(|e| failed(e.to_string()))?;
+}
+
+enum NotStarted {
+    /// It ended without a greeting: missing, damaged, or for another architecture.
+    Missing(String),
+    Failed(SshError),
+}
+
+impl NotStarted {
+    fn into_error(self) -> SshError {
+        match self {
+            NotStarted::Missing(why) => SshError::Protocol(why),
+            NotStarted::Failed(e) => e,
         }
-        let output = child.wait_with_output().await.map_err(|e| of_openssh(&e))?;
-        if output.status.success() {
-            Ok(())
-        } else {
-            Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-        }
-    };
-    tokio::time::timeout(UPLOAD_MAX, send).await.map_err(|_| SshError::Timeout(UPLOAD_MAX))?
+    }
+}
+
+fn why_not_started(
+    status: Option<Result<std::process::ExitStatus, openssh::Error>>,
+    stderr: &Stderr,
+    why: &str,
+) -> NotStarted {
+    let said = stderr.text();
+    if ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"]
+        .iter()
+        .any(|text| said.contains(text))
+    {
+        return NotStarted::Failed(SshError::Auth(said));
+    }
+    match status {
+        Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
+        Some(Err(e)) => NotStarted::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
+        None => NotStarted::Failed(SshError::Timeout("waiting for the executor's end")),
+    }
+}
+
+fn same_protocol(session: Session) -> Result<Session, SshError> {
+    let Hello { version, proto, .. } = session.hello();
+    if *proto == PROTO {
+        return Ok(session);
+    }
+    let text = format!("the node's remoor {version} speaks protocol {proto}, this one {PROTO}");
+    Err(SshError::Protocol(text))
 }

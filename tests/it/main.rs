@@ -3,6 +3,8 @@
 mod hosts;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod sim;
+mod tidy;
 
 #[test]
 fn the_lab_keeps_its_promises() {

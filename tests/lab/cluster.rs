@@ -95,17 +95,22 @@ impl Cluster {
         self.lab.exec(host, &[&["/usr/local/bin/remoor"], argv].concat())
     }
 
-    /// `remoor status -o json` of the first manager that answers with a leader.
-    pub fn status(&self) -> Result<Value> {
+    /// What the first manager that answers with exit code 0 says.
+    pub fn ask(&self, argv: &[&str]) -> Result<String> {
         let mut said = String::new();
         for host in five::MASTERS {
-            let output = self.run(host, &["status", "-o", "json"])?;
+            let output = self.run(host, argv)?;
             if output.ok() {
-                return serde_json::from_str(&output.text()).context("what status printed");
+                return Ok(output.text());
             }
             said = String::from_utf8_lossy(&output.stderr).into_owned();
         }
         bail!("no manager answers: {said}")
+    }
+
+    /// `remoor status -o json` of the first manager that answers with a leader.
+    pub fn status(&self) -> Result<Value> {
+        serde_json::from_str(&self.ask(&["status", "-o", "json"])?).context("what status printed")
     }
 
     /// Asks for the status until `ask` finds what it looks for.
@@ -164,7 +169,7 @@ impl Cluster {
 
     /// The journal of one node, oldest first.
     pub fn history(&self, node: &str) -> Result<Vec<Value>> {
-        let text = self.on("m1", &["history", node, "-o", "json"])?;
+        let text = self.ask(&["history", node, "-o", "json"])?;
         let view: Value = serde_json::from_str(&text)?;
         Ok(view["items"].as_array().cloned().unwrap_or_default())
     }

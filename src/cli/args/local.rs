@@ -111,7 +111,7 @@ pub struct ExecArgs {
     #[arg(value_name = "-", value_parser = ["-"])]
     pub stdio: String,
     /// Where the executor keeps its fence, backups and logs
-    #[arg(long, value_name = "DIR", default_value = crate::exec::STATE_DIR)]
+    #[arg(long, hide = true, value_name = "DIR", default_value = crate::exec::STATE_DIR)]
     pub state_dir: PathBuf,
 }
 

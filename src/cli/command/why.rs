@@ -77,7 +77,11 @@ fn absence(absence: &Absence, today: Today) -> Vec<String> {
 
 fn finding(finding: &Finding, today: Today) -> Vec<String> {
     let took = crate::cli::duration::age(finding.took_ms);
-    let mut out = vec![format!("{} (at {} by {}, after {took})", finding.verdict, today.show(finding.at), finding.by)];
+    let verdict = finding.overtaken.as_ref().map_or(&finding.verdict, |(before, _)| before);
+    let mut out = vec![format!("{verdict} (at {} by {}, after {took})", today.show(finding.at), finding.by)];
+    if let Some((_, at)) = &finding.overtaken {
+        out.push(format!("made right since: {}", today.show(*at)));
+    }
     if let Some(cause) = finding.cause {
         let planned = if finding.planned { ", planned" } else { "" };
         out.push(format!("cause: {}{planned}", story::cause_word(cause)));

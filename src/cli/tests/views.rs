@@ -39,6 +39,8 @@ pub fn reason() -> Reason {
 /// A01 and A02: away by the network, one file changed meanwhile.
 pub fn drifted() -> Finding {
     Finding {
+        overtaken: None,
+        basis: 0,
         absence: Some(AbsenceNo(3)),
         cause: Some(Cause::Network),
         planned: false,

@@ -22,8 +22,8 @@ pub async fn apply(
     Raw(body): Raw,
 ) -> Result<Json<AppliedView>, Failure> {
     let by = operator(&shared, &caller)?;
-    let addresses = shared.addresses();
-    let checked = tokio::task::spawn_blocking(move || check(&body, &addresses)).await;
+    let known = shared.known();
+    let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
     let (loaded, summary, bytes) = checked.map_err(|e| Failure::new(Code::Internal, e.to_string()))??;
     let blob = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
     let before = shared.inventory().current;
@@ -31,7 +31,6 @@ pub async fn apply(
     let Applied::Generation(seq) = applied else {
         return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
     };
-    shared.notices.configure(Some(Arc::new(loaded.config.clone())));
     let inventory = shared.inventory();
     let outdated = inventory.nodes.values().filter(|n| node_view(&shared, &inventory, n).outdated);
     Ok(Json(AppliedView {
@@ -45,7 +44,7 @@ pub async fn apply(
 
 type Checked = (Fleet, crate::model::FleetSummary, Vec<u8>);
 
-fn check(body: &[u8], addresses: &BTreeMap<String, String>) -> Result<Checked, Failure> {
+fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     let files: FileSet = rmp_serde::from_slice(body).map_err(|e| {
         Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR")
     })?;
@@ -54,7 +53,7 @@ fn check(body: &[u8], addresses: &BTreeMap<String, String>) -> Result<Checked, F
         Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
     };
     let loaded = Fleet::from_files(&files).map_err(invalid)?;
-    let summary = fleet::summary(&loaded, addresses).map_err(invalid)?;
+    let summary = fleet::summary(&loaded, known).map_err(invalid)?;
     let bytes = rmp_serde::to_vec_named(&files).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     Ok((loaded, summary, bytes))
 }

@@ -79,6 +79,7 @@ pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Resu
         manifest,
         digest_key: hex::encode(shared.digest_key(node.id)),
         check_interval_ms: shared.inventory().limits().check_interval_ms,
+        rejoin_ms: shared.inventory().limits().rejoin_ms,
     }))
 }
 

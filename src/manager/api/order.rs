@@ -20,6 +20,7 @@ use std::time::Duration;
 const DIFF_MAX: usize = 64 << 10;
 /// Files whose content one `diff` fetches.
 const FETCH_MAX: usize = 64;
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
@@ -87,7 +88,8 @@ impl Desk<'_> {
         decommission: bool,
     ) -> Result<OrderView, Failure> {
         let name = self.node.name();
-        let away = self.node.absence.as_ref().filter(|a| a.returned.is_none());
+        let insisted = self.request.force && !decommission && self.node.agent_down();
+        let away = self.node.absence.as_ref().filter(|a| a.returned.is_none() && !insisted);
         if let Some(absence) = away
             && self.request.no_queue
         {
@@ -102,7 +104,7 @@ impl Desk<'_> {
             since: wall(),
             examined: None,
             by: Some(self.by.to_owned()),
-            now: self.request.now,
+            now: self.request.now || insisted,
             decommission,
         };
         propose(self.shared, self.by, Command::Want { node: self.node.id, want: Box::new(want) }).await?;
@@ -221,9 +223,9 @@ impl Desk<'_> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
         let target = target.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
-        let offered = crate::ssh::scan_host_keys(&target.host, target.port).await;
+        let offered = crate::ssh::scan_host_keys(&target.host, target.port, SCAN_TIMEOUT).await;
         let offered = offered.map_err(|e| Failure::new(Code::Timeout, format!("{name} offers no host key: {e}")))?;
-        let prints: Vec<String> = offered.iter().map(|k| crate::ssh::fingerprint(k)).collect();
+        let prints: Vec<String> = offered.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect();
         if !prints.contains(&self.request.fingerprint) {
             let text = format!("{name} offers {}, not {}", prints.join(", "), self.request.fingerprint);
             return Err(Failure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console"));

@@ -29,8 +29,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let up = nodes.iter().filter(|n| matches!(n.manager.as_deref(), Some("leader" | "voter")) && n.presence == "alive");
     let managers_up = up.count() as u32;
     let mut warnings = Vec::new();
-    if managers == 2 || managers > 2 && managers % 2 == 0 {
-        warnings.push(format!("{managers} managers survive no more losses than {}", managers - 1));
+    if managers > 0 && managers.is_multiple_of(2) {
+        warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
     }
     if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
@@ -311,7 +311,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         api: node.spec.api.clone(),
         gossip: node.spec.gossip.clone(),
         ssh: shared.addresses().get(node.name().as_str()).cloned(),
-        ssh_fingerprints: node.spec.ssh_host_keys.iter().map(|k| crate::ssh::fingerprint(k)).collect(),
+        ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
         outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),

@@ -8,12 +8,16 @@ impl Inventory {
             Command::Want { node, want } => {
                 let id = *node;
                 let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-                let closed = known.lifecycle == Lifecycle::Decommissioned;
-                if closed && !want.decommission && want.occasion != Occasion::Apply {
-                    let text = format!("{} is decommissioned and is not set up again", known.name());
+                let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
+                let commission = want.by.is_some() && want.occasion == Occasion::Apply;
+                if out && !want.decommission && !commission {
+                    let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
                     return Err(
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
                     );
+                }
+                if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
+                    return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
                 }
                 if self.group(known).is_none() {
                     let text = format!("no applied fleet speaks of {}", known.name());
@@ -23,13 +27,13 @@ impl Inventory {
                     let text = format!("job {} is open on {}", job.id, known.name());
                     return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
                 }
+                self.end_held(id, at.entry.at)?;
                 let node = self.change(id)?;
-                node.job = None; // a held job gives way to the new order
                 node.want = Some((**want).clone());
                 node.lifecycle = match (want.decommission, node.lifecycle) {
                     (true, _) => Lifecycle::Decommissioning,
-                    (false, Lifecycle::Accepted | Lifecycle::Decommissioned) => Lifecycle::Commissioning,
-                    (false, other) => other,
+                    (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
+                    (false, _) => Lifecycle::Commissioning,
                 };
                 self.note(
                     at,
@@ -39,9 +43,18 @@ impl Inventory {
                 Ok(Applied::Done)
             }
             Command::DropWant { node, why } => {
-                let id = *node;
-                if self.change(id)?.want.take().is_none() {
+                let (id, moment) = (*node, at.entry.at);
+                let changed = self.change(id)?;
+                let Some(want) = changed.want.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
+                };
+                if matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning) {
+                    changed.lifecycle =
+                        if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+                }
+                if want.by.is_none() {
+                    let why = "its waiting re-setup was called off".to_owned();
+                    changed.hold = Some(Hold { why, since: moment, until: None });
                 }
                 self.note(at, Some(id), Happening::WantDropped { why: why.clone() });
                 Ok(Applied::Done)
@@ -59,6 +72,7 @@ impl Inventory {
                     return Err(Refusal::new("wrong-phase", text));
                 }
                 attempt.phase = phase;
+                self.change(node)?.altered = at.index;
                 self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)
             }
@@ -84,14 +98,20 @@ impl Inventory {
                 if job.closed.is_some() {
                     return Err(Refusal::new("job-closed", format!("job {id} has ended")));
                 }
+                let mut reached = None;
                 if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
                     attempt.closed = Some((moment, Outcome::Cancelled(why.clone())));
+                    reached = Some(attempt.phase);
                 }
                 job.state = JobState::Cancelled;
                 job.closed = Some(moment);
                 let node = job.node;
                 let changed = self.change(node)?;
                 changed.job = None;
+                changed.altered = at.index;
+                if let Some(phase) = reached {
+                    changed.fail(phase);
+                }
                 changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
                 self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.clone() });
                 Ok(Applied::Done)
@@ -144,6 +164,7 @@ impl Inventory {
         self.trim_jobs();
         let node = self.change(id)?;
         node.want = None;
+        node.altered = at.index;
         node.job = Some(job_id);
         if want.now {
             node.hold = None;
@@ -182,8 +203,10 @@ impl Inventory {
         job.retry_at = None;
         job.generation = current;
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
+        let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
             last.closed = Some((moment, Outcome::Superseded(why.to_owned())));
+            reached = Some(last.phase);
         }
         if job.attempts.len() >= 16 {
             job.attempts.remove(0);
@@ -200,6 +223,11 @@ impl Inventory {
             closed: None,
         });
         let node = job.node;
+        let changed = self.change(node)?;
+        changed.altered = at.index;
+        if let Some(phase) = reached {
+            changed.fail(phase);
+        }
         let what = Happening::AttemptOpened { job: id, attempt, no, runner: runner.clone(), why: why.to_owned() };
         self.note(at, Some(node), what);
         Ok(Applied::Job(id, attempt))
@@ -222,6 +250,9 @@ impl Inventory {
         if *outcome == Outcome::Done && attempt.phase.next(decommission).is_some() {
             return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
         }
+        if *outcome == Outcome::Done && !decommission && baseline.is_none() {
+            return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
+        }
         attempt.closed = Some((moment, outcome.clone()));
         let mut failed = None;
         match outcome {
@@ -231,7 +262,7 @@ impl Inventory {
                 job.result = baseline.cloned();
             }
             Outcome::Failed(failure) => {
-                failed = Some(failure.phase.word().to_owned());
+                failed = Some(failure.phase);
                 let eats = failure.class == FailureClass::Step;
                 job.failures += u32::from(eats);
                 let wait = job.failures.checked_sub(1).and_then(|n| limits.retry_ms.get(n as usize));
@@ -240,6 +271,10 @@ impl Inventory {
             Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
         }
         let node = self.change(node_id)?;
+        node.altered = at.index;
+        if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome {
+            node.key_changed = Some(message.clone());
+        }
         if *outcome == Outcome::Done {
             node.job = None;
             node.failed = None;
@@ -256,12 +291,9 @@ impl Inventory {
                 node.marks = Some(marks.clone());
                 node.seen = moment;
             }
-            if let Some(finding) = &mut node.finding {
-                finding.verdict = Verdict::Same;
-                finding.reasons = Vec::new();
-            }
-        } else if failed.is_some() {
-            node.failed = failed;
+            node.is_right(baseline.map(|b| b.root), moment);
+        } else if let Some(phase) = failed {
+            node.fail(phase);
         }
         self.note(
             at,
@@ -272,6 +304,19 @@ impl Inventory {
             self.note(at, Some(node_id), Happening::JobDone { job: id });
         }
         Ok(Applied::Done)
+    }
+
+    /// A held job of this node gives way: it is closed, and returned.
+    pub(super) fn end_held(&mut self, id: NodeId, moment: Wall) -> Result<Option<Arc<Job>>, Refusal> {
+        let known = self.node(id).and_then(|n| n.job);
+        let Some(job) = known.filter(|j| self.job(*j).is_some_and(|j| j.state == JobState::Held)) else {
+            return Ok(None);
+        };
+        self.change(id)?.job = None;
+        let held = self.change_job(job)?;
+        held.state = JobState::Cancelled;
+        held.closed = Some(moment);
+        Ok(self.jobs.get(&job).cloned())
     }
 
     fn change_job(&mut self, id: JobId) -> Result<&mut Job, Refusal> {

@@ -41,6 +41,8 @@ impl Inventory {
             job: None,
             agent_faults: 0,
             unknowns: 0,
+            altered: at.index,
+            drifted_since: None,
         };
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
@@ -69,6 +71,7 @@ impl Inventory {
                 }
                 let planned = *planned || node.in_maintenance(at.entry.at);
                 node.absences = *no;
+                node.altered = at.index;
                 node.recent.push(at.entry.at);
                 if node.recent.len() > 16 {
                     node.recent.remove(0);
@@ -113,6 +116,7 @@ impl Inventory {
                 }
                 absence.returned = Some(at.entry.at);
                 absence.after = Some(after.clone());
+                self.change(id)?.altered = at.index;
                 self.note(at, Some(id), Happening::Returned { absence: *no });
                 Ok(Applied::Done)
             }
@@ -148,11 +152,23 @@ impl Inventory {
             (None, None) => {}
             _ => return Err(Refusal::new("absence-closed", "this absence has its verdict, or another one is open")),
         }
+        if finding.basis < node.altered {
+            return Err(Refusal::new("outlived", "the node changed after this examination had begun"));
+        }
         let fault = (finding.cause == Some(Cause::Agent)).then(|| {
             node.agent_faults += 1;
             node.agent_faults
         });
+        if node.job.is_none() && finding.verdict == Verdict::Same {
+            node.failed = None;
+        }
         node.absence = None;
+        node.altered = at.index;
+        node.drifted_since = match &finding.verdict {
+            Verdict::Unknown(_) => node.drifted_since,
+            verdict if verdict.drifted() => node.drifted_since.or(Some(finding.at)),
+            _ => None,
+        };
         node.marks = Some(finding.marks.clone());
         node.seen = at.entry.at;
         node.unknowns = if matches!(finding.verdict, Verdict::Unknown(_)) { node.unknowns + 1 } else { 0 };
@@ -164,6 +180,7 @@ impl Inventory {
         };
         if let Some(services) = services
             && node.job.is_none()
+            && node.lifecycle == Lifecycle::Commissioned
             && node.want.as_ref().is_none_or(|w| w.by.is_none())
         {
             node.want = Some(Want {
@@ -176,8 +193,9 @@ impl Inventory {
                 now: false,
                 decommission: false,
             });
-        } else if finding.verdict == Verdict::Same && node.want.as_ref().is_some_and(|w| w.by.is_none()) {
-            node.want = None;
+        } else if !matches!(finding.verdict, Verdict::Unknown(_)) && !matches!(finding.remedy, Remedy::Blocked(_)) {
+            // What remoor wanted rested on an older examination; a roll-out rests on none.
+            node.want = node.want.take().filter(|w| w.by.is_some() || w.examined.is_none());
         }
         if let Remedy::Held(why) = &finding.remedy {
             let until = at.entry.at.after(self.limits().flap_hold_ms);

@@ -2,6 +2,8 @@
 //! the other. Skipped, loudly, where no hosts can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
 
 mod add;
+mod leader;
+mod operator;
 mod stories;
 
 use crate::lab::cluster::Cluster;
@@ -15,18 +17,19 @@ fn scenarios_on_real_hosts() -> Result<()> {
         eprintln!("SKIPPED: SCENARIOS ON REAL HOSTS: {why}");
         return Ok(());
     }
-    let lab = Lab::up("it", &five::HOSTS)?;
+    let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
+    let lab = Lab::up(&name, &five::HOSTS)?;
     lab.give_identity(&five::MASTERS)?;
     five::install_contiv(&lab, &five::built("contiv-standin")?)?;
     let cluster = Cluster::up(lab)?;
-    if let Err(error) = cluster.apply(stories::quick).and_then(|()| cluster.commission()) {
+    if let Err(error) = cluster.apply(operator::hooked).and_then(|()| cluster.commission()) {
         cluster.save_logs("commission")?;
         return Err(error);
     }
     let only = std::env::var("REMOOR_STORY").ok();
     let mut failed = Vec::new();
-    for (name, story) in stories::ALL {
-        if only.as_deref().is_some_and(|only| only != *name) {
+    for (name, story) in [stories::ALL, leader::ALL, operator::ALL].concat() {
+        if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
             continue;
         }
         let begun = std::time::Instant::now();
@@ -35,7 +38,7 @@ fn scenarios_on_real_hosts() -> Result<()> {
             Err(error) => {
                 eprintln!("FAIL  {name}: {error:?}");
                 cluster.save_logs(name)?;
-                failed.push(*name);
+                failed.push(name);
             }
         }
         cluster.lab.heal()?;

@@ -5,7 +5,7 @@ use crate::lab::five;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-type Story = (&'static str, fn(&Cluster) -> Result<()>);
+pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
 
 pub const ALL: &[Story] = &[
     ("A01 network loss, nothing changed", network_loss),
@@ -28,7 +28,7 @@ pub fn quick(path: &str, text: String) -> String {
 }
 
 /// Cuts a host off, waits until it is missed, lets `meanwhile` happen on its console, heals. Gives the absence's number.
-fn away(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
+pub fn away(c: &Cluster, host: &str, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<u64> {
     let before = c.node(host)?["absences"].as_u64().context("a number of absences")?;
     c.lab.cut(host)?;
     c.wait(&format!("{host} to be missed"), |s| {

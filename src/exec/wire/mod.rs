@@ -3,7 +3,9 @@
 //! The manager sends one order at a time and waits for its final reply; `Heartbeat` and `Cancel` may come at any time.
 //! A plan, its events and its end are opaque here: `playbook` gives them their meaning.
 
-use super::frame::blob;
+pub mod frame;
+
+use self::frame::blob;
 use crate::model::{AttemptId, Exam, Fence, JobId, Manifest, NodeName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::fmt;

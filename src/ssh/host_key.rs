@@ -1,0 +1,97 @@
+//! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and how to ask a host for them before anybody trusts it.
+
+use super::error::{SshError, clip};
+use super::target;
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// As `ssh-keygen -l` writes it, `SHA256:` and 43 characters; None if this is no key line. A comment is passed over.
+pub fn fingerprint(key_line: &str) -> Option<String> {
+    let blob = STANDARD.decode(blob_of(key_line)?).ok()?;
+    Some(format!("SHA256:{}", STANDARD_NO_PAD.encode(crate::model::Sha256::of(&blob).0)))
+}
+
+/// What a host offers as its keys now, as lines without host name. Trust is not in it: whoever answers has written it,
+/// so the lines are for showing to a person who compares fingerprints.
+pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<Vec<String>, SshError> {
+    target::check_host(host)?;
+    let seconds = at_most.as_secs().clamp(1, 60);
+    let mut command = Command::new("ssh-keyscan");
+    command
+        .args(["-T", &seconds.to_string(), "-p", &port.to_string(), "-t", "ed25519,ecdsa,rsa", host])
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let out = tokio::time::timeout(at_most, command.output())
+        .await
+        .map_err(|_| SshError::Timeout("asking for host keys"))?
+        .map_err(|e| SshError::Local(format!("ssh-keyscan: {e}")))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let keys: Vec<String> = text.lines().filter_map(without_host).take(16).collect();
+    if keys.is_empty() {
+        return Err(SshError::Unreachable(format!("no host key: {}", clip(&String::from_utf8_lossy(&out.stderr)))));
+    }
+    Ok(keys)
+}
+
+/// `type base64`, without comment; None if it is something else. Only what this lets through is written into a
+/// known_hosts file, so no line can smuggle in a marker, an option or a second line.
+pub(super) fn normal(key_line: &str) -> Option<String> {
+    let kind = key_line.split_ascii_whitespace().next()?;
+    let blob = blob_of(key_line)?;
+    fingerprint(key_line)?;
+    Some(format!("{kind} {blob}"))
+}
+
+/// The first fingerprint in a text of ssh.
+pub(super) fn fingerprint_in(text: &str) -> Option<String> {
+    let from = text.find("SHA256:")?;
+    let end = text[from + 7..].find(|c: char| !(c.is_ascii_alphanumeric() || c == '+' || c == '/'));
+    let found = &text[from..end.map_or(text.len(), |n| from + 7 + n)];
+    (found.len() == 7 + 43).then(|| found.to_owned())
+}
+
+fn blob_of(key_line: &str) -> Option<&str> {
+    let mut parts = key_line.split_ascii_whitespace();
+    let kind = parts.next()?;
+    let known = kind.starts_with("ssh-") || kind.starts_with("ecdsa-") || kind.starts_with("sk-");
+    let plain = kind.bytes().all(|b| b.is_ascii_alphanumeric() || b"-@.".contains(&b));
+    if known && plain { parts.next() } else { None }
+}
+
+fn without_host(line: &str) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    normal(line.split_once(' ')?.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl github.com";
+
+    #[test]
+    fn fingerprints_are_those_of_ssh_keygen() {
+        let published = "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU";
+        assert_eq!(fingerprint(LINE).as_deref(), Some(published));
+        assert_eq!(fingerprint_in(&format!("is\n{published}.\nx")).as_deref(), Some(published));
+        assert_eq!(fingerprint_in(published).as_deref(), Some(published));
+        assert_eq!(fingerprint_in("SHA256:short"), None);
+    }
+
+    #[test]
+    fn only_key_lines_pass() {
+        assert_eq!(normal(LINE).unwrap().split(' ').count(), 2);
+        for bad in ["", "ssh-ed25519", "ssh-ed25519 !!!", "@revoked * ssh-ed25519 AAAA", "# x", "command=x AAAA"] {
+            assert_eq!(normal(bad), None, "{bad}");
+        }
+        let two = "ssh-ed25519 AAAA\n* ssh-ed25519 BBBB";
+        assert_eq!(normal(two).as_deref(), Some("ssh-ed25519 AAAA"));
+        assert_eq!(without_host(&format!("h {LINE}")), normal(LINE));
+        assert_eq!(without_host("# h:22 SSH-2.0-x"), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! Against a real sshd on loopback, with an own host key and no PAM. In the executor's place stands a shell script with
+//! canned frames: what is tested here is login, upload, streams and errors; the executor itself has its own tests.
+
+use super::*;
+use crate::exec::wire::frame::{PREFACE, encode};
+use crate::exec::wire::{Hello, Order, PROTO, Reply, sample_fence};
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SSHD: &str = "/usr/sbin/sshd";
+const LONG: Duration = Duration::from_secs(60);
+
+struct Server {
+    dir: TempDir,
+    port: u16,
+    sshd: Child,
+}
+
+impl Server {
+    /// None where no sshd can run, with the reason on stderr.
+    async fn start() -> Option<Self> {
+        if !Path::new(SSHD).exists() {
+            eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");
+            return None;
+        }
+        if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
+            eprintln!("SKIPPED: /run/sshd can't be made, which sshd needs as root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for key in ["host", "user", "stranger"] {
+            keygen(&dir.path().join(key));
+        }
+        fs::copy(dir.path().join("user.pub"), dir.path().join("authorized")).unwrap();
+        // Between the two lines another process may take the port; then the server says so and the next one is tried.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let mut sshd = Self::spawn(dir.path(), port);
+            let deadline = Instant::now() + LONG;
+            while Instant::now() < deadline && sshd.try_wait().unwrap().is_none() {
+                if let Probe::Answers { .. } = probe("127.0.0.1", port, Duration::from_secs(5)).await {
+                    return Some(Self { dir, port, sshd });
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let _ended = sshd.kill();
+            let _reaped = sshd.wait();
+        }
+        panic!("sshd does not start: {}", fs::read_to_string(dir.path().join("log")).unwrap_or_default());
+    }
+
+    fn spawn(dir: &Path, port: u16) -> Child {
+        let path = dir.display();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\n\
+             UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             PermitRootLogin prohibit-password\nLogLevel VERBOSE\n"
+        );
+        fs::write(dir.join("config"), config).unwrap();
+        let log = fs::File::create(dir.join("log")).unwrap();
+        let mut command = Command::new(SSHD);
+        command.args(["-D", "-e", "-f"]).arg(dir.join("config"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap()
+    }
+
+    fn target(&self) -> Target {
+        let out = Command::new("id").arg("-un").output().unwrap();
+        Target {
+            port: self.port,
+            user: String::from_utf8(out.stdout).unwrap().trim().to_owned(),
+            identity: Some(self.path("user")),
+            host_keys: vec![fs::read_to_string(self.path("host.pub")).unwrap()],
+            ..super::target::sample("127.0.0.1")
+        }
+    }
+
+    /// A remote whose build is `script`, below `state` on the "node".
+    fn remote(&self, build: Build) -> Remote {
+        Remote::new(RemoteConfig {
+            control_dir: self.path("c"),
+            builds: vec![build],
+            launch: Launch::Upload,
+            state_dir: self.path("state").display().to_string(),
+            arguments: vec!["exec".to_owned(), "-".to_owned()],
+        })
+        .unwrap()
+    }
+
+    /// Notes that it ran, greets, reads one fence order into `order`, answers it, reads to the end.
+    fn script(&self) -> Build {
+        let order = encode(&fence()).unwrap();
+        let text = format!(
+            "#!/bin/sh\ncd '{}'\necho \"$*\" >>ran\ncat hello\nhead -c {} >order\ncat answer\ncat >rest\necho end >>ran\n",
+            self.dir.path().display(),
+            order.len()
+        );
+        fs::write(self.path("script"), text).unwrap();
+        let build = Build::of(std::env::consts::ARCH, &self.path("script")).unwrap();
+        let hello = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
+        let mut bytes = PREFACE.to_vec();
+        bytes.extend(encode(&Reply::Hello(hello)).unwrap());
+        fs::write(self.path("hello"), bytes).unwrap();
+        fs::write(self.path("answer"), encode(&Reply::Fenced { ended: Some("x".into()) }).unwrap()).unwrap();
+        build
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn ran(&self) -> String {
+        fs::read_to_string(self.path("ran")).unwrap_or_default()
+    }
+
+    fn logins(&self) -> usize {
+        fs::read_to_string(self.path("log")).unwrap().matches("Accepted publickey").count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.sshd.kill();
+        let _reaped = self.sshd.wait();
+    }
+}
+
+fn keygen(path: &Path) {
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status().unwrap();
+    assert!(made.success());
+}
+
+fn fence() -> Order {
+    Order::Fence { fence: sample_fence(3), node: "w1".into(), job: crate::model::JobId(1), timeout_ms: 1000 }
+}
+
+async fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn one_login_uploads_runs_and_closes() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    let remote = server.remote(build.clone());
+    let target = server.target();
+
+    let mut session = remote.open(&target).await.unwrap();
+    assert_eq!(session.hello().exe_sha256, build.sha256);
+    let reply = session.order(fence(), &mut |_| {}, LONG).await.unwrap();
+    assert_eq!(reply, Reply::Fenced { ended: Some("x".into()) });
+    session.close().await;
+    assert_eq!(fs::read(server.path("order")).unwrap(), encode(&fence()).unwrap());
+    wait_for("the end of the stream", || server.ran() == "exec -\nend\n").await;
+    assert_eq!(server.logins(), 1, "upload and run, one login");
+    wait_for("the master's end", || fs::read_dir(server.path("c")).unwrap().next().is_none()).await;
+
+    let bin = server.path("state/bin");
+    let uploaded = bin.join(format!("remoor-{}", build.sha256));
+    assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap());
+    assert_eq!(fs::metadata(&uploaded).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(&bin).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(server.path("state")).unwrap().permissions().mode() & 0o777, 0o700);
+
+    // Now it is there: nothing is uploaded, so the build's file is not needed.
+    fs::remove_file(&build.path).unwrap();
+    remote.open(&target).await.unwrap().close().await;
+
+    // A damaged one is replaced, and the session of the damaged one was nobody's.
+    server.script();
+    fs::write(&uploaded, b"#!/bin/sh\nexit 0\n").unwrap();
+    remote.open(&target).await.unwrap().close().await;
+    assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap());
+    assert_eq!(server.logins(), 3);
+}
+
+#[tokio::test]
+async fn the_two_newest_builds_stay() {
+    let Some(server) = Server::start().await else { return };
+    let bin = server.path("state/bin");
+    fs::create_dir_all(&bin).unwrap();
+    for (name, age) in [("remoor-0a", 300), ("remoor-0b", 200), ("remoor-0c", 100), ("other", 400)] {
+        let file = fs::File::create(bin.join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_secs(age)).unwrap();
+    }
+    let build = server.script();
+    server.remote(build.clone()).open(&server.target()).await.unwrap().close().await;
+    let mut left: Vec<String> =
+        fs::read_dir(&bin).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    left.sort();
+    let mut expected = vec!["other".to_owned(), "remoor-0c".to_owned(), format!("remoor-{}", build.sha256)];
+    expected.sort();
+    assert_eq!(left, expected);
+}
+
+#[tokio::test]
+async fn an_upload_that_is_not_what_it_says_is_not_installed() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    fs::write(&build.path, b"#!/bin/sh\necho changed meanwhile\n").unwrap();
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(error, SshError::Upload(_)), "{error:?}");
+    assert_eq!(fs::read_dir(server.path("state/bin")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn another_architecture_is_unsupported() {
+    let Some(server) = Server::start().await else { return };
+    let build = Build { arch: "pdp11".to_owned(), ..server.script() };
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(&error, SshError::Unsupported(system) if system.starts_with("Linux ")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_changed_host_key_stops_everything() {
+    let Some(server) = Server::start().await else { return };
+    let recorded = fs::read_to_string(server.path("stranger.pub")).unwrap();
+    let target = Target { host_keys: vec![recorded.clone()], ..server.target() };
+    let error = server.remote(server.script()).open(&target).await.err().unwrap();
+    let offered = fingerprint(&fs::read_to_string(server.path("host.pub")).unwrap());
+    let expected = vec![fingerprint(&recorded).unwrap()];
+    assert_eq!(error, SshError::HostKeyChanged { expected, offered });
+    assert_eq!(server.ran(), "");
+    assert_eq!(server.logins(), 0);
+    assert!(!server.path("state").exists());
+}
+
+#[tokio::test]
+async fn a_strangers_key_is_not_let_in() {
+    let Some(server) = Server::start().await else { return };
+    let target = Target { identity: Some(server.path("stranger")), ..server.target() };
+    let error = server.remote(server.script()).open(&target).await.err().unwrap();
+    assert!(matches!(error, SshError::Auth(_)), "{error:?}");
+    assert_eq!(server.ran(), "");
+}
+
+#[tokio::test]
+async fn a_refused_port_is_unreachable() {
+    let Some(mut server) = Server::start().await else { return };
+    let (remote, target) = (server.remote(server.script()), server.target());
+    server.sshd.kill().unwrap();
+    server.sshd.wait().unwrap();
+    let error = remote.open(&target).await.err().unwrap();
+    assert!(matches!(error, SshError::Unreachable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_executor_that_dies_is_lost_and_quoted() {
+    let Some(server) = Server::start().await else { return };
+    server.script();
+    let text = format!(
+        "#!/bin/sh\ncat '{}'\nhead -c 4 >/dev/null\necho no room left >&2\nexit 3\n",
+        server.path("hello").display()
+    );
+    fs::write(server.path("script"), text).unwrap();
+    let build = Build::of(std::env::consts::ARCH, &server.path("script")).unwrap();
+    let hello = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
+    let bytes = [PREFACE.to_vec(), encode(&Reply::Hello(hello)).unwrap()].concat();
+    fs::write(server.path("hello"), bytes).unwrap();
+    let mut session = server.remote(build).open(&server.target()).await.unwrap();
+    let error = session.order(fence(), &mut |_| {}, LONG).await.unwrap_err();
+    assert!(matches!(&error, SshError::Lost(why) if why.contains("no room left")), "{error:?}");
+    session.close().await;
+}
+
+#[tokio::test]
+async fn a_shell_runs_single_commands_over_one_login() {
+    let Some(server) = Server::start().await else { return };
+    let shell = server.remote(server.script()).shell(&server.target()).await.unwrap();
+    let input = vec![b'x'; 1 << 20];
+    let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
+    // Ends without reading, and with an error.
+    let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: false, stdout: String::new(), stderr: "no".into() });
+    assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);
+    let much = shell.run("yes | head -c 1000000; echo end >&2", &[], b"", LONG).await.unwrap();
+    assert!(much.stdout.len() <= 256 * 1024, "{}", much.stdout.len());
+    let late = shell.run("cat >/dev/null; sleep 60", &[], b"", Duration::from_millis(200)).await;
+    assert!(matches!(late, Err(SshError::Timeout(_))), "{late:?}");
+    shell.close().await;
+    assert_eq!(server.ran(), "", "no executor was started");
+    assert_eq!(server.logins(), 1);
+}
+
+#[tokio::test]
+async fn keys_can_be_asked_for() {
+    let Some(server) = Server::start().await else { return };
+    let keys = scan_host_keys("127.0.0.1", server.port, LONG).await.unwrap();
+    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
+}

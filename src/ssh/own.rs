@@ -1,0 +1,39 @@
+//! The running program, kept under its hash where managers of the same version look for it: nothing needs uploading then.
+
+use super::remote::Build;
+use crate::disk::{self, DiskError};
+use crate::model::Sha256;
+use std::path::Path;
+
+/// Older ones beyond this many are removed.
+const KEPT: usize = 2;
+
+/// The running program and its hash, for an installation. Blocking.
+pub fn own_binary() -> std::io::Result<(Vec<u8>, Sha256)> {
+    let bytes = std::fs::read("/proc/self/exe")?;
+    let hash = Sha256::of(&bytes);
+    Ok((bytes, hash))
+}
+
+/// Puts the running program into `dir` as `remoor-SHA256`, mode 0755, and keeps one older one. Blocking.
+pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
+    let own = Path::new("/proc/self/exe");
+    let build = Build::own().map_err(DiskError::io("reading", own))?;
+    std::fs::create_dir_all(dir).map_err(DiskError::io("making", dir))?;
+    let path = dir.join(format!("remoor-{}", build.sha256));
+    if !path.exists() {
+        let bytes = std::fs::read(own).map_err(DiskError::io("reading", own))?;
+        disk::atomic_write(&path, &bytes, 0o755)?;
+    }
+    let entries = std::fs::read_dir(dir).map_err(DiskError::io("reading", dir))?;
+    let mut others: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.path() != path)
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    others.sort();
+    for (_, old) in others.iter().take(others.len().saturating_sub(KEPT - 1)) {
+        let _next_start = std::fs::remove_file(old);
+    }
+    Ok(())
+}

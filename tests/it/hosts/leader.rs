@@ -1,0 +1,434 @@
+//! Stories about what breaks at a bad moment: services that did not come back, a silent agent, and leaders that die or are
+//! cut off while a node needs them. Each from a quiet fleet to a quiet fleet.
+
+use super::stories::{self, Story, away};
+use crate::lab::cluster::{Cluster, PATIENCE, row};
+use crate::lab::host::Power;
+use crate::lab::{five, wait_for};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+pub const ALL: &[Story] = &[
+    ("A06 reboot, netplugin not enabled", not_enabled),
+    ("A09 agent dead, host up", agent_down),
+    ("A11 a missing and an extra file", missing_and_extra),
+    ("A12 service stopped, files intact", service_stopped),
+    ("A14 ports changed while away", ports),
+    ("A15 leader killed while a node is away", leader_killed),
+    ("A17a leader killed in cleanup", killed_in_cleanup),
+    ("A17b leader killed between the phases", killed_between),
+    ("A17c leader killed in provision", killed_in_provision),
+    ("A18 target reboots in provision", target_reboots),
+    ("A25b leader and target cut from the rest", minority),
+    ("A25c leader and target cut while a re-setup runs", minority_running),
+];
+
+/// The fleet of these stories: contiv_network's playbooks stop for a minute where a file on the host asks for it, and
+/// leave `/run/twice` if two of them ever run at once.
+pub fn fleet(path: &str, text: String) -> String {
+    let text = stories::quick(path, text);
+    let Some(phase) = path.strip_prefix("playbooks/").and_then(|p| p.strip_suffix(".yml")) else { return text };
+    let stop = format!(
+        "    - name: Stop here if asked to\n      shell: |\n        \
+         flock -n -E 77 /run/busy.lock sh -c 'if rm /run/slow-{phase} 2>/dev/null; then sleep 60; fi'\n        \
+         if [ $? = 77 ]; then touch /run/twice; fi\n      changed_when: false\n      tags: [contiv_network]\n\n"
+    );
+    let after = match phase {
+        "cleanup" => "    - name: Stop netmaster and netplugin\n",
+        _ => "    - name: Configure netplugin\n",
+    };
+    let ended = "    # --- etcd ---";
+    let mark = "    - name: Say that the files are gone\n      file:\n        path: /run/gone\n        state: touch\n      \
+                changed_when: false\n      tags: [contiv_network]\n\n";
+    let text = text.replacen(after, &format!("{stop}{after}"), 1);
+    if phase == "cleanup" { text.replacen(ended, &format!("{mark}{ended}"), 1) } else { text }
+}
+
+const NO_RESTART: &str = "/run/systemd/system/remoor.service.d";
+
+/// Kills the daemon as hard as it gets; nothing starts it again before [`revive`].
+fn kill_daemon(c: &Cluster, host: &str) -> Result<()> {
+    no_restart(c, host)?;
+    ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was there to kill on {host}");
+    Ok(())
+}
+
+fn no_restart(c: &Cluster, host: &str) -> Result<()> {
+    let script = format!(
+        "mkdir -p {NO_RESTART} && printf '[Service]\\nRestart=no\\n' > {NO_RESTART}/no.conf && systemctl daemon-reload"
+    );
+    c.lab.shell(host, &script).map(drop)
+}
+
+fn revive(c: &Cluster, host: &str) -> Result<()> {
+    let script = format!(
+        "rm -rf {NO_RESTART}; systemctl daemon-reload; systemctl reset-failed remoor 2>/dev/null; systemctl start remoor"
+    );
+    c.lab.shell(host, &script).map(drop)
+}
+
+/// Until nothing is missing, wanted, examined or running.
+fn quiet(c: &Cluster) -> Result<()> {
+    let asked = |n: &Value| {
+        n["presence"] == "alive"
+            && n["job"].is_null()
+            && n["conditions"].as_array().is_none_or(Vec::is_empty)
+            && (n["finding"].is_null() || n["finding"]["verdict"]["is"] == "same")
+    };
+    c.wait("a quiet fleet", |s| {
+        let nodes = s["nodes"].as_array()?;
+        let voters = nodes.iter().filter(|n| matches!(n["manager"].as_str(), Some("leader" | "voter"))).count();
+        (voters == 3 && nodes.iter().all(asked)).then_some(())
+    })
+}
+
+fn absences(c: &Cluster, host: &str) -> Result<u64> {
+    c.node(host)?["absences"].as_u64().context("a number of absences")
+}
+
+fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
+    c.wait(&format!("{host} to be {wanted}"), |s| (row(s, host)?["presence"] == wanted).then_some(()))
+}
+
+fn repaired(c: &Cluster, host: &str) -> Result<()> {
+    c.wait(&format!("{host} to be repaired"), |s| {
+        let row = row(s, host)?;
+        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same").then_some(())
+    })
+}
+
+/// One cleanup and one provisioning of contiv_network, in this order, and nothing else.
+fn once(c: &Cluster, host: &str, before: usize) -> Result<()> {
+    let ran = c.ran_since(host, before)?;
+    ensure!(ran == pairs(&["contiv_network"]), "ran {ran:?}");
+    Ok(())
+}
+
+fn pairs(services: &[&str]) -> Vec<(String, String)> {
+    let of = |phase: &'static str| services.iter().map(move |s| (phase.to_owned(), (*s).to_owned()));
+    of("cleanup").chain(of("provision")).collect()
+}
+
+fn drift(c: &Cluster, host: &str) -> Result<()> {
+    c.lab.shell(host, "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop)
+}
+
+fn not_enabled(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let (runs, no) = (five::runs(&c.lab, "w1")?.len(), absences(c, "w1")? + 1);
+    c.lab.shell("w1", "systemctl disable netplugin 2>&1")?;
+    c.lab.reboot("w1", Power::Cut)?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    let reasons = verdict["reasons"].to_string();
+    ensure!(reasons.contains("running") && reasons.contains("enabled"), "{reasons}");
+    ensure!(verdict["remedy"]["what"] == json!(["contiv_network"]), "{verdict:#}");
+    repaired(c, "w1")?;
+    once(c, "w1", runs)?;
+    let state = c.lab.shell("w1", "systemctl is-active netplugin; systemctl is-enabled netplugin")?;
+    ensure!(state.split_whitespace().eq(["active", "enabled"]), "netplugin is {state}");
+    let no = absences(c, "w1")? + 1;
+    c.lab.reboot("w1", Power::Orderly)?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "reboot" && verdict["remedy"]["do"] == "none", "{verdict:#}");
+    once(c, "w1", runs)?;
+    quiet(c)
+}
+
+fn agent_down(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let (runs, no) = (five::runs(&c.lab, "w1")?.len(), absences(c, "w1")? + 1);
+    kill_daemon(c, "w1")?;
+    presence(c, "w1", "agent-down")?;
+    let said = || -> Result<usize> {
+        let script = "journalctl -u remoor --no-pager | grep -c 'w1: its host answers on SSH' || :";
+        let each = five::MASTERS.iter().map(|m| Ok(c.lab.shell(m, script)?.trim().parse::<usize>()?));
+        each.sum()
+    };
+    ensure!(said()? >= 1, "nobody was told");
+    let alerts = said()?;
+    let check = c.run("m1", &["check", "w1"])?;
+    ensure!(check.code == 0, "check says {} {}", check.code, String::from_utf8_lossy(&check.stderr));
+    let plain = c.run("m1", &["resetup", "w1", "--service", "nginx", "--detach"])?;
+    ensure!(plain.code == 4, "without --force: exit {}", plain.code);
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    c.on("m1", &["resetup", "w1", "--service", "nginx", "--force", "--detach"])?;
+    wait_for("the forced re-setup", PATIENCE, || {
+        let ended = c.history("w1").ok()?.iter().rev().find(|i| i["what"] != "examined")?["what"] == "job-done";
+        ended.then_some(())
+    })?;
+    ensure!(c.ran_since("w1", runs)? == pairs(&["nginx"]), "ran {:?}", c.ran_since("w1", runs)?);
+    presence(c, "w1", "agent-down")?;
+    ensure!(said()? == alerts, "told again");
+    revive(c, "w1")?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
+    quiet(c)
+}
+
+fn missing_and_extra(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let unit = c.lab.read("w1", "/etc/systemd/system/netplugin.service")?;
+    let no = away(c, "w1", |c| {
+        let script = "rm /etc/systemd/system/netplugin.service; echo '# mine' > /etc/nginx/conf.d/mine.conf; \
+                      echo mine > /etc/nginx/mine.txt";
+        c.lab.shell("w1", script).map(drop)
+    })?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    let reasons = verdict["reasons"].to_string();
+    for reason in
+        ["contiv_network: /etc/systemd/system/netplugin.service missing", "nginx: /etc/nginx/conf.d/mine.conf extra"]
+    {
+        ensure!(reasons.contains(reason), "{reason} is not in {reasons}");
+    }
+    ensure!(verdict["remedy"]["what"] == json!(["contiv_network", "nginx"]), "{verdict:#}");
+    repaired(c, "w1")?;
+    ensure!(c.lab.read("w1", "/etc/systemd/system/netplugin.service")? == unit, "the unit is another");
+    ensure!(c.lab.read("w1", "/etc/nginx/conf.d/mine.conf").is_err(), "the extra file is still there");
+    ensure!(c.lab.read("w1", "/etc/nginx/mine.txt")? == b"mine\n", "a file that is nobody's was touched");
+    c.lab.shell("w1", "rm /etc/nginx/mine.txt")?;
+    quiet(c)
+}
+
+fn service_stopped(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let (runs, no) = (five::runs(&c.lab, "w1")?.len(), absences(c, "w1")? + 1);
+    kill_daemon(c, "w1")?;
+    presence(c, "w1", "agent-down")?;
+    c.lab.shell("w1", "systemctl stop netplugin")?;
+    revive(c, "w1")?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    let reasons = verdict["reasons"].as_array().context("reasons")?;
+    ensure!(!reasons.is_empty() && reasons.iter().all(|r| r["by"] == "check"), "the content is no reason: {verdict:#}");
+    ensure!(verdict["remedy"]["what"] == json!(["contiv_network"]), "{verdict:#}");
+    repaired(c, "w1")?;
+    once(c, "w1", runs)?;
+    quiet(c)
+}
+
+fn ports(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let own = format!("w2: {{ansible_host: {}", c.lab.host("w2").ip);
+    let no = away(c, "w2", |c| {
+        c.apply(|path, text| match path {
+            "inventory.yml" => {
+                super::operator::hooked(path, text.replace(&own, &format!("{own}, etcd_client_port: 2389")))
+            }
+            _ => super::operator::hooked(path, text),
+        })
+    })?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["verdict"]["is"] == "outdated" && verdict["cause"] == "network", "{verdict:#}");
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
+    c.on("m1", &["update", "w2", "--detach"])?;
+    let updated = |port: &str| {
+        c.wait(&format!("w2 to be on {port}"), |s| {
+            let row = row(s, "w2")?;
+            let listens = c.lab.shell("w2", &format!("ss -Hltn sport = :{port}")).ok()?;
+            (row["job"].is_null() && row["outdated"] == false && listens.contains(port)).then_some(())
+        })
+    };
+    updated("2389")?;
+    let env = String::from_utf8_lossy(&c.lab.read("w2", "/etc/etcd-proxy-contiv.env")?).into_owned();
+    ensure!(env.contains("2389") && !env.contains("2379"), "{env}");
+    // The file says 2389, the process listens on 2379.
+    let dir = "/run/systemd/system/etcd-proxy-contiv.service.d";
+    c.lab.shell(
+        "w2",
+        &format!(
+            "mkdir -p {dir} && sed s/2389/2379/ /etc/etcd-proxy-contiv.env > /run/old.env && \
+             printf '[Service]\\nExecStartPost=\\nEnvironmentFile=/run/old.env\\n' > {dir}/old.conf && \
+             systemctl daemon-reload && systemctl restart etcd-proxy-contiv"
+        ),
+    )?;
+    let check = wait_for("the check of the socket", PATIENCE, || {
+        let check = c.run("m1", &["check", "w2", "-o", "json"]).ok()?;
+        (check.code == 1 && check.text().contains("2389")).then(|| check.text())
+    })?;
+    let check: Value = serde_json::from_str(&check)?;
+    ensure!(check["differences"].as_array().is_some_and(Vec::is_empty), "the file is as it should be: {check:#}");
+    c.lab.shell("w2", &format!("rm -r {dir}; systemctl daemon-reload; systemctl restart etcd-proxy-contiv"))?;
+    c.apply(super::operator::hooked)?;
+    c.on("m1", &["update", "w2", "--detach"])?;
+    updated("2379")?;
+    quiet(c)
+}
+
+/// The leader, and a manager that is none.
+fn leader(c: &Cluster) -> Result<(String, &'static str)> {
+    let leader = c.leader()?;
+    let other = five::MASTERS.into_iter().find(|m| *m != leader).context("another manager")?;
+    Ok((leader, other))
+}
+
+fn new_leader(c: &Cluster, old: &str) -> Result<String> {
+    c.wait("a new leader", |s| s["as_of"]["leader"].as_str().filter(|l| *l != old).map(str::to_owned))
+}
+
+fn leader_killed(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let (old, _) = leader(c)?;
+    let no = away(c, "w1", |c| {
+        kill_daemon(c, &old)?;
+        drift(c, "w1")?;
+        new_leader(c, &old).map(drop)
+    })?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    ensure!(verdict["by"] != json!(old), "{verdict:#}");
+    repaired(c, "w1")?;
+    once(c, "w1", runs)?;
+    revive(c, &old)?;
+    quiet(c)?;
+    once(c, "w1", runs)?;
+    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
+    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
+    Ok(())
+}
+
+/// The last job of a node.
+fn last_job(c: &Cluster, host: &str) -> Result<Value> {
+    let id = c.node(host)?["id"].clone();
+    let jobs: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
+    let of = |j: &&Value| j["node"] == id;
+    jobs["jobs"].as_array().and_then(|all| all.iter().filter(of).next_back().cloned()).context("no job")
+}
+
+/// A re-setup of w1 whose leader dies when `moment` has come: another manager brings it to its end.
+fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()>) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let (old, _) = leader(c)?;
+    c.lab.shell("w1", &format!("rm -f /run/gone /run/twice; {slow}"))?;
+    no_restart(c, &old)?;
+    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    wait_for("the moment to kill the leader", PATIENCE, || moment(c, runs))?;
+    ensure!(c.leader()? == old, "another leads already");
+    ensure!(c.lab.kill(&old, "remoor", Signal::KILL)? > 0, "no daemon was there to kill");
+    new_leader(c, &old)?;
+    repaired(c, "w1")?;
+    let job = last_job(c, "w1")?;
+    let attempts = job["attempts"].as_array().context("attempts")?;
+    ensure!(attempts.len() == 2 && attempts[1]["runner"] != json!(old), "{job:#}");
+    ensure!(attempts[0]["closed"].to_string().contains("superseded"), "{job:#}");
+    ensure!(attempts[1]["why"].as_str().is_some_and(|why| why.contains("leader changed")), "{job:#}");
+    let ran: Vec<_> = five::runs(&c.lab, "w1")?.split_off(runs);
+    ensure!(ran.iter().all(|r| r.job == job["id"].to_string() && r.service == "contiv_network"), "{ran:?}");
+    let of = |attempt: &Value| -> Vec<&str> {
+        ran.iter().filter(|r| r.attempt == attempt["id"].to_string()).map(|r| r.phase.as_str()).collect()
+    };
+    ensure!(of(&attempts[1]) == ["cleanup", "provision"], "{ran:?}");
+    ensure!(["cleanup", "provision"].starts_with(&of(&attempts[0])), "{ran:?}");
+    ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
+    ensure!(c.lab.shell("w1", "pgrep -x sleep || :")?.trim().is_empty(), "the old run was not ended");
+    revive(c, &old)?;
+    quiet(c)?;
+    ensure!(five::runs(&c.lab, "w1")?.len() == runs + ran.len(), "something was run on the old leader's return");
+    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
+    ensure!(mine == 1, "{mine} verdicts on absence {no}");
+    Ok(())
+}
+
+/// The playbook took the file that asked it to be slow, so it is asleep now.
+fn asleep(c: &Cluster, phase: &str) -> Option<()> {
+    c.lab.shell("w1", &format!("test ! -e /run/slow-{phase} && pgrep -x sleep")).ok().map(drop)
+}
+
+fn killed_in_cleanup(c: &Cluster) -> Result<()> {
+    killed(c, "touch /run/slow-cleanup", |c, _| asleep(c, "cleanup"))
+}
+
+fn killed_between(c: &Cluster) -> Result<()> {
+    killed(c, "true", |c, _| c.lab.read("w1", "/run/gone").ok().map(drop))
+}
+
+fn killed_in_provision(c: &Cluster) -> Result<()> {
+    killed(c, "touch /run/slow-provision", |c, _| asleep(c, "provision"))
+}
+
+fn target_reboots(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    c.lab.shell("w1", "touch /run/slow-provision")?;
+    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    wait_for("the provisioning to be under way", PATIENCE, || asleep(c, "provision"))?;
+    c.lab.reboot("w1", Power::Cut)?;
+    let verdict = c.verdict("w1", no + 1)?;
+    ensure!(verdict["cause"] == "reboot", "{verdict:#}");
+    repaired(c, "w1")?;
+    quiet(c)?;
+    let job = last_job(c, "w1")?;
+    let attempts = job["attempts"].as_array().context("attempts")?;
+    ensure!(job["state"] == "done" && attempts.len() >= 2, "{job:#}");
+    ensure!(attempts[0]["closed"].to_string().contains("unreachable") && job["failures"] == 0, "{job:#}");
+    let ran = c.ran_since("w1", runs)?;
+    let twice = [pairs(&["contiv_network"]), pairs(&["contiv_network"])].concat();
+    ensure!(ran == twice, "ran {ran:?}");
+    Ok(())
+}
+
+fn minority(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let no = absences(c, "w1")? + 1;
+    let (old, _) = leader(c)?;
+    let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
+    c.lab.partition(&[&[&old, "w1"], &rest])?;
+    drift(c, "w1")?;
+    wait_for("the minority to say that it has no quorum", PATIENCE, || {
+        (c.run(&old, &["status"]).ok()?.code == 3).then_some(())
+    })?;
+    c.wait("w1 to be missed by the majority", |s| {
+        (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
+    })?;
+    ensure!(c.run(&old, &["status"])?.code == 3, "the minority has a quorum again");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "the minority ran something");
+    c.lab.heal()?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    repaired(c, "w1")?;
+    quiet(c)?;
+    once(c, "w1", runs)?;
+    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
+    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
+    Ok(())
+}
+
+fn minority_running(c: &Cluster) -> Result<()> {
+    quiet(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let (old, _) = leader(c)?;
+    c.lab.shell("w1", "rm -f /run/gone /run/twice; touch /run/slow-cleanup")?;
+    let no = away(c, "w1", |c| drift(c, "w1"))? + 1;
+    wait_for("the cleanup to be under way", PATIENCE, || asleep(c, "cleanup"))?;
+    let rest: Vec<&str> = five::HOSTS.into_iter().filter(|h| *h != old && *h != "w1").collect();
+    c.lab.partition(&[&[&old, "w1"], &rest])?;
+    wait_for("the minority to say that it has no quorum", PATIENCE, || {
+        (c.run(&old, &["status"]).ok()?.code == 3).then_some(())
+    })?;
+    c.wait("w1 to be missed by the majority", |s| {
+        (s["as_of"]["leader"] != json!(old) && row(s, "w1")?["presence"] == "away").then_some(())
+    })?;
+    ensure!(c.lab.read("w1", "/run/gone").is_err(), "the cleanup went on without a quorum");
+    ensure!(c.ran_since("w1", runs)? == pairs(&["contiv_network"])[..1], "ran {:?}", c.ran_since("w1", runs)?);
+    c.lab.heal()?;
+    c.verdict("w1", no)?;
+    repaired(c, "w1")?;
+    quiet(c)?;
+    let job = last_job(c, "w1")?;
+    let last = job["attempts"].as_array().and_then(|all| all.last()).context("attempts")?["id"].to_string();
+    let ran = five::runs(&c.lab, "w1")?.split_off(runs);
+    let of_last: Vec<&str> = ran.iter().filter(|r| r.attempt == last).map(|r| r.phase.as_str()).collect();
+    ensure!(of_last == ["cleanup", "provision"], "{ran:?} {job:#}");
+    ensure!(ran.iter().all(|r| r.job == job["id"].to_string()), "more than one job: {ran:?}");
+    ensure!(ran.iter().filter(|r| r.phase == "provision").count() == 1, "{ran:?}");
+    ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
+    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
+    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
+    Ok(())
+}

@@ -1,0 +1,634 @@
+//! Stories about what an operator orders, and about what nobody should be able to do: queues, refusals, host keys, noise.
+//!
+//! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave, so that no story needs
+//! a generation of its own.
+
+use super::stories::{away, quick};
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::host::Power;
+use crate::lab::{Output, five};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+type Story = (&'static str, fn(&Cluster) -> Result<()>);
+
+pub const ALL: &[Story] = &[
+    ("A03 blips", blips),
+    ("A16 all managers down", all_managers_down),
+    ("A19 flapping", flapping),
+    ("A20 update while away", update_while_away),
+    ("A21 decommissioned while away", decommissioned_while_away),
+    ("A22 cleanup fails", cleanup_fails),
+    ("A22 provisioning fails", provisioning_fails),
+    ("A23 another host key", another_host_key),
+    ("A23 an impostor", impostor),
+    ("A24 a check hangs", hanging_check),
+    ("A25 power comes back with drift everywhere", mass_return),
+    ("X1 drift without absence", live_drift),
+    ("X2 much output", much_output),
+    ("X2 garbage on every port", garbage),
+    ("X2 every verb with the daemon down", daemon_down),
+    ("X3 refused commands change nothing", refusals),
+];
+
+const NETPLUGIN: &str = "/etc/default/netplugin";
+const HOOK_CLEANUP: &str = "/root/hook-cleanup";
+const HOOK_PROVISION: &str = "/root/hook-provision";
+const HOOK_CHECK: &str = "/root/hook-check";
+
+/// The leader stories' fleet with the hooks.
+pub fn hooked(path: &str, text: String) -> String {
+    let text = super::leader::fleet(path, text);
+    let before = |text: String, task: &str, hook: &str| {
+        let name = format!("    - name: {task}\n");
+        assert!(text.contains(&name), "{path} has no task {task}");
+        let hook = format!(
+            "    - name: Do what the test asks\n      shell: if [ -e {hook} ]; then . {hook}; fi\n      \
+             changed_when: false\n      tags: [contiv_network]\n\n"
+        );
+        text.replace(&name, &(hook + &name))
+    };
+    match path {
+        "playbooks/cleanup.yml" => before(text, "Stop netmaster and netplugin", HOOK_CLEANUP),
+        "playbooks/provision.yml" => before(text, "Configure netplugin", HOOK_PROVISION),
+        "checks/nginx.yml" => text.replace(
+            "command:\n",
+            &format!(
+                "command:\n  hook:\n    exec: if [ -e {HOOK_CHECK} ]; then sleep 600; fi\n    exit-status: 0\n    timeout: 3000\n"
+            ),
+        ),
+        _ => text,
+    }
+}
+
+/// [`hooked`] with other words in the `limits`.
+fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
+    let change: Vec<(String, String)> = change.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+    move |path, text| {
+        let text = hooked(path, text);
+        if path != "remoor.yml" {
+            return text;
+        }
+        change.iter().fold(text, |text, (from, to)| {
+            assert!(text.contains(from.as_str()), "no {from} in remoor.yml");
+            text.replace(from, to)
+        })
+    }
+}
+
+fn number(row: &Value, key: &str) -> Result<u64> {
+    row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
+}
+
+fn drift(c: &Cluster, host: &str) -> Result<()> {
+    c.lab.shell(host, &format!("sed -i s/eth0/eth9/ {NETPLUGIN}")).map(drop)
+}
+
+fn is(row: &Value, condition: &str) -> bool {
+    row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
+}
+
+/// Every node there, as desired, and nothing open.
+fn clean(c: &Cluster) -> Result<()> {
+    c.wait("every node to be as desired", |status| {
+        let nodes = status["nodes"].as_array()?;
+        let fine = |n: &Value| {
+            n["presence"] == "alive"
+                && n["lifecycle"] == "commissioned"
+                && n["job"].is_null()
+                && n["outdated"] == false
+                && n["failed"].is_null()
+                && (n["finding"].is_null() || n["finding"]["verdict"]["is"] == "same")
+                && !["examining", "settling", "waiting", "resetup", "held"].iter().any(|word| is(n, word))
+        };
+        (nodes.len() == 5 && nodes.iter().all(fine)).then_some(())
+    })
+}
+
+fn repaired(c: &Cluster, host: &str) -> Result<()> {
+    c.wait(&format!("{host} to be repaired"), |s| {
+        let row = row(s, host)?;
+        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !is(row, "waiting")).then_some(())
+    })
+}
+
+/// `remoor` must end with this code; what it said on both channels.
+fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
+    let output = c.run(host, argv)?;
+    let said = both(&output);
+    ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
+    ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
+    Ok(said)
+}
+
+fn both(output: &Output) -> String {
+    format!("{}\n{}", output.text(), String::from_utf8_lossy(&output.stderr))
+}
+
+fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
+    ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
+}
+
+// --- absences -----------------------------------------------------------------------------------------------------------
+
+fn blips(c: &Cluster) -> Result<()> {
+    let (runs, before) = (five::runs(&c.lab, "w1")?.len(), number(&c.node("w1")?, "absences")?);
+    for _ in 0..5 {
+        c.lab.cut("w1")?;
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        c.lab.heal_host("w1")?;
+        c.wait("w1 to be seen", |s| (row(s, "w1")?["presence"] == "alive").then_some(()))?;
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    }
+    let after = c.node("w1")?;
+    ensure!(number(&after, "absences")? == before && after["job"].is_null(), "a blip became an absence: {after:#}");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    Ok(())
+}
+
+fn all_managers_down(c: &Cluster) -> Result<()> {
+    let (w1, w2) = (number(&c.node("w1")?, "absences")? + 1, number(&c.node("w2")?, "absences")? + 1);
+    let runs = [five::runs(&c.lab, "w1")?.len(), five::runs(&c.lab, "w2")?.len()];
+    for host in five::MASTERS {
+        c.lab.shell(host, "systemctl stop remoor")?;
+    }
+    let stopped = now_ms()?;
+    drift(c, "w1")?;
+    c.lab.reboot("w1", Power::Cut)?;
+    ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was there to kill");
+    for host in five::MASTERS {
+        c.lab.shell(host, "systemctl start remoor")?;
+    }
+    let (first, second) = (c.verdict("w1", w1)?, c.verdict("w2", w2)?);
+    ensure!(first["cause"] == "reboot" && first["verdict"]["is"] == "drifted", "{first:#}");
+    ensure!(first["remedy"]["what"] == json!(["contiv_network"]), "{first:#}");
+    ensure!(second["cause"] == "agent" && second["verdict"]["is"] == "same", "{second:#}");
+    ensure!(second["remedy"]["do"] == "none", "{second:#}");
+    for (host, no) in [("w1", w1), ("w2", w2)] {
+        let items = c.history(host)?;
+        let went = items.iter().find(|i| i["what"] == "away" && i["absence"] == no).context("an absence")?;
+        let seen = went["last_seen"].as_u64().context("a moment")?;
+        ensure!(seen <= stopped, "{host} was last seen {seen}, the managers stopped {stopped}: {went:#}");
+    }
+    repaired(c, "w1")?;
+    ensure!(phases(&c.ran_since("w1", runs[0])?, "contiv_network") == ["cleanup", "provision"], "not once each");
+    ensure!(c.ran_since("w2", runs[1])?.is_empty(), "something was run on w2");
+    clean(c)
+}
+
+fn now_ms() -> Result<u64> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    Ok(since.as_millis() as u64)
+}
+
+fn flapping(c: &Cluster) -> Result<()> {
+    c.apply(limits(&[("flap-count: 50", "flap-count: 3, flap-window: 3m")]))?;
+    let runs = five::runs(&c.lab, "w2")?.len();
+    for round in 1..=3 {
+        let no = away(c, "w2", |c| if round == 3 { drift(c, "w2") } else { Ok(()) })?;
+        let verdict = c.verdict("w2", no)?;
+        if round == 3 {
+            ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+            ensure!(verdict["remedy"] == json!({"do": "held", "what": "flapping"}), "{verdict:#}");
+        }
+    }
+    let held = c.node("w2")?;
+    ensure!(is(&held, "flapping") && is(&held, "held"), "{held:#}");
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "a flapping node was set up");
+    ends(c, "m1", 0, &["resetup", "w2", "--now"])?;
+    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
+    c.apply(hooked)?;
+    clean(c)
+}
+
+fn update_while_away(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let mut generation = 0;
+    let no = away(c, "w2", |c| {
+        c.apply(|path, text| {
+            let text = hooked(path, text);
+            if path == "inventory.yml" { text.replace("nginx_workers: 2", "nginx_workers: 3") } else { text }
+        })?;
+        let said = ends(c, "m1", 4, &["update", "w2", "--no-queue"])?;
+        ensure!(said.contains("w2 is away since"), "{said}");
+        let said = ends(c, "m1", 0, &["update", "w2"])?;
+        ensure!(said.contains("w2 is away since"), "{said}");
+        generation = number(&c.status()?, "generation")?;
+        Ok(())
+    })?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["verdict"]["is"] == "outdated" && verdict["cause"] == "network", "{verdict:#}");
+    c.wait("w2 to be updated", |s| {
+        let row = row(s, "w2")?;
+        (row["job"].is_null() && row["outdated"] == false && !is(row, "waiting")).then_some(())
+    })?;
+    let ran = c.ran_since("w2", runs)?;
+    for service in ["etcd", "contiv_network", "nginx"] {
+        ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
+    }
+    let conf = String::from_utf8(c.lab.read("w2", "/etc/nginx/nginx.conf")?)?;
+    ensure!(conf.contains("worker_processes 3"), "{conf}");
+    ensure!(c.node("w2")?["baseline"]["generation"] == generation, "not of this generation");
+    c.apply(hooked)?;
+    ends(c, "m1", 0, &["update", "w2"])?;
+    clean(c)
+}
+
+fn decommissioned_while_away(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let no = number(&c.node("w2")?, "absences")? + 1;
+    c.lab.poweroff("w2", Power::Cut)?;
+    c.wait("w2 to be missed", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
+    let said = ends(c, "m1", 4, &["decommission", "w2", "--confirm", "w2"])?;
+    ensure!(said.contains("w2 is away since") && said.contains("--force"), "{said}");
+    ensure!(c.node("w2")?["lifecycle"] == "commissioned", "a refused order changed the lifecycle");
+    ends(c, "m1", 0, &["decommission", "w2", "--confirm", "w2", "--force"])?;
+    c.lab.poweron("w2")?;
+    c.verdict("w2", no)?;
+    c.wait("w2 to be decommissioned", |s| (row(s, "w2")?["lifecycle"] == "decommissioned").then_some(()))?;
+    let check = |c: &Cluster| -> Result<()> {
+        let ran = c.ran_since("w2", runs)?;
+        ensure!(ran.len() == 3 && ran.iter().all(|(phase, _)| phase == "cleanup"), "{ran:?}");
+        Ok(())
+    };
+    check(c)?;
+    ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
+    let no = away(c, "w2", |_| Ok(()))?;
+    c.verdict("w2", no)?;
+    let said = ends(c, "m1", 4, &["resetup", "w2", "--force"])?;
+    ensure!(said.contains("decommissioned"), "{said}");
+    check(c)?;
+    ends(c, "m1", 0, &["commission", "w2"])?;
+    clean(c)
+}
+
+// --- failures -----------------------------------------------------------------------------------------------------------
+
+fn cleanup_fails(c: &Cluster) -> Result<()> {
+    fails(c, HOOK_CLEANUP, "cleanup", &["cleanup"])
+}
+
+fn provisioning_fails(c: &Cluster) -> Result<()> {
+    fails(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
+}
+
+/// Fails, is tried again three times, is held, harms nobody else, and goes on when told so.
+fn fails(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
+    let runs = five::runs(&c.lab, "w1")?.len();
+    c.lab.push("w1", b"echo the reason is here >&2; exit 2\n", hook, 0o644)?;
+    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    c.verdict("w1", no)?;
+    let job = c.wait("the first attempt to fail", |s| {
+        let row = row(s, "w1")?;
+        if row["failed"] == phase { row["job"].as_u64() } else { None }
+    })?;
+    let other = five::runs(&c.lab, "w2")?.len();
+    ends(c, "m1", 0, &["resetup", "w2", "--force", "--service", "nginx"])?;
+    ensure!(phases(&c.ran_since("w2", other)?, "nginx") == ["cleanup", "provision"], "w2 was not set up meanwhile");
+    c.wait("the job to be held", |s| is(row(s, "w1")?, "held").then_some(()))?;
+    let node = c.node("w1")?;
+    ensure!(node["lifecycle"] == "commissioned" && node["group"] == "service-worker", "{node:#}");
+    ensure!(node["failed"] == phase, "{node:#}");
+    let wanted: Vec<String> = (0..4).flat_map(|_| each.iter().map(|p| (*p).to_owned())).collect();
+    ensure!(phases(&c.ran_since("w1", runs)?, "contiv_network") == wanted, "{:?}", c.ran_since("w1", runs)?);
+    let shown: Value = serde_json::from_str(&c.on("m1", &["job", "show", &job.to_string(), "-o", "json"])?)?;
+    let text = shown.to_string();
+    ensure!(text.contains("\"rc\":2") && text.contains("the reason is here"), "{shown:#}");
+    c.lab.shell("w1", &format!("rm {hook}"))?;
+    ends(c, "m1", 0, &["resume", "w1"])?;
+    repaired(c, "w1")?;
+    clean(c)
+}
+
+fn accepted(c: &Cluster, host: &str) -> Result<u64> {
+    let count = c.lab.shell(host, "journalctl -u ssh --no-pager | grep -c 'Accepted publickey' || true")?;
+    count.parse().context("a count of logins")
+}
+
+fn another_host_key(c: &Cluster) -> Result<()> {
+    const NEW: &str = "cd /etc/ssh && mkdir -p /root/oldkeys && mv ssh_host_* /root/oldkeys/ && \
+        ssh-keygen -q -t ed25519 -N '' -f ssh_host_ed25519_key && systemctl restart ssh";
+    const OLD: &str = "cd /etc/ssh && rm ssh_host_* && mv /root/oldkeys/* . && systemctl restart ssh";
+    let print = |c: &Cluster| c.lab.shell("w1", "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub | cut -d' ' -f2");
+    let (runs, mut logins) = (five::runs(&c.lab, "w1")?.len(), 0);
+    let before = print(c)?;
+    let no = away(c, "w1", |c| {
+        drift(c, "w1")?;
+        c.lab.shell("w1", NEW)?;
+        logins = accepted(c, "w1")?;
+        Ok(())
+    })?;
+    c.wait("the other host key to be noticed", |s| is(row(s, "w1")?, "host-key-changed").then_some(()))?;
+    let node = c.node("w1")?;
+    let print_now = print(c)?;
+    ensure!(node["conditions"].to_string().contains(&print_now), "the offered key {print_now} is not named: {node:#}");
+    ensure!(node["ssh_fingerprints"].to_string().contains(&before), "the old key {before} is not named: {node:#}");
+    let said = ends(c, "m1", 4, &["check", "w1"])?;
+    ensure!(said.contains("host key"), "{said}");
+    ends(c, "m1", 4, &["trust-key", "w1", "SHA256:0000000000000000000000000000000000000000000"])?;
+    ensure!(is(&c.node("w1")?, "host-key-changed"), "another fingerprint was trusted");
+    ensure!(accepted(c, "w1")? == logins, "somebody logged in to a host with another key");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    ends(c, "m1", 0, &["trust-key", "w1", &print_now])?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    repaired(c, "w1")?;
+    ensure!(phases(&c.ran_since("w1", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
+    c.lab.shell("w1", OLD)?;
+    ends(c, "m1", 0, &["trust-key", "w1", &before])?;
+    ends(c, "m1", 0, &["check", "w1"])?;
+    clean(c)
+}
+
+/// On w2 a second agent calls itself w1. It has the gossip key and a certificate, but of w2.
+fn impostor(c: &Cluster) -> Result<()> {
+    const START: &str = "set -e; rm -rf /root/imp; cp -a /var/lib/remoor /root/imp; cd /root/imp; \
+        sed -i 's/\"w2\"/\"w1\"/g' credentials.json; sed -i 's/7946/7956/g; s/7947/7957/g' node.json; \
+        systemd-run --unit=imp -p Restart=no /usr/local/bin/remoor agent --dir /root/imp --socket /run/imp.sock 2>&1";
+    let before = c.node("w1")?;
+    c.lab.shell("w2", START)?;
+    let told = crate::lab::wait_for("the impostor to be refused", crate::lab::cluster::PATIENCE, || {
+        five::MASTERS.iter().find_map(|host| {
+            let log = c.lab.shell(host, "journalctl -u remoor --no-pager -n 400").ok()?;
+            log.lines().find(|l| l.contains("gossips as w1 without its key")).map(str::to_owned)
+        })
+    })
+    .with_context(|| c.lab.shell("w2", "journalctl -u imp --no-pager -n 50").unwrap_or_default());
+    c.lab.shell("w2", "systemctl stop imp 2>/dev/null; systemctl reset-failed imp 2>/dev/null; rm -rf /root/imp")?;
+    let told = told?;
+    ensure!(told.contains(&c.lab.host("w2").ip.to_string()), "no address in: {told}");
+    let after = c.node("w1")?;
+    for key in ["presence", "absences", "gossip", "api", "report", "lifecycle"] {
+        ensure!(before[key] == after[key], "{key} of w1 was {} and is {}", before[key], after[key]);
+    }
+    clean(c)
+}
+
+fn hanging_check(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let no = away(c, "w1", |c| c.lab.push("w1", b"", HOOK_CHECK, 0o644))?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["verdict"]["is"] == "unknown" && verdict["remedy"]["do"] == "report", "{verdict:#}");
+    ensure!(verdict["checks"][0].as_u64() > Some(10), "the other checks have no results: {verdict:#}");
+    let said = ends(c, "m1", 1, &["check", "w1"])?;
+    ensure!(said.contains("unknown") && said.contains("hook"), "{said}");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    c.lab.shell("w1", &format!("rm {HOOK_CHECK}"))?;
+    crate::lab::wait_for("the hung checks to be gone", crate::lab::cluster::PATIENCE, || {
+        c.lab.processes("w1").iter().all(|p| p.comm != "sleep").then_some(())
+    })?;
+    clean(c)?;
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    Ok(())
+}
+
+fn mass_return(c: &Cluster) -> Result<()> {
+    c.apply(limits(&[("breaker-min: 6, ", "")]))?;
+    let runs: Vec<usize> = five::HOSTS.iter().map(|h| Ok(five::runs(&c.lab, h)?.len())).collect::<Result<_>>()?;
+    let status = c.status()?;
+    for host in five::HOSTS {
+        drift(c, host)?;
+    }
+    std::thread::scope(|scope| {
+        let all: Vec<_> = five::HOSTS.map(|host| scope.spawn(move || c.lab.reboot(host, Power::Cut))).into();
+        all.into_iter().try_for_each(|one| one.join().expect("no rebooter panics"))
+    })?;
+    for host in five::HOSTS {
+        let no = number(row(&status, host).context("a row")?, "absences")? + 1;
+        let verdict = c.verdict(host, no)?;
+        ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "drifted", "{host}: {verdict:#}");
+    }
+    let open = c.status()?;
+    ensure!(!open["breaker"].is_null(), "no breaker opened: {open:#}");
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    for (host, before) in five::HOSTS.iter().zip(&runs) {
+        ensure!(c.ran_since(host, *before)?.is_empty(), "something was run on {host} with the breaker open");
+    }
+    ends(c, "m1", 1, &["status", "--exit-code"])?;
+    ends(c, "m1", 0, &["resume"])?;
+    let mut most = 0;
+    c.wait("all to be repaired", |s| {
+        let nodes = s["nodes"].as_array()?;
+        let busy = nodes.iter().filter(|n| is(n, "resetup")).count();
+        most = most.max(busy);
+        let done =
+            nodes.iter().all(|n| n["job"].is_null() && n["finding"]["verdict"]["is"] == "same" && !is(n, "waiting"));
+        done.then_some(())
+    })?;
+    ensure!(most <= 1, "{most} were set up at once");
+    for (host, before) in five::HOSTS.iter().zip(&runs) {
+        let ran = phases(&c.ran_since(host, *before)?, "contiv_network");
+        ensure!(ran == ["cleanup", "provision"], "{host}: {ran:?}");
+    }
+    c.apply(hooked)?;
+    clean(c)
+}
+
+// --- further ------------------------------------------------------------------------------------------------------------
+
+fn live_drift(c: &Cluster) -> Result<()> {
+    let (runs, absences) = (five::runs(&c.lab, "w2")?.len(), number(&c.node("w2")?, "absences")?);
+    let begun = std::time::Instant::now();
+    c.lab.shell("w2", "echo '# somebody was here' >> /etc/etcd-proxy-contiv.env")?;
+    let finding = c.wait("the drift to be shown", |s| {
+        let finding = &row(s, "w2")?["finding"];
+        (finding["verdict"]["is"] == "drifted").then(|| finding.clone())
+    })?;
+    ensure!(begun.elapsed().as_secs() <= 60, "shown after {:?}", begun.elapsed());
+    ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
+    ensure!(finding["occasion"] == "live", "{finding:#}");
+    let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
+    ensure!(said.contains("w2"), "{said}");
+    ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "reported means reported");
+    ends(c, "m1", 0, &["resetup", "w2"])?;
+    let ran = c.ran_since("w2", runs)?;
+    for service in ["etcd", "contiv_network"] {
+        ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
+    }
+    ensure!(phases(&ran, "nginx").is_empty(), "{ran:?}");
+    let said = ends(c, "m1", 0, &["resetup", "w2"])?;
+    ensure!(said.contains("nothing to do"), "{said}");
+    ensure!(c.ran_since("w2", runs)? == ran, "something was run again");
+    ensure!(number(&c.node("w2")?, "absences")? == absences, "a re-setup was taken for an absence");
+    clean(c)?;
+    ends(c, "m1", 0, &["status", "--exit-code"]).map(drop)
+}
+
+fn much_output(c: &Cluster) -> Result<()> {
+    const NOISE: &[u8] = b"seq 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the last line\n";
+    let silent = std::time::Instant::now();
+    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
+    let silent = silent.elapsed();
+    let daemons: Vec<u32> =
+        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
+    c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
+    let loud = std::time::Instant::now();
+    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
+    let loud = loud.elapsed();
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    let ended = ended?;
+    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
+    let job = number(&order["orders"][0]["job"], "id")?.to_string();
+    ensure!(loud < silent * 2 + std::time::Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
+    let log = c.run("m1", &["job", "logs", &job])?;
+    ensure!(log.ok(), "{}", both(&log));
+    ensure!(log.stdout.len() < 4 << 20, "the log has {} bytes", log.stdout.len());
+    let after: Vec<u32> =
+        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
+    ensure!(daemons == after, "a daemon was restarted");
+    clean(c)
+}
+
+fn garbage(c: &Cluster) -> Result<()> {
+    use std::io::Write;
+    use std::net::{SocketAddr, TcpStream, UdpSocket};
+    let pids = |c: &Cluster| -> Result<Vec<u32>> {
+        five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
+    };
+    let (before, then) = (bare(c.status()?), pids(c)?);
+    let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
+    c.lab.in_net(|| -> Result<()> {
+        let udp = UdpSocket::bind("0.0.0.0:0")?;
+        // xorshift: the same garbage in every run.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        for round in 0..1000_usize {
+            let packet: Vec<u8> = (0..round % 1400)
+                .map(|_| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state as u8
+                })
+                .collect();
+            for ip in &targets {
+                udp.send_to(&packet, SocketAddr::from((*ip, 7946)))?;
+                if round % 25 == 0 {
+                    for port in [7946, 7947, 22] {
+                        let to = SocketAddr::from((*ip, port));
+                        if let Ok(mut stream) = TcpStream::connect_timeout(&to, std::time::Duration::from_secs(2)) {
+                            let _ = stream.write_all(&packet);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    })??;
+    clean(c)?;
+    ensure!(pids(c)? == then, "a daemon was restarted");
+    let after = bare(c.status()?);
+    ensure!(before == after, "the state changed: {}", difference(&before, &after));
+    Ok(())
+}
+
+fn daemon_down(c: &Cluster) -> Result<()> {
+    const VERBS: &[&str] = &[
+        "status",
+        "nodes",
+        "nodes w1",
+        "watch",
+        "history",
+        "why w1",
+        "job list",
+        "job show 1",
+        "job logs 1",
+        "job cancel 1",
+        "wait w1 --for=clean --timeout=2s",
+        "check w1",
+        "diff w1",
+        "adopt w1",
+        "resetup w1",
+        "update w1",
+        "inventory --list",
+        "inventory --host w1",
+        "commission w1",
+        "decommission w1 --confirm w1",
+        "pause w1",
+        "resume w1",
+        "resume",
+        "maintenance w1 --for 1h",
+        "trust-key w1 SHA256:x",
+    ];
+    let no = number(&c.node("m3")?, "absences")? + 1;
+    c.lab.shell("m3", "systemctl stop remoor")?;
+    let mut wrong = Vec::new();
+    for verb in VERBS {
+        let argv: Vec<&str> = verb.split(' ').collect();
+        let output = c.run("m3", &argv)?;
+        let said = both(&output);
+        if output.code != 3 || !said.contains("error: ") || !said.contains("next: ") || said.contains("panicked") {
+            wrong.push(format!("remoor {verb}: {} {said}", output.code));
+        }
+    }
+    c.lab.shell("m3", "systemctl start remoor")?;
+    c.verdict("m3", no)?;
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    clean(c)
+}
+
+/// A status without what time alone changes, and without who answers.
+fn bare(mut status: Value) -> Value {
+    status["as_of"] = Value::Null;
+    status
+}
+
+fn difference(a: &Value, b: &Value) -> String {
+    match (a, b) {
+        (Value::Object(x), Value::Object(y)) => {
+            let keys: std::collections::BTreeSet<_> = x.keys().chain(y.keys()).collect();
+            let told = |k: &&String| format!("{k}: {}", difference(&a[k.as_str()], &b[k.as_str()]));
+            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(|k| told(k)).collect::<Vec<_>>().join("; ")
+        }
+        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
+            x.iter().zip(y).filter(|(a, b)| a != b).map(|(a, b)| difference(a, b)).collect::<Vec<_>>().join("; ")
+        }
+        _ => format!("{a} -> {b}"),
+    }
+}
+
+fn refusals(c: &Cluster) -> Result<()> {
+    let refused = |code: i32, line: &str| -> Result<()> {
+        let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
+        let argv: Vec<&str> = line.split(' ').collect();
+        ends(c, "m1", code, &argv)?;
+        let after = bare(c.status()?);
+        ensure!(before == after, "remoor {line} changed {}", difference(&before, &after));
+        let strip = |text: &str| serde_json::from_str::<Value>(text).map(|v| v["jobs"].clone());
+        let now = c.on("m1", &["job", "list", "-o", "json"])?;
+        ensure!(strip(&jobs)? == strip(&now)?, "remoor {line} changed the jobs");
+        Ok(())
+    };
+    let last = c.history("w1")?.iter().rev().find_map(|i| i["job"].as_u64()).context("a job of before")?;
+    refused(4, "resetup nobody")?;
+    refused(4, "resetup w1 nobody --force")?;
+    refused(4, "resetup w1 --service nothing --force")?;
+    refused(4, "decommission w1 --no-input")?;
+    refused(4, "decommission w1 --confirm w2")?;
+    refused(4, "pause w1 nobody")?;
+    refused(4, "resume w1 nobody")?;
+    refused(4, "maintenance w1 nobody --for 1h")?;
+    refused(4, "trust-key w1 SHA256:nonsense")?;
+    refused(4, "resume")?;
+    refused(4, "job cancel 999999")?;
+    refused(4, &format!("job cancel {last}"))?;
+    refused(2, "resetup w1 --no-such-flag")?;
+    refused(2, "apply /root/nowhere")?;
+    c.lab.shell("m1", "rm -rf /root/bad; cp -r /root/fleet /root/bad; echo 'nonsense: 1' >> /root/bad/remoor.yml")?;
+    refused(2, "apply /root/bad")?;
+    let no = away(c, "w2", |c| {
+        c.wait("w2 to be examined by a probe", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
+        refused(4, "decommission w1 w2 --confirm w1,w2")?;
+        refused(4, "resetup w1 w2 --force --no-queue")?;
+        refused(4, "commission w2 nobody")
+    })?;
+    c.verdict("w2", no)?;
+    // While a job is open: it goes on as if nobody had asked.
+    c.lab.push("w1", b"sleep 15\n", HOOK_PROVISION, 0o644)?;
+    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
+    c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
+    refused(4, "resetup w1 --force")?;
+    refused(4, "decommission w1 --confirm w1")?;
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    clean(c)
+}

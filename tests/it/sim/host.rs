@@ -1,0 +1,256 @@
+//! One machine of the world: what is really on it, and what its executor does with orders.
+
+use remoor::model::{
+    AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
+    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall,
+};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    None,
+    /// Nothing comes through.
+    Full,
+    /// Gossip is lost one way, SSH works.
+    Gossip,
+    /// One manager has no route; the others do.
+    From(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sshd {
+    Up,
+    Down,
+    Hangs,
+}
+
+/// A service on a host: one file and one unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// None: the file is not there.
+    pub version: Option<Sha256>,
+    /// Somebody's edits since it was written.
+    pub edits: u64,
+    pub running: bool,
+    pub enabled: bool,
+}
+
+/// A program that the executor runs now.
+#[derive(Debug, Clone)]
+pub struct Run {
+    pub serial: u64,
+    pub attempt: AttemptId,
+    pub phase: Phase,
+    /// Whom to answer.
+    pub term: u64,
+    /// The one who asked has given up on it; it goes on.
+    pub orphan: bool,
+    pub fails: bool,
+    pub services: Vec<&'static str>,
+    pub version: Sha256,
+}
+
+#[derive(Debug, Clone)]
+pub struct Host {
+    pub name: &'static str,
+    pub id: NodeId,
+    pub group: &'static str,
+    pub manager: bool,
+    pub up: bool,
+    pub boot: u64,
+    pub agent_up: bool,
+    pub instance: u64,
+    pub isolation: u32,
+    /// This cut was counted by the agent.
+    pub isolated: bool,
+    pub left: bool,
+    pub cut: Cut,
+    pub sshd: Sshd,
+    pub key: u64,
+    pub parts: BTreeMap<&'static str, Part>,
+    pub unreadable: bool,
+    pub checks_hang: bool,
+    /// So many of the next phases fail.
+    pub failing: u32,
+    pub leftovers: bool,
+    /// Highest attempt that was obeyed; survives everything.
+    pub fence: AttemptId,
+    /// Holds the lock; dies with the boot.
+    pub session: Option<AttemptId>,
+    pub runs: Vec<Run>,
+    /// What gossip says of it.
+    pub told: Option<Report>,
+    pub silent_ms: u64,
+    digest: Option<NodeDigest>,
+}
+
+pub fn services(group: &str) -> &'static [&'static str] {
+    match group {
+        "master" => &["etcd", "net"],
+        "worker" => &["net", "web"],
+        _ => &["tool", "web"],
+    }
+}
+
+/// Of `tool` nothing is rendered by a manager: a difference there is only recorded.
+pub fn rendered(service: &str) -> bool {
+    service != "tool"
+}
+
+impl Host {
+    pub fn new(name: &'static str, group: &'static str, version: Sha256) -> Self {
+        let part = Part { version: Some(version), edits: 0, running: true, enabled: true };
+        Self {
+            name,
+            id: NodeId(0),
+            group,
+            manager: name.starts_with('m'),
+            up: true,
+            boot: 1,
+            agent_up: true,
+            instance: 1,
+            isolation: 0,
+            isolated: false,
+            left: false,
+            cut: Cut::None,
+            sshd: Sshd::Up,
+            key: 1,
+            parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
+            unreadable: false,
+            checks_hang: false,
+            failing: 0,
+            leftovers: false,
+            fence: AttemptId(0),
+            session: None,
+            runs: Vec::new(),
+            told: None,
+            silent_ms: 0,
+            digest: None,
+        }
+    }
+
+    pub fn part(&mut self, service: &str) -> &mut Part {
+        self.digest = None;
+        self.parts.get_mut(service).expect("a service of the group")
+    }
+
+    pub fn keys(&self) -> Vec<String> {
+        vec![format!("key {}", self.key)]
+    }
+
+    pub fn heard(&self) -> bool {
+        self.up && self.agent_up && !matches!(self.cut, Cut::Full | Cut::Gossip)
+    }
+
+    pub fn digest(&mut self) -> &NodeDigest {
+        let (parts, unreadable) = (&self.parts, self.unreadable);
+        self.digest.get_or_insert_with(|| taken(parts, unreadable))
+    }
+
+    /// Files and units as `baseline` has them, everything running.
+    pub fn as_in(&mut self, baseline: &NodeDigest) -> bool {
+        self.digest().root == baseline.root && self.parts.values().all(|p| p.running)
+    }
+
+    pub fn clean(&self, services: &[&'static str]) -> bool {
+        services.iter().all(|s| self.parts.get(s).is_none_or(|p| p.version.is_none() && !p.running))
+    }
+
+    pub fn checks(&self) -> Vec<CheckResult> {
+        let result = |(name, part): (&&str, &Part)| CheckResult {
+            service: (*name).into(),
+            check: format!("service:{name}"),
+            property: "running".to_owned(),
+            state: match (self.checks_hang, part.running) {
+                (true, _) => CheckState::Unknown,
+                (false, true) => CheckState::Pass,
+                (false, false) => CheckState::Fail,
+            },
+            severity: Severity::Critical,
+            on_fail: OnFail::Resetup,
+            expected: "true".to_owned(),
+            found: part.running.to_string(),
+            message: if self.checks_hang { "timed out" } else { "is not running" }.to_owned(),
+            took_ms: 1,
+        };
+        self.parts.iter().map(result).collect()
+    }
+
+    pub fn report(&mut self, leaving: bool) -> Report {
+        let fine = self.parts.values().all(|p| p.running);
+        Report {
+            leaving,
+            boot: BootId(format!("boot-{}", self.boot)),
+            instance: Instance(format!("agent-{}", self.instance)),
+            isolation: self.isolation,
+            digest: self.digest().root,
+            generation: GenerationSeq(1),
+            checks: if fine { CheckSummary::Pass } else { CheckSummary::Fail },
+        }
+    }
+
+    pub fn exam(&mut self) -> Exam {
+        let agent = AgentRecord {
+            boot: BootId(format!("boot-{}", self.boot)),
+            instance: Instance(format!("agent-{}", self.instance)),
+            started: Wall(0),
+            isolation: self.isolation,
+            last_isolation: Some(Isolation { from: Wall(0), to: Some(Wall(1_000)), peers_lost: 8 }),
+            previous_end: Some("signal 9".to_owned()),
+            left: self.left,
+            crashes: 0,
+        };
+        Exam {
+            boot: agent.boot.clone(),
+            machine_id: self.name.to_owned(),
+            uptime_ms: 1,
+            system_state: None,
+            agent: Some(agent),
+            agent_running: self.agent_up,
+            digest: self.digest().clone(),
+            checks: self.checks(),
+            took_ms: 1,
+        }
+    }
+
+    pub fn unread(&mut self, unreadable: bool) {
+        (self.unreadable, self.digest) = (unreadable, None);
+    }
+
+    /// Power comes back: what was enabled runs, every process of before is gone.
+    pub fn boot(&mut self) {
+        self.up = true;
+        self.boot += 1;
+        self.instance += 1;
+        self.agent_up = true;
+        self.left = false;
+        self.session = None;
+        self.parts.values_mut().for_each(|p| p.running = p.enabled && p.version.is_some());
+    }
+}
+
+fn taken(parts: &BTreeMap<&'static str, Part>, unreadable: bool) -> NodeDigest {
+    let mut digest = NodeDigest::default();
+    for (at, (name, part)) in parts.iter().enumerate() {
+        let mut service = ServiceDigest::default();
+        let path = format!("/etc/{name}");
+        if unreadable && at == 0 {
+            service.unreadable.insert(path, "input/output error".to_owned());
+        } else if let Some(version) = part.version {
+            service.entries.push(FileEntry {
+                path,
+                kind: FileKind::File,
+                mode: 0o644,
+                owner: "root".to_owned(),
+                group: "root".to_owned(),
+                sha256: Some(Sha256::of(format!("{version} {}", part.edits).as_bytes())),
+                target: None,
+                secret: false,
+            });
+        }
+        service.root = ServiceDigest::root_of(&service.entries);
+        digest.services.insert((*name).into(), service);
+    }
+    digest.root = NodeDigest::root_of(&digest.services);
+    digest
+}

@@ -1,0 +1,21 @@
+//! I2: one run on a node at a time.
+
+use super::*;
+
+pub struct OneRun;
+
+impl Law for OneRun {
+    fn name(&self) -> &'static str {
+        "I2"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Began { host, .. } if world.hosts[*host].runs.len() > 1 => {
+                let runs: Vec<_> = world.hosts[*host].runs.iter().map(|r| (r.attempt, r.phase)).collect();
+                Err(format!("{} runs {runs:?} at once", world.hosts[*host].name))
+            }
+            _ => Ok(()),
+        }
+    }
+}

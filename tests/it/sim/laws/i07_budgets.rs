@@ -1,0 +1,96 @@
+//! I7: budgets, breakers and the quorum of a group are kept whenever work on a node begins. Judged by the limits that
+//! the operator wrote, and by what really happened on the hosts.
+
+use super::*;
+use std::collections::BTreeSet;
+
+#[derive(Default)]
+pub struct Budgets {
+    /// Hosts on which a cleanup began and no provisioning ended well since.
+    broken: BTreeSet<usize>,
+}
+
+impl Law for Budgets {
+    fn name(&self) -> &'static str {
+        "I7"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Touches { host, phase: Phase::Cleanup, .. } => {
+                self.broken.insert(*host);
+            }
+            Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
+                self.broken.remove(host);
+            }
+            // Somebody looked at it and called it right.
+            Fact::Applied {
+                entry: Entry { command: Command::Adopt { node, .. }, .. }, applied: Applied::Done, ..
+            } => {
+                self.broken.remove(&world.host_of(*node));
+            }
+            Fact::Applied { applied: Applied::Job(job, _), before, entry } => {
+                let takeover = before.job(*job).is_some_and(|j| j.open_attempt().is_some());
+                let job = world.state.job(*job).expect("was just opened");
+                if !takeover {
+                    self.begins(world, before, job, entry)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Budgets {
+    fn begins(&self, world: &World, before: &Inventory, job: &Job, entry: &Entry) -> Result<(), String> {
+        let at = world.host_of(job.node);
+        let host = &world.hosts[at];
+        let node = before.node(job.node).expect("a job has its node");
+        let works = |id: NodeId| before.jobs.values().any(|j| j.node == id && j.open_attempt().is_some());
+        let busy: Vec<usize> = (0..world.hosts.len()).filter(|h| *h != at && works(world.hosts[*h].id)).collect();
+        let fleet = (world.hosts.len() * world.options.limits.fleet_percent as usize / 100).max(1);
+        if busy.len() >= fleet {
+            return Err(format!("{} begins beside {} others of the fleet", host.name, busy.len()));
+        }
+        let peers = busy.iter().filter(|h| world.hosts[**h].group == host.group).count();
+        let parallel = if host.group == "worker" { 2 } else { 1 };
+        if peers >= parallel {
+            return Err(format!("{} begins beside {peers} others of its group", host.name));
+        }
+        if host.manager && busy.iter().any(|h| world.hosts[*h].manager) {
+            return Err(format!("{} begins while another manager is set up", host.name));
+        }
+        let automatic = job.by.is_none();
+        let breaker = before.breaker.as_ref();
+        if automatic && breaker.is_some_and(|b| b.group.as_ref().is_none_or(|g| g.as_str() == host.group)) {
+            return Err(format!("{} begins while a breaker is open", host.name));
+        }
+        if automatic && node.availability == Availability::Pause {
+            return Err(format!("{} begins and is paused", host.name));
+        }
+        if !job.now && (automatic && node.in_maintenance(entry.at) || node.held(entry.at).is_some()) {
+            return Err(format!("{} begins and is held or in maintenance", host.name));
+        }
+        if node.key_changed.is_some() || node.away() {
+            return Err(format!("{} begins and is away or has another host key", host.name));
+        }
+        let up = |h: &usize| {
+            let peer = before.node(world.hosts[*h].id);
+            *h != at && !busy.contains(h) && !self.broken.contains(h) && peer.is_some_and(|n| !n.away())
+        };
+        let members: Vec<usize> = (0..world.hosts.len())
+            .filter(|h| world.hosts[*h].group == "master" && host.group == "master")
+            .filter(|h| before.node(world.hosts[*h].id).is_some_and(Node::serves))
+            .collect();
+        let others = members.iter().filter(|h| up(h)).count();
+        if members.contains(&at) && !self.broken.contains(&at) && members.len() > 1 && others < members.len() / 2 + 1 {
+            let (all, broken) = (members.len(), &self.broken);
+            return Err(format!(
+                "{} begins, and only {others} others of {all} are up; half done: {broken:?}",
+                host.name
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,52 @@
+//! I8: a node that was ordered out is never provisioned until somebody takes it back.
+
+use super::*;
+use std::collections::BTreeSet;
+
+#[derive(Default)]
+pub struct Decommissioned {
+    out: BTreeSet<NodeId>,
+}
+
+impl Law for Decommissioned {
+    fn name(&self) -> &'static str {
+        "I8"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Applied { applied: Applied::Done, entry, before } => match &entry.command {
+                Command::Want { node, want } if want.decommission => {
+                    self.out.insert(*node);
+                }
+                Command::Want { node, want } if want.by.is_some() => {
+                    self.out.remove(node);
+                }
+                // Called off while it was only wanted: nothing happened yet.
+                Command::DropWant { node, .. } => {
+                    if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) {
+                        self.out.remove(node);
+                    }
+                }
+                Command::Adopt { node, .. } => {
+                    self.out.remove(node);
+                }
+                _ => {}
+            },
+            Fact::Applied { applied: Applied::Job(job, _), .. } => {
+                let job = world.state.job(*job).expect("was just opened");
+                if self.out.contains(&job.node) && !job.decommission {
+                    return Err(format!(
+                        "a job opens on {}, which was ordered out",
+                        world.hosts[world.host_of(job.node)].name
+                    ));
+                }
+            }
+            Fact::Began { host, phase: Phase::Provision, .. } if self.out.contains(&world.hosts[*host].id) => {
+                return Err(format!("{} is provisioned, and was ordered out", world.hosts[*host].name));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

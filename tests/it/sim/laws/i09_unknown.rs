@@ -1,0 +1,42 @@
+//! I9: unknown is not drift. A verdict of drift rests on an examination that really found something, and remoor sets
+//! nothing up by itself while its last word about the node is unknown.
+
+use super::*;
+use std::collections::BTreeSet;
+
+#[derive(Default)]
+pub struct Unknown {
+    found: BTreeSet<(NodeId, Sha256)>,
+}
+
+impl Law for Unknown {
+    fn name(&self) -> &'static str {
+        "I9"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::Examined { node, outcome: ExamOutcome::Found(evidence) } => {
+                self.found.insert((*node, evidence.exam.digest.root));
+            }
+            Fact::Applied { applied: Applied::Done, entry, .. } => {
+                if let Command::Conclude { node, finding } = &entry.command
+                    && finding.verdict.drifted()
+                    && !finding.digest.is_some_and(|d| self.found.contains(&(*node, d)))
+                {
+                    return Err(format!("node {node} is called drifted, and nothing was found there"));
+                }
+            }
+            Fact::Applied { applied: Applied::Job(job, _), before, .. } if before.job(*job).is_none() => {
+                let job = world.state.job(*job).expect("was just opened");
+                let finding = before.node(job.node).and_then(|n| n.finding.as_ref());
+                let unknown = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+                if unknown && job.by.is_none() && job.occasion != Occasion::Apply {
+                    return Err(format!("job {} opens by itself on a node of which the last word is unknown", job.id));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

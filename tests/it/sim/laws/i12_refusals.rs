@@ -1,0 +1,17 @@
+//! I12: a refused command changes nothing; only its place in the log is counted.
+
+use super::*;
+
+pub struct Refusals;
+
+impl Law for Refusals {
+    fn name(&self) -> &'static str {
+        "I12"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        let Fact::Applied { entry, applied: Applied::Refused(refusal), before } = fact else { return Ok(()) };
+        let same = Inventory { applied: world.state.applied, ..(*before).clone() } == world.state;
+        if same { Ok(()) } else { Err(format!("refused ({refusal}), and changed something: {:?}", entry.command)) }
+    }
+}

@@ -1,0 +1,99 @@
+//! People: orders at any time, also silly ones.
+
+use super::world::{Due, EPOCH, World};
+use remoor::engine::About;
+use remoor::model::*;
+
+impl World {
+    pub fn operator(&mut self) {
+        let at = self.rng.below(self.hosts.len());
+        let id = self.hosts[at].id;
+        let command = match self.rng.below(16) {
+            0..=2 => self.want(at, Occasion::Live, false),
+            3 => self.want(at, Occasion::Apply, true),
+            4 | 5 => self.want(at, Occasion::Apply, false),
+            6 => {
+                let heard = self.hosts[at].heard();
+                let free = self.state.node(id).is_some_and(|n| n.lifecycle != Lifecycle::Accepted);
+                if !heard || !free {
+                    return;
+                }
+                Command::Adopt { node: id, baseline: self.baseline(at, true) }
+            }
+            7 => Command::Availability {
+                node: id,
+                availability: if self.rng.chance(500) { Availability::Pause } else { Availability::Active },
+            },
+            8 => {
+                let until = self.rng.chance(700).then(|| Wall(EPOCH + self.now + 20_000));
+                Command::Maintenance { node: id, until }
+            }
+            9 => match self.state.jobs.values().find(|j| j.closed.is_none()) {
+                Some(job) => Command::CancelJob { job: job.id, why: "cancelled".to_owned() },
+                None => return,
+            },
+            10 => Command::Resume,
+            11 => Command::ResumeNode { node: id },
+            12 | 13 => {
+                self.version += 1;
+                self.generation()
+            }
+            14 => Command::TrustKey { node: id, keys: self.hosts[at].keys() },
+            _ => Command::DropWant { node: id, why: "called off".to_owned() },
+        };
+        self.order_now(command);
+    }
+
+    pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
+        let want = Want {
+            occasion,
+            reasons: Vec::new(),
+            services: Vec::new(),
+            since: Wall(EPOCH + self.now),
+            examined: None,
+            by: Some("operator".to_owned()),
+            now: self.rng.chance(200),
+            decommission,
+        };
+        Command::Want { node: self.hosts[at].id, want: Box::new(want) }
+    }
+
+    /// An operator's order on its way to whoever leads.
+    pub fn order_now(&mut self, command: Command) {
+        self.fire(match &command {
+            Command::Want { want, .. } if want.decommission => "operator: decommission",
+            Command::Want { want, .. } if want.occasion == Occasion::Apply => "operator: commission",
+            Command::Want { .. } => "operator: resetup",
+            Command::Adopt { .. } => "operator: adopt",
+            Command::Availability { .. } => "operator: pause",
+            Command::Maintenance { .. } => "operator: maintenance",
+            Command::CancelJob { .. } => "operator: cancel",
+            Command::Resume | Command::ResumeNode { .. } => "operator: resume",
+            Command::Generation { .. } => "operator: apply",
+            Command::TrustKey { .. } => "operator: trust-key",
+            _ => "operator: call off",
+        });
+        let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
+        let ms = self.rng.between(5, 500);
+        self.after(ms, Due::Propose { term: None, about: About::Fleet, entry: Box::new(entry) });
+    }
+
+    /// After the faults: what was stopped is let go on.
+    pub fn let_go(&mut self) {
+        for at in 0..self.hosts.len() {
+            let id = self.hosts[at].id;
+            let Some(node) = self.state.node(id) else { continue };
+            let (key, held) =
+                (node.key_changed.is_some(), node.hold.is_some() || node.availability == Availability::Pause);
+            if key || node.spec.ssh_host_keys != self.hosts[at].keys() {
+                self.order_now(Command::TrustKey { node: id, keys: self.hosts[at].keys() });
+            }
+            if held {
+                self.order_now(Command::ResumeNode { node: id });
+            }
+        }
+        if self.state.breaker.is_some() {
+            self.order_now(Command::Resume);
+        }
+    }
+}

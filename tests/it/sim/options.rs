@@ -1,0 +1,87 @@
+//! What one run is like: how often which fault, how long, and what is broken on purpose.
+
+use super::planted::Planted;
+use super::rng::Rng;
+use remoor::model::Limits;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub seed: u64,
+    /// Length of the phase with faults, and the bound of the phase without them (I10's T).
+    pub faults_ms: u64,
+    pub calm_ms: u64,
+    /// Chances per simulated second, in a thousand.
+    pub fault_permille: u64,
+    pub operator_permille: u64,
+    /// Chances per proposal, in a thousand.
+    pub lost_permille: u64,
+    pub slow_permille: u64,
+    pub twice_permille: u64,
+    /// Chance that a second passes without news by gossip from a node.
+    pub gossip_lag_permille: u64,
+    /// Chance that a phase of an attempt fails.
+    pub failing_permille: u64,
+    /// Clocks of the managers differ by at most this.
+    pub skew_ms: u64,
+    pub limits: Limits,
+    pub planted: Option<Planted>,
+    pub trace: bool,
+}
+
+impl Options {
+    /// A run of the search: everything goes wrong at a rate that the seed chooses.
+    pub fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0bad_5eed);
+        Self {
+            seed,
+            faults_ms: rng.between(60_000, 150_000),
+            calm_ms: 400_000,
+            fault_permille: [60, 150, 300, 500][rng.below(4)],
+            operator_permille: [0, 60, 150, 300][rng.below(4)],
+            lost_permille: [0, 20, 100][rng.below(3)],
+            slow_permille: [0, 20, 60][rng.below(3)],
+            twice_permille: [0, 30, 100][rng.below(3)],
+            gossip_lag_permille: [100, 400, 700][rng.below(3)],
+            failing_permille: [0, 60, 200][rng.below(3)],
+            skew_ms: [0, 0, 3_000][rng.below(3)],
+            limits: limits(),
+            planted: None,
+            trace: false,
+        }
+    }
+
+    /// A story: nothing happens that is not told.
+    pub fn story() -> Self {
+        Self {
+            fault_permille: 0,
+            operator_permille: 0,
+            lost_permille: 0,
+            slow_permille: 0,
+            twice_permille: 0,
+            gossip_lag_permille: 0,
+            failing_permille: 0,
+            skew_ms: 0,
+            ..Self::of(1)
+        }
+    }
+}
+
+/// The durations of production, shortened: a run is to see many decisions within a few simulated minutes.
+pub fn limits() -> Limits {
+    Limits {
+        settle_ms: 6_000,
+        retry_ms: vec![3_000, 6_000, 9_000],
+        flap_count: 4,
+        flap_window_ms: 60_000,
+        flap_hold_ms: 15_000,
+        fleet_percent: 25,
+        leader_grace_ms: 5_000,
+        probe_ms: 5_000,
+        unknown_retry_ms: 2_000,
+        exam_timeout_ms: 5_000,
+        phase_timeout_ms: 60_000,
+        breaker_window_ms: 40_000,
+        check_interval_ms: 8_000,
+        ..Limits::default()
+    }
+}

@@ -1,0 +1,214 @@
+//! What goes wrong: one fault at a time, chosen by the seed, with an end.
+
+use super::host::{Cut, Sshd, services};
+use super::world::{Due, World};
+
+impl World {
+    pub fn fault(&mut self) {
+        let at = self.rng.below(self.hosts.len());
+        match self.rng.below(22) {
+            0 | 1 => {
+                let ms = self.rng.between(3_000, 30_000);
+                self.cut(at, Cut::Full, ms);
+                if self.rng.chance(500) {
+                    self.edit(at);
+                }
+            }
+            2 => {
+                let ms = self.rng.between(3_000, 20_000);
+                self.cut(at, Cut::Gossip, ms);
+            }
+            3 => {
+                let ms = self.rng.between(3_000, 20_000);
+                let from = self.rng.below(3);
+                self.cut(at, Cut::From(from), ms);
+            }
+            4 | 5 => {
+                let ms = self.rng.between(2_000, 15_000);
+                self.power_off(at, ms);
+            }
+            6 => {
+                let ms = self.rng.between(500, 20_000);
+                self.kill_agent(at, ms);
+            }
+            7 => {
+                let ms = self.rng.between(6_000, 20_000);
+                self.leave(at, ms);
+            }
+            8 => self.edit(at),
+            9 => {
+                self.fire("file deleted");
+                let service = self.service(at);
+                self.hosts[at].part(service).version = None;
+            }
+            10 => {
+                self.fire("unit stopped");
+                let service = self.service(at);
+                self.hosts[at].part(service).running = false;
+            }
+            11 => {
+                self.fire("unit disabled");
+                let service = self.service(at);
+                self.hosts[at].part(service).enabled = false;
+            }
+            12 => {
+                self.fire("sshd down");
+                self.ssh_off(at, Sshd::Down);
+            }
+            13 => {
+                self.fire("sshd hangs");
+                self.ssh_off(at, Sshd::Hangs);
+            }
+            14 => {
+                self.fire("host key changed");
+                self.hosts[at].key += 1;
+            }
+            15 => {
+                self.fire("checks hang");
+                self.hosts[at].checks_hang = true;
+                let ms = self.rng.between(3_000, 25_000);
+                self.after(ms, Due::ChecksOn { host: at });
+            }
+            16 => {
+                self.fire("file unreadable");
+                self.hosts[at].unread(true);
+                let ms = self.rng.between(3_000, 25_000);
+                self.after(ms, Due::ChecksOn { host: at });
+            }
+            17 => {
+                self.hosts[at].failing = self.rng.between(1, 4) as u32;
+                self.hosts[at].leftovers = self.rng.chance(300);
+            }
+            18 => {
+                if let Some(leader) = self.leader.as_ref().map(|l| l.host) {
+                    let ms = self.rng.between(2_000, 15_000);
+                    self.kill_agent(leader, ms);
+                }
+            }
+            19 => self.depose(),
+            20 => self.blobs_missing = !self.blobs_missing && self.rng.chance(300),
+            _ => self.disaster(),
+        }
+    }
+
+    /// What hits many at once.
+    fn disaster(&mut self) {
+        if self.rng.chance(500) {
+            self.fire("all managers down");
+            for at in 0..3 {
+                let ms = self.rng.between(3_000, 20_000);
+                self.kill_agent(at, ms);
+            }
+        } else {
+            self.fire("group loses power");
+            let group = self.hosts[self.rng.below(self.hosts.len())].group;
+            for at in (0..self.hosts.len()).filter(|h| self.hosts[*h].group == group).collect::<Vec<_>>() {
+                let ms = self.rng.between(2_000, 6_000);
+                self.power_off(at, ms);
+                if self.rng.chance(700) {
+                    self.edit(at);
+                }
+            }
+        }
+    }
+
+    fn service(&mut self, at: usize) -> &'static str {
+        let all = services(self.hosts[at].group);
+        all[self.rng.below(all.len())]
+    }
+
+    pub fn edit(&mut self, at: usize) {
+        self.fire("file edited");
+        let service = self.service(at);
+        let edit = self.rng.between(1, 1_000_000);
+        self.hosts[at].part(service).edits = edit;
+    }
+
+    pub fn cut(&mut self, at: usize, how: Cut, ms: u64) {
+        self.fire(match how {
+            Cut::Full => "network cut",
+            Cut::Gossip => "gossip lost one way",
+            Cut::From(_) => "one manager has no route",
+            Cut::None => "network healed",
+        });
+        self.hosts[at].cut = how;
+        if how != Cut::Gossip {
+            self.cut_off(at, false);
+        }
+        self.after(ms, Due::Heal { host: at });
+    }
+
+    pub fn heal(&mut self, at: usize) {
+        self.hosts[at].cut = Cut::None;
+    }
+
+    pub fn power_off(&mut self, at: usize, ms: u64) {
+        if self.hosts[at].up {
+            self.fire("power lost");
+            self.cut_off(at, true);
+            (self.hosts[at].up, self.hosts[at].agent_up) = (false, false);
+            self.after(ms, Due::PowerOn { host: at });
+        }
+    }
+
+    pub fn power_on(&mut self, at: usize) {
+        if !self.hosts[at].up {
+            self.hosts[at].boot();
+        }
+    }
+
+    pub fn kill_agent(&mut self, at: usize, ms: u64) {
+        let host = &mut self.hosts[at];
+        if host.up && host.agent_up {
+            (host.agent_up, host.left) = (false, false);
+            self.fire("agent killed");
+            self.after(ms, Due::AgentOn { host: at });
+        }
+    }
+
+    /// The agent says goodbye before it ends.
+    pub fn leave(&mut self, at: usize, ms: u64) {
+        if self.hosts[at].up && self.hosts[at].agent_up {
+            self.fire("graceful leave");
+            if self.hosts[at].heard() {
+                let goodbye = self.hosts[at].report(true);
+                self.hear(at, goodbye);
+            }
+            (self.hosts[at].agent_up, self.hosts[at].left) = (false, true);
+            self.after(ms, Due::AgentOn { host: at });
+        }
+    }
+
+    pub fn agent_on(&mut self, at: usize) {
+        let host = &mut self.hosts[at];
+        if host.up && !host.agent_up {
+            host.agent_up = true;
+            host.instance += 1;
+        }
+    }
+
+    fn ssh_off(&mut self, at: usize, how: Sshd) {
+        self.hosts[at].sshd = how;
+        let ms = self.rng.between(3_000, 25_000);
+        self.after(ms, Due::SshOn { host: at });
+    }
+
+    pub fn ssh_on(&mut self, at: usize) {
+        self.hosts[at].sshd = Sshd::Up;
+    }
+
+    /// Every fault ends; the weather stays fine.
+    pub fn clear(&mut self) {
+        self.calm = true;
+        self.blobs_missing = false;
+        for at in 0..self.hosts.len() {
+            self.heal(at);
+            self.power_on(at);
+            self.agent_on(at);
+            self.ssh_on(at);
+            self.hosts[at].checks_hang = false;
+            self.hosts[at].unread(false);
+            (self.hosts[at].failing, self.hosts[at].leftovers) = (0, false);
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The world: hosts, network, managers with their log, and the queue of what happens next. One thread, one clock, one
+//! seed. The engine and the inventory are the real ones; everything they touch is here.
+
+use super::host::{Host, Run, services};
+use super::laws::{Fact, Laws};
+use super::options::Options;
+use super::planted::Planted;
+use super::rng::Rng;
+use remoor::engine::{About, Action, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
+use remoor::model::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// So many happenings are kept for the report of a failure.
+const TRACE_MAX: usize = 5000;
+/// The wall clock at the beginning of every run.
+pub const EPOCH: u64 = 1_000_000_000;
+
+/// One leadership. A deposed one does not know it yet: it sees what was committed until then, and acts on it.
+pub struct Leader {
+    pub engine: Manager,
+    pub host: usize,
+    pub term: u64,
+    pub view: Option<Inventory>,
+    pub until: u64,
+}
+
+#[derive(Debug, Clone)]
+pub enum Due {
+    /// Once a second: clocks of managers, gossip, elections, faults.
+    Second,
+    Propose {
+        term: Option<u64>,
+        about: About,
+        entry: Box<Entry>,
+    },
+    Tell {
+        term: u64,
+        event: Box<Event>,
+    },
+    Probe {
+        term: u64,
+        node: NodeId,
+    },
+    Examine {
+        term: u64,
+        node: NodeId,
+        ticket: Ticket,
+    },
+    Order {
+        term: u64,
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+        node: NodeId,
+    },
+    Stop {
+        term: u64,
+        attempt: AttemptId,
+    },
+    /// The run does half of its work, or ends.
+    Step {
+        host: usize,
+        serial: u64,
+        last: bool,
+    },
+    HandOver {
+        term: u64,
+    },
+    PowerOn {
+        host: usize,
+    },
+    AgentOn {
+        host: usize,
+    },
+    Heal {
+        host: usize,
+    },
+    SshOn {
+        host: usize,
+    },
+    ChecksOn {
+        host: usize,
+    },
+}
+
+pub struct World {
+    pub options: Options,
+    pub rng: Rng,
+    pub now: u64,
+    serial: u64,
+    queue: BTreeMap<(u64, u64), Due>,
+    pub hosts: Vec<Host>,
+    /// The state that the log makes; every manager's, once it is up to date.
+    pub state: Inventory,
+    pub leader: Option<Leader>,
+    pub deposed: Vec<Leader>,
+    pub term: u64,
+    pub election_at: Option<u64>,
+    pub skew: [u64; 3],
+    pub blobs: BTreeMap<Sha256, NodeDigest>,
+    pub blobs_missing: bool,
+    pub version: u64,
+    pub calm: bool,
+    /// Told to people, by key.
+    pub told: BTreeSet<String>,
+    pub fired: BTreeMap<&'static str, u64>,
+    pub trace: VecDeque<String>,
+    pub laws: Laws,
+    pub broken: Option<String>,
+    pub steps: u64,
+}
+
+pub const HOSTS: [(&str, &str); 9] = [
+    ("m1", "master"),
+    ("m2", "master"),
+    ("m3", "master"),
+    ("w1", "worker"),
+    ("w2", "worker"),
+    ("w3", "worker"),
+    ("w4", "worker"),
+    ("x1", "edge"),
+    ("x2", "edge"),
+];
+
+impl World {
+    /// Nine nodes in three groups, three of them managers, all adopted but the last, which was accepted only.
+    pub fn new(options: Options) -> Self {
+        let hosts = HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
+        let mut rng = Rng::new(options.seed);
+        let skew = [0; 3].map(|_: u64| rng.between(0, options.skew_ms + 1));
+        let mut world = Self {
+            options,
+            rng,
+            now: 0,
+            serial: 0,
+            queue: BTreeMap::new(),
+            hosts,
+            state: Inventory::default(),
+            leader: None,
+            deposed: Vec::new(),
+            term: 0,
+            election_at: Some(1_000),
+            skew,
+            blobs: BTreeMap::new(),
+            blobs_missing: false,
+            version: 1,
+            calm: false,
+            told: BTreeSet::new(),
+            fired: BTreeMap::new(),
+            trace: VecDeque::new(),
+            laws: Laws::all(),
+            broken: None,
+            steps: 0,
+        };
+        world.found();
+        world.after(1_000, Due::Second);
+        world
+    }
+
+    fn found(&mut self) {
+        self.write(Command::Init {
+            cluster: "c".to_owned().into(),
+            epoch: Epoch(1),
+            ca_pem: String::new(),
+            worker_secret: Sha256::default(),
+            manager_secret: Sha256::default(),
+        });
+        for at in 0..self.hosts.len() {
+            let host = &self.hosts[at];
+            let spec = NodeSpec {
+                name: host.name.into(),
+                public_key: format!("key of {}", host.name),
+                ssh_host_keys: host.keys(),
+                machine_id: host.name.to_owned(),
+                ..NodeSpec::default()
+            };
+            let manager = host.manager;
+            let role = if manager { ClusterRole::Manager } else { ClusterRole::Worker };
+            if let Applied::Node(id) = self.write(Command::Accept { spec, role }) {
+                self.hosts[at].id = id;
+                if manager {
+                    self.write(Command::Grant { node: id, founder: at == 0 });
+                }
+            }
+        }
+        let generation = self.generation();
+        self.write(generation);
+        for at in 0..self.hosts.len() - 1 {
+            let baseline = self.baseline(at, true);
+            self.write(Command::Adopt { node: self.hosts[at].id, baseline });
+        }
+        // The last one has nothing yet.
+        let last = self.hosts.len() - 1;
+        for service in services(self.hosts[last].group) {
+            let part = self.hosts[last].part(service);
+            (part.version, part.running, part.enabled) = (None, false, false);
+        }
+    }
+
+    /// A new version of the fleet, as an operator applies it.
+    pub fn generation(&self) -> Command {
+        let group = |name: &str, quorum, parallel, policy: &[(Occasion, Policy)]| {
+            let summary = GroupSummary {
+                services: services(name).iter().map(|s| (*s).into()).collect(),
+                policy: policy.iter().copied().collect(),
+                quorum,
+                whole: false,
+                parallel,
+            };
+            (GroupName::from(name), summary)
+        };
+        let edge =
+            [(Occasion::Live, Policy::Check), (Occasion::Apply, Policy::Check), (Occasion::Reboot, Policy::Resetup)];
+        let summary = FleetSummary {
+            hosts: HOSTS
+                .iter()
+                .map(|(name, of)| {
+                    ((*name).into(), HostSummary { group: (*of).into(), desired: desired(of, self.version_of(of)) })
+                })
+                .collect(),
+            groups: [group("master", true, 1, &[]), group("worker", false, 2, &[]), group("edge", false, 1, &edge)]
+                .into(),
+            services: ["etcd", "net", "web", "tool"]
+                .map(|name| {
+                    let depends_on = if name == "web" { vec!["net".into()] } else { Vec::new() };
+                    (name.into(), ServiceSummary { depends_on, resetup_on_recorded: false })
+                })
+                .into(),
+            limits: self.options.limits.clone(),
+        };
+        Command::Generation { blob: Sha256::of(&self.version.to_be_bytes()), summary: Box::new(summary) }
+    }
+
+    /// Every second version changes the workers only.
+    fn version_of(&self, group: &str) -> u64 {
+        if group == "worker" { self.version } else { self.version.div_ceil(2) }
+    }
+
+    pub fn baseline(&mut self, host: usize, adopted: bool) -> Baseline {
+        let digest = self.hosts[host].digest().clone();
+        let node = self.state.node(self.hosts[host].id).expect("an accepted node");
+        let baseline = Baseline {
+            generation: self.state.current,
+            desired: self.state.desired(node).unwrap_or_default(),
+            root: digest.root,
+            blob: digest.root,
+            adopted,
+            at: Wall(EPOCH + self.now),
+        };
+        self.blobs.insert(digest.root, digest);
+        baseline
+    }
+
+    /// What the founding of a cluster writes, and an operator who is not kept waiting.
+    pub fn write(&mut self, command: Command) -> Applied {
+        let entry = Entry { at: Wall(EPOCH + self.now), by: "operator".to_owned(), command };
+        self.commit(&entry)
+    }
+
+    pub fn after(&mut self, ms: u64, due: Due) {
+        self.serial += 1;
+        self.queue.insert((self.now + ms, self.serial), due);
+    }
+
+    pub fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Until `end`, or until a law is broken.
+    pub fn run_until(&mut self, end: u64) {
+        while self.broken.is_none() {
+            match self.queue.first_key_value() {
+                Some((&(at, serial), _)) if at <= end => {
+                    let due = self.queue.remove(&(at, serial)).expect("was just seen");
+                    self.now = at;
+                    self.happen(due);
+                }
+                _ => break,
+            }
+        }
+        self.now = self.now.max(end);
+    }
+
+    fn happen(&mut self, due: Due) {
+        if self.options.trace
+            && !matches!(due, Due::Second)
+            && !matches!(&due, Due::Tell { event, .. } if **event == Event::Tick)
+        {
+            self.note(format!("{due:?}"));
+        }
+        match due {
+            Due::Second => self.second(),
+            Due::Propose { term, about, entry } => self.proposed(term, about, *entry),
+            Due::Tell { term, event } => self.tell(term, *event),
+            Due::Probe { term, node } => self.probe(term, node),
+            Due::Examine { term, node, ticket } => self.examine(term, node, ticket),
+            Due::Order { term, job, attempt, phase, node } => self.order(term, job, attempt, phase, node),
+            Due::Stop { term, attempt } => self.stop(term, attempt),
+            Due::Step { host, serial, last } => self.step(host, serial, last),
+            Due::HandOver { term } => self.hand_over(term),
+            Due::PowerOn { host } => self.power_on(host),
+            Due::AgentOn { host } => self.agent_on(host),
+            Due::Heal { host } => self.heal(host),
+            Due::SshOn { host } => self.ssh_on(host),
+            Due::ChecksOn { host } => {
+                self.hosts[host].checks_hang = false;
+                self.hosts[host].unread(false);
+            }
+        }
+    }
+
+    pub fn note(&mut self, text: String) {
+        if self.options.trace {
+            if self.trace.len() == TRACE_MAX {
+                self.trace.pop_front();
+            }
+            self.trace.push_back(format!("{:>8.3} {text}", self.now as f64 / 1_000.0));
+        }
+    }
+
+    pub fn fire(&mut self, fault: &'static str) {
+        *self.fired.entry(fault).or_default() += 1;
+        self.note(fault.to_owned());
+    }
+
+    pub fn host_of(&self, node: NodeId) -> usize {
+        self.hosts.iter().position(|h| h.id == node).expect("every node is a host")
+    }
+
+    pub fn leader_of(&mut self, term: u64) -> Option<&mut Leader> {
+        self.leader.as_mut().filter(|l| l.term == term).or_else(|| self.deposed.iter_mut().find(|l| l.term == term))
+    }
+
+    /// Gives an event to the engine of that term, if it is still there, and does what it says.
+    pub fn tell(&mut self, term: u64, event: Event) {
+        let mut event = event;
+        if self.options.planted == Some(Planted::LosesResults)
+            && matches!(event, Event::Ran { phase: Phase::Provision, .. })
+        {
+            return;
+        }
+        if self.options.planted == Some(Planted::UnknownIsDrift)
+            && let Event::Examined { node, outcome, .. } = &mut event
+        {
+            self.mistake(*node, outcome);
+        }
+        let wall = |host: usize, skew: &[u64; 3], now: u64| Wall(EPOCH + now + skew[host]);
+        let (now, skew) = (self.now, self.skew);
+        let (state, leader) = if self.leader.as_ref().is_some_and(|l| l.term == term) {
+            (&self.state, self.leader.as_mut())
+        } else {
+            (&self.state, self.deposed.iter_mut().find(|l| l.term == term))
+        };
+        let Some(leader) = leader else { return };
+        let inventory = leader.view.as_ref().unwrap_or(state);
+        let actions = leader.engine.step(Now(now), wall(leader.host, &skew, now), inventory, event);
+        self.steps += 1;
+        for action in actions {
+            self.perform(term, action);
+        }
+    }
+
+    fn perform(&mut self, term: u64, action: Action) {
+        if self.options.trace {
+            self.note(format!("term {term}: {action:?}"));
+        }
+        match action {
+            Action::Propose { about, command } => self.propose(term, about, command),
+            Action::Probe { node } => {
+                let ms = self.rng.between(5, 300);
+                self.after(ms, Due::Probe { term, node });
+            }
+            Action::Examine { node, ticket, purpose: Purpose::Absence(_) | Purpose::Live(_) } => {
+                let ms = self.rng.between(20, 900);
+                self.after(ms, Due::Examine { term, node, ticket });
+            }
+            Action::Run { job, attempt, phase, node } => {
+                let current = self.leader.as_ref().is_some_and(|l| l.term == term);
+                let view = self.leader_of(term).and_then(|l| l.view.clone());
+                self.tell_laws(&Fact::Ordered { job, attempt, phase, node, view: view.as_ref(), current });
+                let ms = self.rng.between(5, 200);
+                self.after(ms, Due::Order { term, job, attempt, phase, node });
+            }
+            Action::Stop { attempt } => {
+                let ms = self.rng.between(5, 200);
+                self.after(ms, Due::Stop { term, attempt });
+            }
+            Action::HandOver { .. } => {
+                let ms = self.rng.between(50, 900);
+                self.after(ms, Due::HandOver { term });
+            }
+            Action::Notify { key, .. } => {
+                self.told.insert(key);
+            }
+        }
+    }
+
+    /// Planted: what could not be examined is taken for empty.
+    fn mistake(&mut self, node: NodeId, outcome: &mut ExamOutcome) {
+        let host = self.host_of(node);
+        let Some(expected) = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob) else { return };
+        if let ExamOutcome::Unreachable(_) | ExamOutcome::Failed(_) = outcome {
+            let mut exam = self.hosts[host].exam();
+            exam.digest = NodeDigest::default();
+            let rendered = services(self.hosts[host].group).iter().map(|s| format!("/etc/{s}")).collect();
+            let expected = self.blobs.get(&expected).cloned();
+            *outcome = ExamOutcome::Found(remoor::engine::Evidence { exam, expected, rendered });
+        }
+    }
+
+    pub fn tell_laws(&mut self, fact: &Fact) {
+        if self.broken.is_none() {
+            let mut laws = std::mem::take(&mut self.laws);
+            if let Err(broken) = laws.hear(self, fact) {
+                self.note(format!("BROKEN {broken}"));
+                self.broken = Some(broken);
+            }
+            self.laws = laws;
+        }
+    }
+
+    pub fn answer(&mut self, run: &Run, job: JobId, result: PhaseResult) {
+        let event = Event::Ran { job, attempt: run.attempt, phase: run.phase, result: Box::new(result) };
+        let ms = self.rng.between(5, 100);
+        self.after(ms, Due::Tell { term: run.term, event: Box::new(event) });
+    }
+}
+
+/// Hash of what a host of this group is to be in that version.
+pub fn desired(group: &str, version: u64) -> Sha256 {
+    Sha256::of(format!("{group} {version}").as_bytes())
+}

@@ -1,0 +1,408 @@
+//! What the text of the project must hold to: who imports whom, what the pure layers may not name, what every file begins
+//! with, that documents and code name the same things, and that the fleet that is shipped is one.
+//!
+//! Each rule is a function from small inputs to faults, and each such function is shown to find a fault. Formatting and
+//! everything that clippy knows is left to them.
+
+mod source;
+
+use remoor::config::Fleet;
+use source::{Source, under};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// Who may import whom: a folder of `src`, or a file of one that may do more, and what it may name of the crate. Each
+/// folder may name itself. `a::b` is that module and what is below it. `docs/ARCHITECTURE.md` draws it and says why.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("engine", &["model"]),
+    ("disk", &["model"]),
+    ("telemetry", &["model"]),
+    ("config", &["model"]),
+    ("files", &["model", "disk"]),
+    ("gossip", &["model", "disk"]),
+    ("raft", &["model", "disk"]),
+    ("rpc", &["model", "disk"]),
+    ("check", &["model", "files"]),
+    ("playbook", &["model", "files", "disk"]),
+    ("exec", &["model", "disk", "files"]),
+    ("exec/nodework.rs", &["model", "disk", "files", "check", "playbook"]),
+    ("ssh", &["model", "disk", "exec::wire", "exec::frame", "exec::STATE_DIR"]),
+    ("fleet", &["model", "disk", "config", "check", "playbook"]),
+    ("agent", &["model", "disk", "files", "check", "gossip", "rpc", "telemetry"]),
+    ("manager", &["model", "disk", "config", "fleet", "gossip", "raft", "rpc", "ssh", "exec::wire", "telemetry"]),
+    // The decisions are fed and obeyed in these files of the manager, and in no other place of the crate.
+    ("manager/mod.rs", &["model", "disk", "gossip", "raft", "engine"]),
+    ("manager/perform.rs", &["model", "ssh", "engine"]),
+    ("manager/attempt.rs", &["model", "exec::wire", "fleet", "rpc", "ssh", "engine"]),
+    ("manager/examine.rs", &["model", "exec::wire", "fleet", "ssh", "engine"]),
+    ("manager/view.rs", &["model", "rpc", "engine"]),
+    ("manager/api/order.rs", &["model", "exec::wire", "rpc", "ssh", "engine"]),
+    ("manager/api/read.rs", &["model", "rpc", "ssh", "engine"]),
+    ("daemon", &["model", "disk", "gossip", "raft", "rpc", "ssh", "exec::STATE_DIR", "telemetry", "agent", "manager"]),
+    ("solo", &["model", "disk", "files", "check", "playbook", "config", "fleet", "exec", "ssh"]),
+    ("cli", &["model", "exec::STATE_DIR", "rpc::client", "rpc::identity", "rpc::tls", "rpc::view", "rpc::wire"]),
+    // Its tests answer as a daemon would.
+    ("cli/tests/transport.rs", &["model", "rpc"]),
+    ("cli/drivers.rs", &["model", "config", "fleet", "exec", "telemetry", "daemon", "solo", "ssh", "rpc"]),
+];
+
+/// Of other crates and of `std`: what only these folders may name.
+const ONLY_IN: &[(&str, &[&str])] = &[
+    ("memberlist", &["gossip"]),
+    ("openraft", &["raft"]),
+    ("redb", &["raft"]),
+    ("openssh", &["ssh"]),
+    ("anyhow", &["cli"]),
+    ("clap", &["cli"]),
+];
+
+/// Folders of `src` without clock, IO, runtime, randomness and maps whose order is not their content's.
+const PURE: &[&str] = &["model", "engine"];
+const IMPURE: &[&str] = &[
+    "tokio",
+    "tracing",
+    "futures_util",
+    "rustix",
+    "jiff",
+    "rand",
+    "getrandom",
+    "HashMap",
+    "HashSet",
+    "RandomState",
+    "Instant",
+    "SystemTime",
+    "OsRng",
+    "std::collections::hash_map",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time",
+];
+
+/// Longest file, tests included.
+const LINES_MAX: usize = 600;
+
+fn layering(sources: &[Source]) -> Vec<String> {
+    let layers: Vec<&str> = LAYERS.iter().map(|(name, _)| *name).collect();
+    let mut faults = Vec::new();
+    for source in sources {
+        let Some(layer) = source.layer() else { continue };
+        let file = source.path.trim_start_matches("src/");
+        let allowed = |name: &str| LAYERS.iter().find(|(l, _)| *l == name).map(|(_, allowed)| *allowed);
+        let Some(allowed) = allowed(file).or_else(|| allowed(layer)) else {
+            faults.push(format!("{}: the layer {layer} is not in the table", source.path));
+            continue;
+        };
+        for import in source.imports(&layers) {
+            if !allowed.iter().any(|a| under(&import, a)) {
+                faults.push(format!("{}: names crate::{import}; {layer} may not", source.path));
+            }
+        }
+    }
+    faults
+}
+
+/// Rows of [`LAYERS`] that no code needs any more.
+fn stale_rows(sources: &[Source]) -> Vec<String> {
+    let file_rows = LAYERS.iter().filter(|(name, _)| name.ends_with(".rs"));
+    file_rows
+        .filter(|(name, _)| !sources.iter().any(|s| s.path.strip_prefix("src/") == Some(name)))
+        .map(|(name, _)| format!("the table speaks of src/{name}, which is not there"))
+        .collect()
+}
+
+fn impure(sources: &[Source]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for source in sources.iter().filter(|s| s.layer().is_some_and(|l| PURE.contains(&l))) {
+        for name in &source.names {
+            let joined = name.join("::");
+            let hit = IMPURE.iter().find(|bad| under(&joined, bad) || name.iter().any(|segment| segment == *bad));
+            faults.extend(hit.map(|bad| format!("{}: names {bad} ({joined})", source.path)));
+        }
+    }
+    faults
+}
+
+fn misplaced(sources: &[Source]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for source in sources.iter().filter(|s| s.path.starts_with("src/")) {
+        for (krate, homes) in ONLY_IN {
+            let names = |first: &str| first == *krate || first.strip_prefix(krate).is_some_and(|r| r.starts_with('_'));
+            let named = source.names.iter().any(|n| n.len() > 1 && names(&n[0]));
+            if named && !source.layer().is_some_and(|l| homes.contains(&l)) {
+                faults.push(format!("{}: names {krate}, which only {} may", source.path, homes.join(", ")));
+            }
+        }
+    }
+    faults
+}
+
+fn headless(sources: &[Source]) -> Vec<String> {
+    let bad = sources.iter().filter(|s| !s.text.starts_with("//! "));
+    bad.map(|s| format!("{}: does not open with what it is for (`//! ...`)", s.path)).collect()
+}
+
+fn too_long(sources: &[Source]) -> Vec<String> {
+    let long = sources.iter().filter(|s| s.text.lines().count() > LINES_MAX);
+    long.map(|s| format!("{}: {} lines, {LINES_MAX} at most", s.path, s.text.lines().count())).collect()
+}
+
+/// What is put off or switched off. Written in halves, so that this file passes its own rule.
+fn unfinished(path: &str, text: &str) -> Vec<String> {
+    let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
+    let marks = ["todo", "unimplemented"].map(|m| format!("{m}{}", "!("));
+    let attributes = ["ignore", "should_panic"].map(|a| format!("#{}{a}", "["));
+    let is_word = |w: &str| text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|t| t == w);
+    let mut hits: Vec<&str> = words.into_iter().filter(|w| is_word(w)).collect();
+    if path.ends_with(".rs") {
+        hits.extend(marks.iter().chain(&attributes).map(String::as_str).filter(|m| text.contains(m)));
+    }
+    hits.into_iter().map(|hit| format!("{path}: {hit}")).collect()
+}
+
+/// Hosts of package registries and paths of a developer's machine.
+fn local_strings(path: &str, text: &str) -> Vec<String> {
+    let hosts = [("crates", "io"), ("npmjs", "org"), ("pypi", "org"), ("golang", "org"), ("pythonhosted", "org")];
+    let mut bad: Vec<String> = hosts.iter().map(|(name, end)| format!("{name}.{end}")).collect();
+    bad.extend(["/work", "/home"].map(|top| format!("{top}/")));
+    bad.push(["/root", "/.cargo"].concat());
+    bad.into_iter().filter(|b| text.contains(b.as_str())).map(|b| format!("{path}: holds {b}")).collect()
+}
+
+/// Names and version requirements of `[dependencies]` and `[dev-dependencies]`.
+fn dependencies(manifest: &str) -> BTreeMap<String, String> {
+    let mut section = "";
+    let mut out = BTreeMap::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if matches!(section, "[dependencies]" | "[dev-dependencies]")
+            && let Some((name, rest)) = line.split_once('=')
+        {
+            let version = rest.split('"').nth(1).unwrap_or_default();
+            out.insert(name.trim().to_owned(), version.to_owned());
+        }
+    }
+    out
+}
+
+/// The crates that the table of a page argues for: the first cell of each row, in backticks.
+fn argued(page: &str) -> BTreeSet<String> {
+    let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
+    rows.filter_map(|row| {
+        let (name, rest) = row.split_once('`')?;
+        let reason = rest.trim_matches(|c: char| c == '|' || c == ' ');
+        (reason.len() > 20).then(|| name.to_owned())
+    })
+    .collect()
+}
+
+fn unargued(manifest: &str, page: &str) -> Vec<String> {
+    let (have, said) = (dependencies(manifest), argued(page));
+    let missing = have.keys().filter(|d| !said.contains(*d)).map(|d| format!("{d} is not argued"));
+    let gone = said.iter().filter(|d| !have.contains_key(*d)).map(|d| format!("{d} is argued and not depended upon"));
+    missing.chain(gone).collect()
+}
+
+fn unused(manifest: &str, sources: &[Source]) -> Vec<String> {
+    let named: BTreeSet<&str> = sources.iter().flat_map(|s| s.names.iter().map(|n| n[0].as_str())).collect();
+    let ours = dependencies(manifest);
+    ours.keys().filter(|d| !named.contains(d.replace('-', "_").as_str())).cloned().collect()
+}
+
+/// Folders of `src` that the page does not name as `name/`.
+fn unmapped(folders: &BTreeSet<String>, page: &str) -> Vec<String> {
+    folders
+        .iter()
+        .filter(|f| !page.contains(&format!("`{f}/`")))
+        .map(|f| format!("src/{f} is not on the map"))
+        .collect()
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Every file below `dir`, by path from the root of the project.
+fn walk(dir: &str) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(root().join(dir)) else { return Vec::new() };
+    let mut out = Vec::new();
+    for entry in entries {
+        let entry = entry.expect("a folder of the project can be listed");
+        let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
+        let path = path.trim_start_matches("./").to_owned();
+        match entry.file_type().expect("a kind").is_dir() {
+            true => out.extend(walk(&path)),
+            false => out.push(path),
+        }
+    }
+    out.sort();
+    out
+}
+
+fn rust(dirs: &[&str]) -> Vec<Source> {
+    let paths = dirs.iter().flat_map(|d| walk(d)).filter(|p| p.ends_with(".rs"));
+    let sources: Vec<Source> = paths.map(|p| Source::new(&p, &read(&p))).collect();
+    assert!(sources.len() > 3, "found {} files in {dirs:?}", sources.len());
+    sources
+}
+
+/// Everything that people wrote: not the lock file, not what was built.
+fn texts() -> Vec<(String, String)> {
+    let dirs = ["src", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
+    let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
+    let top = top.filter(|e| e.path().is_file()).map(|e| e.file_name().to_string_lossy().into_owned());
+    let top = top.filter(|n| n != "Cargo.lock" && n != ".git");
+    let paths = dirs.iter().flat_map(|d| walk(d)).chain(top);
+    paths.filter_map(|p| Some((p.clone(), String::from_utf8(fs::read(root().join(&p)).ok()?).ok()?))).collect()
+}
+
+#[track_caller]
+fn none(faults: Vec<String>) {
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn each_layer_imports_only_what_it_may() {
+    let sources = rust(&["src"]);
+    none(layering(&sources));
+    none(stale_rows(&sources));
+    none(impure(&sources));
+    none(misplaced(&sources));
+}
+
+#[test]
+fn an_import_against_the_layers_is_found() {
+    let found = |path: &str, text: &str| {
+        let sources = [Source::new(path, text)];
+        [layering(&sources), impure(&sources), misplaced(&sources)].concat().len()
+    };
+    assert_eq!(found("src/engine/x.rs", "use crate::model::{Node, Wall}; // crate::raft"), 0);
+    assert_eq!(found("src/engine/x.rs", "use crate::{model::Node, disk::atomic_write};"), 1);
+    assert_eq!(found("src/model/x.rs", "use super::super::engine::step;"), 1);
+    assert_eq!(found("src/ssh/x.rs", "use crate::exec::wire::Order;"), 0);
+    assert_eq!(found("src/ssh/x.rs", "use crate::exec::Executor;"), 1);
+    assert_eq!(found("src/manager/notify.rs", "use crate::engine::Action;"), 1);
+    assert_eq!(found("src/cli/order.rs", "fn f() { crate::daemon::run() }"), 1);
+    assert_eq!(found("src/cli/drivers.rs", "fn f() { crate::daemon::run() }"), 0);
+    assert_eq!(found("src/novelty/x.rs", "fn f() {}"), 1);
+    assert_eq!(found("src/model/x.rs", "use std::{collections::{BTreeMap, HashMap}, fmt};"), 1);
+    assert_eq!(found("src/model/x.rs", "use std::{fmt, fs::File};"), 1);
+    assert_eq!(found("src/engine/x.rs", "let now = std::time::Instant::now();"), 1);
+    assert_eq!(found("src/engine/x.rs", "async fn f() { tokio::spawn(g()) }"), 1);
+    assert_eq!(found("src/rpc/x.rs", "use std::collections::HashMap;"), 0);
+    assert_eq!(found("src/rpc/x.rs", "use openraft::Raft;"), 1);
+    assert_eq!(found("src/daemon/x.rs", "use memberlist_core::Options;"), 1);
+    assert_eq!(found("src/gossip/x.rs", "use memberlist::Options; const T: &str = \"openraft::core\";"), 0);
+}
+
+#[test]
+fn every_file_opens_with_what_it_is_for_and_stays_short() {
+    let sources = rust(&["src", "tests", "benches"]);
+    none(headless(&sources));
+    none(too_long(&sources));
+    let bad = [Source::new("src/a/b.rs", &"// no doc\n".repeat(LINES_MAX + 1))];
+    assert_eq!((headless(&bad).len(), too_long(&bad).len()), (1, 1));
+}
+
+#[test]
+fn nothing_is_put_off_and_nothing_local_is_written_down() {
+    let texts = texts();
+    assert!(texts.iter().any(|(path, _)| path == "README.md") && texts.iter().any(|(path, _)| path == "Cargo.toml"));
+    none(texts.iter().flat_map(|(path, text)| [unfinished(path, text), local_strings(path, text)].concat()).collect());
+
+    let put_off = ["TO", "DO: later"].concat();
+    assert_eq!(unfinished("a.yml", &format!("# {put_off}")).len(), 1);
+    assert_eq!(unfinished("a.rs", &format!("{}{}", "todo", "!()")).len(), 1);
+    assert_eq!(unfinished("a.rs", &format!("#{}{}", "[", "ignore] fn f() {}")).len(), 1);
+    assert_eq!(unfinished("a.rs", "let todos = method(); // ignored, autodone"), [""; 0]);
+    assert_eq!(local_strings("a", &format!("from index.{}.{}/x", "crates", "io")).len(), 1);
+    assert_eq!(local_strings("a", "cargo, io"), [""; 0]);
+}
+
+#[test]
+fn every_dependency_is_used_and_argued_and_the_delicate_ones_are_pinned() {
+    let (manifest, page) = (read("Cargo.toml"), read("docs/dependencies.md"));
+    none(unargued(&manifest, &page));
+    none(unused(&manifest, &rust(&["src", "tests", "benches"])));
+    for name in ["memberlist", "openraft"] {
+        assert!(dependencies(&manifest)[name].starts_with('='), "{name} must be pinned exactly");
+    }
+
+    let manifest = "[dependencies]\nserde-saphyr = \"2\"\nb = { version = \"=1.2\" }\n\n[profile.dev]\ndebug = 1\n";
+    assert_eq!(dependencies(manifest)["b"], "=1.2");
+    assert_eq!(dependencies(manifest).len(), 2);
+    let page = "| `serde-saphyr` | reads YAML with places in errors |\n| `c` | was needed for something |\n| `b` | |";
+    assert_eq!(unargued(manifest, page), ["b is not argued", "c is argued and not depended upon"]);
+    let sources = [Source::new("src/a.rs", "use serde_saphyr::x; // b::y")];
+    assert_eq!(unused(manifest, &sources), ["b"]);
+}
+
+#[test]
+fn the_map_names_every_folder() {
+    let folders: BTreeSet<String> = fs::read_dir(root().join("src"))
+        .expect("src")
+        .filter_map(Result::ok)
+        .filter(|e| e.path().is_dir())
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect();
+    none(unmapped(&folders, &read("docs/ARCHITECTURE.md")));
+    let two = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
+    assert_eq!(unmapped(&two, "only `a/` is here"), ["src/b is not on the map"]);
+}
+
+/// The fleet of five with the playbooks, checks and templates of the top level, in a directory of its own.
+fn shipped() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let files = ["playbooks", "checks", "templates"].into_iter().flat_map(walk).map(|p| (p.clone(), p));
+    let five =
+        walk("tests/fleets/five").into_iter().map(|p| (p.trim_start_matches("tests/fleets/five/").to_owned(), p));
+    for (to, from) in files.chain(five) {
+        let to = dir.path().join(to);
+        fs::create_dir_all(to.parent().expect("below the directory")).expect("a folder");
+        fs::copy(root().join(from), to).expect("a copy");
+    }
+    dir
+}
+
+/// Everything that is wrong with a fleet directory, warnings too.
+fn lint(dir: &Path) -> Vec<String> {
+    let faults = Fleet::load(dir).map_or_else(|faults| faults, |fleet| remoor::fleet::lint(&fleet));
+    faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_fleet_that_is_shipped_has_no_fault() {
+    none(lint(shipped().path()));
+}
+
+#[test]
+fn a_fault_in_a_shipped_file_is_found_where_it_is() {
+    for (file, from, to) in [
+        ("remoor.yml", "quorum: true", "quorun: true"),
+        ("inventory.yml", "w2: {", "w2: ["),
+        ("checks/nginx.yml", "running: true", "runing: true"),
+        ("checks/etcd.yml", "vars.etcd_client_port", "vars.etcd_client_prot"),
+        ("templates/nginx.conf.j2", "{{", "{{ {{"),
+        ("templates/netplugin.default.tera", "{{", "{{ {{"),
+        ("playbooks/provision.yml", "    - name:", "    - nam:"),
+    ] {
+        let dir = shipped();
+        let path = dir.path().join(file);
+        let text = fs::read_to_string(&path).expect(file);
+        assert!(text.contains(from), "{file} has no {from:?} to break");
+        fs::write(&path, text.replacen(from, to, 1)).expect(file);
+        let faults = lint(dir.path());
+        assert!(faults.iter().any(|f| f.contains(file)), "{file}: {faults:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! A Rust file as far as the rules need it: which paths it names, comments and literals left out.
+//!
+//! A reader of tokens, not of the language: macros that build paths would escape it, and there are none here.
+
+pub struct Source {
+    /// From the root of the project: `src/model/mod.rs`.
+    pub path: String,
+    pub text: String,
+    /// Every path, by segments.
+    pub names: Vec<Vec<String>>,
+}
+
+impl Source {
+    pub fn new(path: &str, text: &str) -> Self {
+        Self { path: path.to_owned(), text: text.to_owned(), names: names(&code(text)) }
+    }
+
+    /// `model`, for a file in a folder of `src`.
+    pub fn layer(&self) -> Option<&str> {
+        self.path.strip_prefix("src/")?.split_once('/').map(|(layer, _)| layer)
+    }
+
+    /// What this file names of the crate, from its root on, other `layers` only.
+    pub fn imports(&self, layers: &[&str]) -> Vec<String> {
+        let Some(own) = self.layer() else { return Vec::new() };
+        let below = self.path.strip_suffix("/mod.rs").or(self.path.strip_suffix(".rs")).unwrap_or(&self.path);
+        let depth = below.split('/').count() - 1;
+        let from_root = |name: &Vec<String>| match name[0].as_str() {
+            "crate" => Some(name[1..].join("::")),
+            "super" => {
+                let ups = name.iter().take_while(|s| *s == "super").count();
+                let layer = name.get(ups).is_some_and(|s| layers.contains(&s.as_str()));
+                (ups >= depth && layer).then(|| name[ups..].join("::"))
+            }
+            _ => None,
+        };
+        self.names.iter().filter_map(from_root).filter(|n| !n.is_empty() && !under(n, own)).collect()
+    }
+}
+
+/// `name` is `module` or something in it.
+pub fn under(name: &str, module: &str) -> bool {
+    name.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+/// The text of a Rust file with comments and literals left out.
+fn code(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let at = |i: usize| chars.get(i).copied().unwrap_or('\0');
+    let mut out = String::new();
+    let mut i = 0;
+    while i < chars.len() {
+        let in_word = i > 0 && (at(i - 1).is_alphanumeric() || at(i - 1) == '_');
+        let hashes = |from: usize| (from..).take_while(|j| at(*j) == '#').count();
+        let raw = [1, 2].into_iter().find(|n| !in_word && at(i + n - 1) == 'r' && at(i + n + hashes(i + n)) == '"');
+        if at(i) == '/' && at(i + 1) == '/' {
+            while i < chars.len() && at(i) != '\n' {
+                i += 1;
+            }
+        } else if at(i) == '/' && at(i + 1) == '*' {
+            let mut depth = 0;
+            loop {
+                match (at(i), at(i + 1)) {
+                    ('/', '*') => (depth, i) = (depth + 1, i + 2),
+                    ('*', '/') => (depth, i) = (depth - 1, i + 2),
+                    _ => i += 1,
+                }
+                if depth == 0 || i >= chars.len() {
+                    break;
+                }
+            }
+        } else if let Some(n) = raw.filter(|n| *n == 1 || matches!(at(i), 'b' | 'c')) {
+            let hashes = hashes(i + n);
+            i += n + hashes + 1;
+            while i < chars.len() && !(at(i) == '"' && (1..=hashes).all(|j| at(i + j) == '#')) {
+                i += 1;
+            }
+            i += 1 + hashes;
+            out.push('"');
+        } else if !in_word && matches!(at(i), 'b' | 'c') && matches!(at(i + 1), '"' | '\'') {
+            i += 1; // the prefix of a literal
+        } else if at(i) == '"' || at(i) == '\'' && (at(i + 1) == '\\' || at(i + 2) == '\'') {
+            let quote = at(i);
+            i += 1;
+            while i < chars.len() && at(i) != quote {
+                i += if at(i) == '\\' { 2 } else { 1 };
+            }
+            i += 1;
+            out.push('"');
+        } else {
+            out.push(at(i));
+            i += 1;
+        }
+    }
+    out
+}
+
+/// Every path in `code`, also of one segment; groups (`a::{b, c::d}`) unfolded.
+fn names(code: &str) -> Vec<Vec<String>> {
+    let mut tokens: Vec<String> = Vec::new();
+    for c in code.chars().filter(|c| !c.is_whitespace() || *c == ' ' || *c == '\n') {
+        let word = |c: char| c.is_alphanumeric() || c == '_';
+        match tokens.last_mut() {
+            Some(last) if word(c) && last.chars().all(word) => last.push(c),
+            Some(last) if c == ':' && last == ":" => last.push(c),
+            _ => tokens.push(c.to_string()),
+        }
+    }
+    tokens.retain(|t| !t.trim().is_empty());
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        at = path_at(&tokens, at, &[], &mut out).max(at + 1);
+    }
+    out
+}
+
+/// Reads the path that begins at `at`, if one does; where it ends.
+fn path_at(tokens: &[String], mut at: usize, before: &[String], out: &mut Vec<Vec<String>>) -> usize {
+    let word = |t: Option<&String>| t.is_some_and(|t| t.starts_with(|c: char| c.is_alphabetic() || c == '_'));
+    let mut path = before.to_vec();
+    if !word(tokens.get(at)) {
+        return at;
+    }
+    loop {
+        path.push(tokens[at].clone());
+        at += 1;
+        if tokens.get(at).is_none_or(|t| t != "::") {
+            break;
+        }
+        if word(tokens.get(at + 1)) {
+            at += 1;
+            continue;
+        }
+        if tokens.get(at + 1).is_some_and(|t| t == "{") {
+            at += 2;
+            while tokens.get(at).is_some_and(|t| t != "}") {
+                at = path_at(tokens, at, &path, out).max(at + 1);
+            }
+            return at + 1;
+        }
+        break;
+    }
+    out.push(path);
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(text: &str) -> Vec<String> {
+        names(&code(text)).iter().map(|n| n.join("::")).collect()
+    }
+
+    #[test]
+    fn groups_are_unfolded() {
+        assert_eq!(
+            joined("pub use a::{self, b::{C, d::*}, e as f};\nx::<T>::y(z)"),
+            ["pub", "use", "a::self", "a::b::C", "a::b::d", "a::e", "a::as", "a::f", "x", "T", "y", "z"]
+        );
+    }
+
+    #[test]
+    fn comments_and_literals_say_nothing() {
+        let text = r##"/* a::b /* c */ d */ let x = "e::f \" g"; // h::i
+            let y = (r#"j::k " l"#, b"m", '"', '\'', n::o); fn p<'q>() {}"##;
+        let all = joined(text);
+        assert_eq!(all, ["let", "x", "let", "y", "n::o", "fn", "p", "q"]);
+    }
+
+    #[test]
+    fn imports_are_counted_from_the_root_however_they_are_written() {
+        let layers = ["model", "raft", "rpc", "manager"];
+        let of = |path, text| Source::new(path, text).imports(&layers);
+        let text = "use crate::{model::Node, raft}; use crate::manager::x; super::super::super::rpc::y();";
+        assert_eq!(of("src/manager/api/order.rs", text), ["model::Node", "raft", "rpc::y"]);
+        assert_eq!(of("src/manager/mod.rs", "use super::raft::Raft; use super::other;"), ["raft::Raft"]);
+        assert_eq!(of("src/manager/api/order.rs", "use super::super::raft::own;"), [""; 0]);
+        assert_eq!(of("src/lib.rs", "use crate::raft;"), [""; 0]);
+    }
+}
