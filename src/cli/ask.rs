@@ -8,6 +8,36 @@ use std::io::{BufRead, IsTerminal};
 #[derive(Debug)]
 pub struct Confirmed(pub ());
 
+/// The host keys that are to be believed, of those that a machine offers as (fingerprint, key): the one that was named, or
+/// all that somebody accepts at a terminal. Nothing is believed unseen.
+pub fn host_keys(
+    out: &Out,
+    host: &str,
+    offered: &[(String, String)],
+    given: Option<&str>,
+) -> anyhow::Result<Vec<String>> {
+    if let Some(given) = given {
+        let keys: Vec<String> = offered.iter().filter(|(print, _)| print == given).map(|(_, k)| k.clone()).collect();
+        return if keys.is_empty() { Err(error::other_host_key(host, given, offered).into()) } else { Ok(keys) };
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(error::host_key_not_confirmed(host, offered).into());
+    }
+    out.talk(&format!("{host} offers these SSH host keys:"));
+    for (print, key) in offered {
+        out.talk(&format!("  {print} ({})", key.split(' ').next().unwrap_or_default()));
+    }
+    out.talk(
+        "compare them with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; type yes if they agree:",
+    );
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "yes" => Ok(offered.iter().map(|(_, key)| key.clone()).collect()),
+        _ => Err(error::host_key_not_confirmed(host, offered).into()),
+    }
+}
+
 /// Confirmed by `--confirm NAME`, or by typing the name at a terminal. Anything else is a refusal.
 pub fn confirm(
     out: &Out,

@@ -1,14 +1,16 @@
 //! The only place where the command line calls what runs on this machine: the daemon, the executor, the fleet's checks.
 
-use super::args::NodeAddArgs;
-use super::error::Stop;
-use super::exit::Exit;
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::Fault;
-use crate::{exec, fleet, telemetry};
+use crate::{exec, fleet, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use crate::daemon::{AddError, AddOptions, Added};
+
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct InitOptions {
     pub dir: PathBuf,
@@ -87,10 +89,16 @@ pub fn exec(state_dir: &Path) -> anyhow::Result<std::process::ExitCode> {
     Ok(exec::main(state_dir, &exec::NodeWork))
 }
 
+/// The SSH host keys that a machine offers now, each with its fingerprint; nobody vouches for them.
+pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, String> {
+    let runtime = runtime().map_err(|e| e.to_string())?;
+    let keys = runtime.block_on(ssh::scan_host_keys(host, port, SCAN_TIMEOUT)).map_err(|e| e.to_string())?;
+    Ok(keys.into_iter().filter_map(|key| Some((ssh::fingerprint(&key)?, key))).collect())
+}
+
 /// Installs remoor on a machine and makes it a node.
-pub fn node_add(args: &NodeAddArgs) -> anyhow::Result<()> {
-    Err(Stop::new(Exit::Failed, format!("{}: adding over SSH is not built yet; run remoor join there", args.host))
-        .into())
+pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Added> {
+    Ok(runtime()?.block_on(daemon::add(options, tell))?)
 }
 
 /// Every fault of a fleet directory, warnings too.

@@ -155,6 +155,21 @@ pub fn not_confirmed(what: &str, name: &str) -> Stop {
     Stop::refused(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
 }
 
+/// Nobody vouched for a machine's SSH host key.
+pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
+    let mut stop = Stop::refused(format!("nobody vouched for the SSH host key of {host}; nothing was sent to it"));
+    stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
+    stop.next(
+        "compare with ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub on its console, then --fingerprint SHA256:..",
+    )
+}
+
+pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) -> Stop {
+    let mut stop = Stop::refused(format!("{host} does not have the SSH host key {wanted}; nothing was sent to it"));
+    stop.causes = offered.iter().map(|(print, _)| format!("it offers {print}")).collect();
+    stop.next("find out whether this is the machine that you mean, or one in between")
+}
+
 /// Faults of a fleet, each with its place.
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();

@@ -23,7 +23,7 @@ mod tests;
 
 use api::Api;
 use args::{Connection, NodeVerb, Output, Verb};
-use command::{examine, fleet, history, job, local, nodes, order, status, wait, watch, why};
+use command::{add, examine, fleet, history, job, local, nodes, order, status, wait, watch, why};
 use error::Stop;
 use exit::Exit;
 use out::Out;
@@ -68,7 +68,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Init(args) => local::init(&Out::new(&args.output), args),
         Verb::Join(args) => local::join(&Out::plain(), args),
         Verb::Agent(args) => local::agent(args),
-        Verb::Node(NodeVerb::Add(args)) => drivers::node_add(&args).map(|()| Exit::Done),
+        Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),

@@ -1,11 +1,15 @@
 //! One process on every node: the agent, and on managers Raft, the API and the engine's loop.
 
+mod add;
 mod admin;
 mod layout;
 mod run;
 mod transport;
+mod unit;
 
 pub use crate::raft::OPENING_THREAD;
+pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use layout::{Layout, NodeConfig};
 pub use run::{DaemonError, RunOptions, run};
+pub use unit::UNIT;

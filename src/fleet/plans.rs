@@ -1,7 +1,7 @@
 //! Cleanup and provisioning of one node, compiled.
 
 use super::manifest::Expected;
-use crate::config::Fleet;
+use crate::config::{Fleet, GroupConfig, Provisioner};
 use crate::model::{Fault, Phase, ServiceName};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
@@ -55,10 +55,10 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
 
 /// The files that the provisioning of `host` writes with a content known beforehand. Facts are not known to the
 /// manager, so what depends on them is left out.
+/// Nothing of a group that Ansible provisions: its files are recorded only.
 pub fn expected_files(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> Result<Expected, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
-    let native =
-        |g: &crate::config::GroupConfig| g.provisioner == crate::config::Provisioner::Remoor && g.provision.is_some();
+    let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
     if !fleet.config.groups.get(&group).is_some_and(native) {
         return Ok(Expected::new());
     }

@@ -1,11 +1,14 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
+use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
 use super::{Shared, wall};
+use crate::config::Provisioner;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Scope};
 use crate::model::{AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeId, Phase};
+use crate::playbook::Cancel;
 use crate::rpc::view::StreamItem;
 use crate::ssh::{Session, SshError};
 use std::collections::BTreeMap;
@@ -35,6 +38,7 @@ pub struct Attempts {
 
 impl Attempts {
     pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
+        ansible::sweep(&shared.runs);
         Self { shared, events, running: BTreeMap::new() }
     }
 
@@ -171,6 +175,9 @@ impl Work {
             "remoor_services": job.services,
         });
         let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
+        if let Some(play) = self.ansible_play(phase, &host, generation, &scope, limit).await? {
+            return self.ansible(phase, play).await;
+        }
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
@@ -231,6 +238,63 @@ impl Work {
         }
     }
 
+    /// The run of the group's own playbook, where Ansible provisions the group.
+    async fn ansible_play(
+        &self,
+        phase: Phase,
+        host: &str,
+        generation: &Arc<Generation>,
+        scope: &Scope,
+        timeout: Duration,
+    ) -> Result<Option<Play>, Box<Failure>> {
+        let (shared, generation) = (self.shared.clone(), generation.clone());
+        let fleet = tokio::task::spawn_blocking(move || shared.book.fleet(&generation)).await;
+        let fleet = fleet.map_err(|_| plan(phase, "loading ended early"))?.map_err(|e| plan(phase, &e.to_string()))?;
+        let group = fleet.host_group(host).map_err(|f| plan(phase, &f.to_string()))?;
+        let Some(config) = fleet.config.groups.get(&group).filter(|g| g.provisioner == Provisioner::Ansible) else {
+            return Ok(None);
+        };
+        let playbook = if phase == Phase::Cleanup { &config.cleanup } else { &config.provision };
+        let playbook =
+            playbook.clone().ok_or_else(|| plan(phase, &format!("group {group} names no {phase} playbook")))?;
+        let (tags, extra) = (fleet::tags_of(&fleet, &scope.services), scope.extra.clone());
+        let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
+        Ok(Some(Play { fleet, host: host.to_owned(), playbook, tags, extra, known, timeout }))
+    }
+
+    /// The executor's session stays open meanwhile and holds the fence; when it is lost, Ansible is ended too.
+    async fn ansible(&mut self, phase: Phase, play: Play) -> Result<PhaseResult, Box<Failure>> {
+        let cancel = Cancel::new();
+        let guard = EndOnDrop(cancel.clone());
+        let (shared, job, attempt) = (self.shared.clone(), self.job.0, self.attempt);
+        let runs = shared.runs.clone();
+        let mut run = tokio::task::spawn_blocking(move || {
+            let mut log = super::blobs::RunLog::open(&shared, attempt);
+            ansible::play(&play, &runs, &cancel, &mut |line| {
+                let event = serde_json::json!({"event": "output", "i": 0, "line": line});
+                let item = StreamItem::Task { job, attempt: attempt.0, phase: phase.word().to_owned(), event };
+                log.line(&item);
+                shared.emit(item);
+            })
+        });
+        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let ended = tokio::select! {
+            ended = &mut run => ended,
+            error = session.lost() => {
+                guard.0.cancel();
+                // The group is ended before the attempt is said to be over; bounded by TERM, grace and KILL.
+                let _ = run.await;
+                return Err(ssh(phase, error));
+            }
+        };
+        match ended.map_err(|_| plan(phase, "the run ended early"))? {
+            Ok(()) => Ok(PhaseResult::Ok),
+            Err(PlayError::Failed { why, rc, tail }) => Err(step(phase, rc, why, tail)),
+            Err(error @ PlayError::Files(_)) => Err(step(phase, None, chain(&error), Vec::new())),
+            Err(PlayError::Plan(text)) => Err(plan(phase, &text)),
+        }
+    }
+
     async fn cleaned(
         &mut self,
         phase: Phase,
@@ -281,6 +345,22 @@ impl Work {
         let agent = evidence.exam.agent.clone().unwrap_or_default();
         let marks = Marks { boot: evidence.exam.boot.clone(), instance: agent.instance, isolation: agent.isolation };
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
+    }
+}
+
+/// Ends the run when the attempt's task is dropped.
+struct EndOnDrop(Cancel);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every manager runs the loop; only the leader has an engine. What is decided stands in the log, so a new leader
 //! begins with nothing but the applied state and the present members.
 
+mod ansible;
 mod attempt;
 mod blobs;
 mod examine;

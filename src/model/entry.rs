@@ -30,6 +30,18 @@ pub enum Command {
         spec: NodeSpec,
         role: ClusterRole,
     },
+    /// Lets one machine of this name in by a secret of its own, until `expires`.
+    Invite {
+        secret: Sha256,
+        name: NodeName,
+        role: ClusterRole,
+        expires: Wall,
+    },
+    /// An invited machine joins, in the role of its invitation.
+    AcceptInvited {
+        spec: NodeSpec,
+        secret: Sha256,
+    },
     /// Gives a manager its Raft id: the index of this entry, 1 for the founder.
     Grant {
         node: NodeId,

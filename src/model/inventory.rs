@@ -4,6 +4,7 @@
 //! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
 //! engine should never have asked (I3, I7, I8, I11).
 
+mod invites;
 mod jobs;
 mod nodes;
 
@@ -28,6 +29,9 @@ pub struct Inventory {
     pub ca_pem: Arc<String>,
     pub worker_secret: Sha256,
     pub manager_secret: Sha256,
+    /// Open ones, by the hash of their secret.
+    #[serde(default)]
+    pub invites: BTreeMap<Sha256, Arc<Invite>>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
     /// The current one, and those that a node or job refers to.
@@ -109,6 +113,8 @@ impl Inventory {
                 Ok(Applied::Done)
             }
             Command::Accept { spec, role } => self.accept(at, spec, *role),
+            Command::Invite { secret, name, role, expires } => self.invite(at, *secret, name, *role, *expires),
+            Command::AcceptInvited { spec, secret } => self.accept_invited(at, spec, *secret),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
             Command::Readdress { node, api, gossip } => {
                 let node = self.change(*node)?;

@@ -19,7 +19,7 @@ mod modules;
 mod names;
 mod owner;
 mod plan;
-mod process;
+pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
 mod rendered;
 mod run;
 mod safe;

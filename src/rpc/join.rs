@@ -44,16 +44,23 @@ pub struct JoinRequest {
     pub want_manager: bool,
 }
 
+/// Whether a node may be called so; the error is fit for a stranger's eyes.
+pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
+    let name = name.as_str();
+    let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+    if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
+        let reason = format!("{:?} is no name for a node", name.chars().take(64).collect::<String>());
+        return Err(IdentityError::Malformed { what: "join request", reason });
+    }
+    Ok(())
+}
+
 impl JoinRequest {
     /// Whether the request makes sense in itself and proves that the sender holds the key it names; for the managers, before
     /// anything else is made of it. The error is fit for the sender's eyes.
     pub fn check(&self) -> Result<(), IdentityError> {
         let bad = |reason: String| IdentityError::Malformed { what: "join request", reason };
-        let name = self.name.as_str();
-        let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
-            return Err(bad(format!("{:?} is no name for a node", name.chars().take(64).collect::<String>())));
-        }
+        check_name(&self.name)?;
         for (what, text) in [
             ("advertise", &self.advertise),
             ("gossip_addr", &self.gossip_addr),

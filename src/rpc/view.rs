@@ -2,6 +2,7 @@
 //!
 //! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
 
+use super::token::Secret;
 use crate::model::{
     Availability, Baseline, Breaker, CheckResult, Difference, Finding, HistoryItem, Job, Maintenance, NodeDigest,
     Refusal,
@@ -199,6 +200,26 @@ pub struct OrderRequest {
     pub fingerprint: String,
     /// Take only these paths (adopt).
     pub paths: Vec<String>,
+}
+
+/// Body of `POST /v1/nodes`: lets a machine in that will join under this name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteRequest {
+    pub name: String,
+    #[serde(default)]
+    pub want_manager: bool,
+}
+
+/// A join token for one machine.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteView {
+    pub version: u32,
+    pub cluster: String,
+    pub name: String,
+    pub token: Secret,
+    pub expires: String,
+    /// API addresses of the managers to join through, the leader's first.
+    pub managers: Vec<String>,
 }
 
 /// One line of the stream of `/v1/watch` and `/v1/jobs/{id}/logs`.

@@ -144,6 +144,34 @@ impl Channel {
             }
         }
     }
+
+    /// Returns when the stream ends, falls silent, or says what nobody asked for; then no further order can be given.
+    /// Dropping this future before takes nothing away.
+    pub async fn lost(&mut self) -> SshError {
+        if self.unanswered {
+            return SshError::Lost("an earlier order was given up".to_owned());
+        }
+        let error = loop {
+            let silent_at = self.heard.last() + self.silence;
+            tokio::select! {
+                reply = self.incoming.recv() => match reply {
+                    Some(Ok(reply)) if reply.is_final() => {
+                        break SshError::Protocol(super::error::clip(&format!("an answer to no order: {reply:?}")));
+                    }
+                    Some(Ok(_late_event)) => {}
+                    Some(Err(e)) => break e,
+                    None => break SshError::Lost("the session is over".to_owned()),
+                },
+                () = sleep_until(silent_at) => {
+                    if self.heard.last() + self.silence <= Instant::now() {
+                        break SshError::Lost(format!("nothing was heard for {:?}", self.silence));
+                    }
+                }
+            }
+        };
+        self.unanswered = true;
+        error
+    }
 }
 
 impl Drop for Channel {

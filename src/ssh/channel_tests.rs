@@ -96,6 +96,37 @@ async fn silence_is_a_loss() {
 }
 
 #[tokio::test]
+async fn a_loss_is_noticed_while_nothing_is_ordered() {
+    let (mut channel, mut peer) = pair(QUIET);
+    peer.send(&Reply::Alive { waiting_for: None }).await;
+    peer.send(&Reply::Event { event: b"{}".to_vec() }).await;
+    // Signs of life are no loss; and giving the wait up leaves the session fit for orders.
+    let early = tokio::time::timeout(Duration::from_millis(100), channel.lost()).await;
+    assert!(early.is_err(), "{early:?}");
+    peer.send(&Reply::Alive { waiting_for: None }).await;
+    let server = tokio::spawn(async move {
+        assert_eq!(peer.receive().await, Some(fence()));
+        peer.send(&Reply::Fenced { ended: None }).await;
+        peer
+    });
+    assert_eq!(channel.order(&fence(), &mut |_| {}, LONG).await, Ok(Reply::Fenced { ended: None }));
+    drop(server.await.unwrap());
+    let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    assert!(matches!(lost, SshError::Lost(_)), "{lost:?}");
+
+    let (mut channel, _silent) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
+    let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    assert!(matches!(&lost, SshError::Lost(why) if why.contains("nothing was heard")), "{lost:?}");
+
+    // What nobody asked for must not be taken for the next order's answer.
+    let (mut channel, mut peer) = pair(QUIET);
+    peer.send(&Reply::Fenced { ended: None }).await;
+    let error = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
+    assert!(matches!(error, SshError::Protocol(_)), "{error:?}");
+    assert!(matches!(channel.order(&fence(), &mut |_| {}, LONG).await, Err(SshError::Lost(_))));
+}
+
+#[tokio::test]
 async fn out_of_time_cancels_and_spends_the_session() {
     let (mut channel, mut peer) = pair(QUIET);
     let result = channel.order(&fence(), &mut |_| {}, Duration::from_millis(50)).await;

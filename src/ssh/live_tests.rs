@@ -272,6 +272,26 @@ async fn an_executor_that_dies_is_lost_and_quoted() {
 }
 
 #[tokio::test]
+async fn a_shell_runs_single_commands_over_one_login() {
+    let Some(server) = Server::start().await else { return };
+    let shell = server.remote(server.script()).shell(&server.target()).await.unwrap();
+    let input = vec![b'x'; 1 << 20];
+    let said = shell.run("cat | wc -c; echo \"$1\"; echo oh >&2", &["a b; $(id)"], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: true, stdout: "1048576\na b; $(id)".into(), stderr: "oh".into() });
+    // Ends without reading, and with an error.
+    let said = shell.run("echo no >&2; exit 3", &[], &input, LONG).await.unwrap();
+    assert_eq!(said, Said { ok: false, stdout: String::new(), stderr: "no".into() });
+    assert!(!shell.run("exit 127", &[], b"", LONG).await.unwrap().ok);
+    let much = shell.run("yes | head -c 1000000; echo end >&2", &[], b"", LONG).await.unwrap();
+    assert!(much.stdout.len() <= 256 * 1024, "{}", much.stdout.len());
+    let late = shell.run("cat >/dev/null; sleep 60", &[], b"", Duration::from_millis(200)).await;
+    assert!(matches!(late, Err(SshError::Timeout(_))), "{late:?}");
+    shell.close().await;
+    assert_eq!(server.ran(), "", "no executor was started");
+    assert_eq!(server.logins(), 1);
+}
+
+#[tokio::test]
 async fn keys_can_be_asked_for() {
     let Some(server) = Server::start().await else { return };
     let keys = scan_host_keys("127.0.0.1", server.port, LONG).await.unwrap();

@@ -13,14 +13,16 @@ mod error;
 mod host_key;
 mod own;
 mod probe;
+mod shell;
 
 pub use channel::Canceller;
 pub use error::SshError;
 pub use host_key::{fingerprint, scan_host_keys};
-pub use own::keep_binary;
+pub use own::{keep_binary, own_binary};
 pub use probe::{Probe, probe};
 pub use remote::{Build, Launch, Remote, RemoteConfig, clean_control_dir};
 pub use session::Session;
+pub use shell::{Said, Shell};
 pub use target::Target;
 
 #[cfg(test)]

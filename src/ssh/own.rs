@@ -2,10 +2,18 @@
 
 use super::remote::Build;
 use crate::disk::{self, DiskError};
+use crate::model::Sha256;
 use std::path::Path;
 
 /// Older ones beyond this many are removed.
 const KEPT: usize = 2;
+
+/// The running program and its hash, for an installation. Blocking.
+pub fn own_binary() -> std::io::Result<(Vec<u8>, Sha256)> {
+    let bytes = std::fs::read("/proc/self/exe")?;
+    let hash = Sha256::of(&bytes);
+    Ok((bytes, hash))
+}
 
 /// Puts the running program into `dir` as `remoor-SHA256`, mode 0755, and keeps one older one. Blocking.
 pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {

@@ -4,6 +4,7 @@
 use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
 use super::session::{Session, Stderr, end_login};
+use super::shell::Shell;
 use super::target::{self, Target};
 use crate::exec::wire::{Hello, PROTO};
 use crate::model::Sha256;
@@ -104,6 +105,11 @@ impl Remote {
                 Err(e)
             }
         }
+    }
+
+    /// Logs in for single commands, on a machine that need not have an executor. Nothing was run there yet.
+    pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
+        Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
     }
 
     async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
@@ -295,10 +301,10 @@ find "$dir" -name '.new.*' -mmin +60 -exec rm -f -- {} + 2>/dev/null || :
 ls -1t -- "$dir" | grep '^remoor-[0-9a-f]*$' | tail -n +3 | while read -r old; do rm -f -- "$dir/$old"; done
 "#;
 
-type Command = openssh::OwningCommand<Arc<openssh::Session>>;
+pub(super) type Command = openssh::OwningCommand<Arc<openssh::Session>>;
 
 /// sudo once, without asking, and with nothing in between that could be taken for its options.
-fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
+pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &str) -> Command {
     let login = Arc::clone(login);
     if target.sudo {
         let mut command = login.arc_command("sudo");

@@ -65,6 +65,18 @@ impl Session {
         }
     }
 
+    /// Returns when the session is lost, and why: for a time in which nothing is ordered and the fence must hold. Dropping
+    /// this future before leaves the session as it is; after it has returned the session is spent.
+    pub async fn lost(&mut self) -> SshError {
+        match self.channel.lost().await {
+            SshError::Lost(why) => {
+                self.stderr.wait_for_end().await;
+                SshError::Lost(self.stderr.explain(&why))
+            }
+            other => other,
+        }
+    }
+
     /// Closes the streams, waits for the executor (5 s), and ends the login. A run still under way there stops after its
     /// current task.
     pub async fn close(self) {

@@ -94,6 +94,9 @@ pub struct NodeAddArgs {
     /// Private key for the login
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
+    /// Address at which the other nodes reach it; HOST's if left out
+    #[arg(long, value_name = "IP")]
+    pub advertise: Option<IpAddr>,
     /// Fingerprint of the host key that the machine must show
     #[arg(long, value_name = "FINGERPRINT", help_heading = "Safety")]
     pub fingerprint: Option<String>,

@@ -1,5 +1,6 @@
 //! One file per family of verbs: ask, then show.
 
+pub mod add;
 pub mod examine;
 pub mod fleet;
 pub mod follow;

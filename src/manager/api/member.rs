@@ -1,6 +1,6 @@
 //! What nodes ask: Raft and blobs between managers, manifest and peers for agents, joining.
 
-use super::super::{Shared, examine};
+use super::super::{Shared, examine, wall};
 use super::{manager, member, propose};
 use crate::model::{Applied, ClusterRole, Command, Inventory, NodeSpec, RaftId, Sha256};
 use crate::rpc::agent::{ManifestReply, PeersReply};
@@ -9,7 +9,7 @@ use crate::rpc::caller::{Caller, PeerAddr};
 use crate::rpc::identity::GossipKey;
 use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
-use crate::rpc::wire::{Code, Failure, Json, Raw};
+use crate::rpc::wire::{self, Code, Failure, Json, Raw};
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -145,19 +145,12 @@ pub async fn join(
     }
     request.check().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
     let inventory = shared.inventory();
-    let as_manager = request.secret.matches(&inventory.manager_secret);
-    if !as_manager && !request.secret.matches(&inventory.worker_secret) {
-        return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
-            .next("take the token that `remoor init` printed"));
-    }
-    if request.want_manager && !as_manager {
-        return Err(Failure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
-    }
+    let ticket = ticket(&inventory, &request)?;
     let name = request.name.to_string();
     if desk.busy().insert(name.clone(), ()).is_some() {
         return Err(Failure::new(Code::Retry, format!("{name} is being admitted right now")));
     }
-    let reply = admit(&desk, request, as_manager).await;
+    let reply = admit(&desk, request, ticket).await;
     desk.busy().remove(&name);
     reply.map(axum::Json)
 }
@@ -168,7 +161,42 @@ impl JoinDesk {
     }
 }
 
-async fn admit(desk: &JoinDesk, request: JoinRequest, as_manager: bool) -> Result<JoinReply, Failure> {
+/// By what a machine comes in.
+#[derive(Clone, Copy)]
+enum Ticket {
+    Token,
+    Invite(Sha256),
+}
+
+/// The applied state decides again when the machine is accepted.
+fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failure> {
+    let hash = request.secret.hash();
+    let by_manager_token = request.secret.matches(&inventory.manager_secret);
+    let by_token = by_manager_token || request.secret.matches(&inventory.worker_secret);
+    // Looked up by its hash: how long that takes tells nothing of a secret.
+    let invite = inventory.invites.get(&hash).filter(|_| !by_token);
+    let as_manager = match invite {
+        Some(invite) if !invite.admits(&request.name, &request.node_public_key, wall()) => {
+            let text = format!("this token is for {}, once, until {}", invite.name, wire::rfc3339(invite.expires));
+            return Err(Failure::new(Code::BadToken, text).next("remoor node add again"));
+        }
+        Some(invite) if invite.role == ClusterRole::Manager && !request.want_manager => {
+            return Err(Failure::new(Code::BadToken, "this token is a manager's").next("remoor join --manager"));
+        }
+        Some(invite) => invite.role == ClusterRole::Manager,
+        None if by_token => by_manager_token,
+        None => {
+            return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
+                .next("take the token that `remoor init` printed"));
+        }
+    };
+    if request.want_manager && !as_manager {
+        return Err(Failure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
+    }
+    Ok(if invite.is_some() { Ticket::Invite(hash) } else { Ticket::Token })
+}
+
+async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<JoinReply, Failure> {
     let shared = &desk.parts.shared;
     let spec = NodeSpec {
         name: request.name.clone(),
@@ -179,13 +207,16 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, as_manager: bool) -> Resul
         machine_id: request.machine_id.clone(),
         version: request.version.clone(),
     };
-    let manager = as_manager && request.want_manager;
-    let role = if manager { ClusterRole::Manager } else { ClusterRole::Worker };
+    let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
     let by = format!("join from {}", request.advertise);
-    let Applied::Node(node) = propose(shared, &by, Command::Accept { spec, role }).await? else {
+    let accept = match ticket {
+        Ticket::Token => Command::Accept { spec, role },
+        Ticket::Invite(secret) => Command::AcceptInvited { spec, secret },
+    };
+    let Applied::Node(node) = propose(shared, &by, accept).await? else {
         return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
     };
-    let raft: Option<RaftId> = if manager {
+    let raft: Option<RaftId> = if request.want_manager {
         match propose(shared, &by, Command::Grant { node, founder: false }).await? {
             Applied::Raft(id) => Some(id),
             _ => return Err(Failure::new(Code::Internal, "an answer that does not fit the entry")),

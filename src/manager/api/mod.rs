@@ -5,6 +5,7 @@
 
 mod fleet;
 mod forward;
+mod invite;
 mod member;
 mod order;
 mod read;
@@ -25,6 +26,7 @@ pub use member::{CaReply, JoinDesk, JoinParts};
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     let v1 = Router::new()
         .route("/v1/status", get(read::status))
+        .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(read::jobs))

@@ -1,6 +1,7 @@
 //! Scenarios on real hosts (SCENARIOS, A and X): one fleet of five is brought up, and the stories are told on it one after
 //! the other. Skipped, loudly, where no hosts can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
 
+mod add;
 mod leader;
 mod operator;
 mod stories;

@@ -1,0 +1,333 @@
+//! `node add`: puts remoor on a machine over SSH and makes it a node, asked on a manager. Every step can be done again: what
+//! stands already is left as it is, so the same command goes on where an earlier one ended.
+//!
+//! ```text
+//! ask the manager -> log in -> program -> unit -> invitation -> join -> start -> seen alive
+//! ```
+//! Whom to believe is decided before: only the given host keys are accepted.
+
+use super::unit::UNIT;
+use crate::model::Sha256;
+use crate::rpc::client::{ApiError, Client};
+use crate::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
+use crate::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
+use serde_json::Value;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const CONNECT: Duration = Duration::from_secs(10);
+const COMMAND: Duration = Duration::from_secs(30);
+const UPLOAD: Duration = Duration::from_secs(300);
+/// `remoor join` waits out an election of the managers.
+const JOIN: Duration = Duration::from_secs(90);
+/// From the start of the agent until the managers have it.
+const SEEN: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(500);
+
+const LOOK: &str = "uname -sm; test -d /run/systemd/system && echo systemd || echo none; \
+                    sha256sum /usr/local/bin/remoor 2>/dev/null | cut -c1-64 | grep . || echo none; \
+                    systemctl is-active remoor 2>/dev/null || true; \
+                    cat /var/lib/remoor/identity.json 2>/dev/null || true";
+const PUT: &str = "set -eu; umask 022; d=/usr/local/bin; mkdir -p $d; t=$d/.remoor.$$; trap 'rm -f \"$t\"' EXIT; \
+                   cat > \"$t\"; echo \"$1  $t\" | sha256sum -c --quiet - >&2; chmod 0755 \"$t\"; \"$t\" --version; \
+                   mv -f \"$t\" $d/remoor";
+const PUT_UNIT: &str = "set -eu; umask 022; f=/etc/systemd/system/remoor.service; t=$f.$$; trap 'rm -f \"$t\"' EXIT; \
+                        cat > \"$t\"; mv -f \"$t\" $f; systemctl daemon-reload";
+const LAST_WORDS: &str = "journalctl -u remoor -n 10 --no-pager -o cat 2>/dev/null || true";
+
+#[derive(Debug, Clone)]
+pub struct AddOptions {
+    pub host: String,
+    pub name: String,
+    /// In which group the inventory must have it.
+    pub group: Option<String>,
+    pub manager: bool,
+    pub user: String,
+    pub port: u16,
+    pub identity: Option<PathBuf>,
+    /// Where the other nodes reach it; None: the address of `host`.
+    pub advertise: Option<IpAddr>,
+    /// Lines `type base64` that somebody vouches for.
+    pub host_keys: Vec<String>,
+    /// Of the manager on this machine.
+    pub socket: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    pub id: u64,
+    /// The managers recorded a key that was vouched for; else the first login of theirs may be refused.
+    pub same_host_key: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// On the machine nothing was changed, unless `done` of a `Stopped` says so: this comes first of all.
+    #[error("the manager of this machine was asked in vain")]
+    Api(#[from] ApiError),
+    /// `done` stays done, on the machine and in the cluster; the same command goes on from there.
+    #[error("{host}: {step} failed: {why}")]
+    Stopped { host: String, step: &'static str, why: String, done: Vec<&'static str>, next: String },
+}
+
+/// Returns when the managers see the node. `tell` gets a line for each step as it begins.
+pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Added, AddError> {
+    let client = Client::unix(&options.socket);
+    let status: StatusView = client.get("/v1/status").await?;
+    let mut work = Work { options, client, cluster: status.cluster, done: Vec::new() };
+    if let Some(group) = &options.group {
+        work.check_group(group).await?;
+    }
+    let advertise = work.advertise().await?;
+    let dir = tempfile::Builder::new().prefix("remoor-").tempdir();
+    let dir = dir.map_err(|e| work.stopped("preparing the login", e.to_string(), "make room in /tmp"))?;
+    // For single commands only: no executor is started, so there is no build.
+    let remote = Remote::new(RemoteConfig {
+        control_dir: dir.path().join("s"),
+        builds: Vec::new(),
+        launch: Launch::Upload,
+        state_dir: crate::exec::STATE_DIR.to_owned(),
+        arguments: Vec::new(),
+    });
+    let remote = remote.map_err(|e| work.login(&e))?;
+    tell(&format!("logging in to {} as {}", options.host, options.user));
+    let shell = remote.shell(&work.target()).await.map_err(|e| work.login(&e))?;
+    let installed = work.install(&shell, advertise, tell).await;
+    shell.close().await;
+    installed?;
+    tell("waiting until the managers see it");
+    work.seen().await
+}
+
+struct Work<'a> {
+    options: &'a AddOptions,
+    client: Client,
+    cluster: String,
+    done: Vec<&'static str>,
+}
+
+/// What a machine has of remoor before anything is done.
+struct Found {
+    program: String,
+    active: bool,
+    identity: Option<Value>,
+}
+
+impl Work<'_> {
+    fn stopped(&self, step: &'static str, why: impl Into<String>, next: &str) -> AddError {
+        let (host, next) = (self.options.host.clone(), next.to_owned());
+        AddError::Stopped { host, step, why: why.into(), done: self.done.clone(), next }
+    }
+
+    fn login(&self, error: &SshError) -> AddError {
+        let next = match error {
+            SshError::HostKeyChanged { .. } => "compare the host key on the machine's console, then --fingerprint",
+            SshError::Auth(_) => {
+                "--ssh-user USER --identity FILE; a user other than root needs sudo without a password"
+            }
+            _ => "--ssh-port PORT, or look whether sshd runs there",
+        };
+        self.stopped("the login", error.to_string(), next)
+    }
+
+    fn target(&self) -> Target {
+        let o = self.options;
+        Target {
+            node: "host".into(),
+            host: o.host.clone(),
+            port: o.port,
+            user: o.user.clone(),
+            identity: o.identity.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            sudo: o.user != "root",
+            host_keys: o.host_keys.clone(),
+            user_config: None,
+            connect_timeout: CONNECT,
+        }
+    }
+
+    async fn check_group(&self, group: &str) -> Result<(), AddError> {
+        let list: Value = self.client.get("/v1/inventory").await?;
+        if members(&list, group, 0).iter().any(|name| *name == self.options.name) {
+            return Ok(());
+        }
+        let why = format!("the inventory does not have {} in group {group}", self.options.name);
+        Err(self.stopped("the look into the inventory", why, "put it there and remoor apply, or leave --group out"))
+    }
+
+    async fn advertise(&self) -> Result<IpAddr, AddError> {
+        if let Some(ip) = self.options.advertise {
+            return Ok(ip);
+        }
+        let step = "finding its address";
+        let found = tokio::net::lookup_host((self.options.host.as_str(), self.options.port)).await;
+        let found = found.map_err(|e| self.stopped(step, e.to_string(), "--advertise IP"))?;
+        let first = found.map(|a| a.ip()).find(|ip| !ip.is_loopback() && !ip.is_unspecified());
+        first.ok_or_else(|| self.stopped(step, "other nodes can't reach it by this name", "--advertise IP"))
+    }
+
+    async fn install(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
+        let found = self.look(shell).await?;
+        let (bytes, hash) = ssh::own_binary()
+            .map_err(|e| self.stopped("reading the own program", e.to_string(), "install remoor here again"))?;
+        let renewed = self.program(shell, &found, &bytes, hash, tell).await?;
+        let step = "installing the unit";
+        self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "look into /etc/systemd/system there").await?;
+        self.done.push("/etc/systemd/system/remoor.service was written");
+        match &found.identity {
+            Some(identity) => tell(&format!("is node {} already", identity["node"])),
+            None => self.join(shell, advertise, tell).await?,
+        }
+        tell("starting the agent");
+        let restart = if found.active && renewed { "systemctl restart remoor; " } else { "" };
+        let script = format!("systemctl enable --now remoor 2>&1; {restart}systemctl is-active remoor");
+        let said = shell.run(&script, &[], b"", COMMAND).await;
+        if !said.as_ref().is_ok_and(|s| s.ok) {
+            let why = match said {
+                Ok(said) => format!("{} {}", said.stdout, said.stderr),
+                Err(error) => error.to_string(),
+            };
+            let words = shell.run(LAST_WORDS, &[], b"", COMMAND).await.unwrap_or_default().stdout;
+            return Err(self.stopped("starting the agent", format!("{}\n{words}", why.trim()), NEXT_JOURNAL));
+        }
+        self.done.push("remoor.service was enabled and started");
+        Ok(())
+    }
+
+    async fn look(&self, shell: &Shell) -> Result<Found, AddError> {
+        let step = "looking at the machine";
+        let said =
+            self.run(shell, step, LOOK, &[], b"", COMMAND, "sudo without a password, or --ssh-user root").await?;
+        let mut lines = said.splitn(5, '\n').map(str::trim);
+        let mut line = || lines.next().unwrap_or_default();
+        let (machine, init, program, active, identity) = (line(), line(), line(), line(), line());
+        let own = format!("Linux {}", std::env::consts::ARCH);
+        if machine != own {
+            let why = format!("it is {machine:?}, and this program is for {own}");
+            return Err(self.stopped(step, why, "run node add on a manager of that kind"));
+        }
+        if init != "systemd" {
+            return Err(self.stopped(step, "it does not run systemd", "install and start remoor there by hand"));
+        }
+        let identity: Option<Value> = serde_json::from_str(identity).ok();
+        if let Some(identity) = &identity
+            && (identity["cluster"] != *self.cluster || identity["name"] != *self.options.name)
+        {
+            let why = format!("it is node {} of cluster {} already", identity["name"], identity["cluster"]);
+            let next = "--name as it is called, or move /var/lib/remoor there aside if it is to be another node";
+            return Err(self.stopped(step, why, next));
+        }
+        Ok(Found { program: program.to_owned(), active: active == "active", identity })
+    }
+
+    /// Whether another program than before is there now.
+    async fn program(
+        &mut self,
+        shell: &Shell,
+        found: &Found,
+        bytes: &[u8],
+        hash: Sha256,
+        tell: &mut dyn FnMut(&str),
+    ) -> Result<bool, AddError> {
+        let hash = hash.to_string();
+        if found.program == hash {
+            tell("has this remoor already");
+            return Ok(false);
+        }
+        tell(&format!("installing /usr/local/bin/remoor ({} MB)", bytes.len() >> 20));
+        let next = "look at the free space and the C library there; a static build runs everywhere";
+        self.run(shell, "installing the program", PUT, &[&hash], bytes, UPLOAD, next).await?;
+        self.done.push("/usr/local/bin/remoor was installed");
+        Ok(true)
+    }
+
+    async fn join(&mut self, shell: &Shell, advertise: IpAddr, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
+        let o = self.options;
+        let request = InviteRequest { name: o.name.clone(), want_manager: o.manager };
+        let invited: Result<InviteView, ApiError> = self.client.post("/v1/nodes", &request).await;
+        let step = "the invitation";
+        let invited = invited.map_err(|e| self.stopped(step, e.to_string(), "remoor status, then the same command"))?;
+        let Some(manager) = invited.managers.first() else {
+            return Err(self.stopped(step, "no manager is known", "remoor status, then the same command"));
+        };
+        tell(&format!("joining through {manager} as {}", if o.manager { "manager" } else { "worker" }));
+        let script = "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" $4";
+        let (advertise, flag) = (advertise.to_string(), if o.manager { "--manager" } else { "" });
+        let args = [manager.as_str(), &o.name, &advertise, flag];
+        let next = "look whether that machine reaches the manager's API port, then the same command";
+        self.run(shell, "joining", script, &args, invited.token.reveal().as_bytes(), JOIN, next).await?;
+        self.done.push("it was accepted as a node");
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one command with its name and advice")]
+    async fn run(
+        &self,
+        shell: &Shell,
+        step: &'static str,
+        script: &str,
+        args: &[&str],
+        stdin: &[u8],
+        within: Duration,
+        next: &str,
+    ) -> Result<String, AddError> {
+        match shell.run(script, args, stdin, within).await {
+            Ok(said) if said.ok => Ok(said.stdout),
+            Ok(said) => {
+                let why = if said.stderr.is_empty() { said.stdout } else { said.stderr };
+                Err(self.stopped(step, why, next))
+            }
+            Err(error) => Err(self.stopped(step, error.to_string(), next)),
+        }
+    }
+
+    async fn seen(&self) -> Result<Added, AddError> {
+        let begun = Instant::now();
+        loop {
+            let status: Result<StatusView, ApiError> = self.client.get("/v1/status").await;
+            let row = status.ok().and_then(|s| s.nodes.into_iter().find(|n| n.name == self.options.name));
+            match row {
+                Some(node) if node.presence == "alive" => return Ok(self.added(&node)),
+                row if begun.elapsed() > SEEN => {
+                    let presence = row.map_or("unknown".to_owned(), |n| n.presence);
+                    let why = format!("after {} s it is {presence}", SEEN.as_secs());
+                    let next = "open TCP and UDP 7946 and TCP 7947 between the nodes; journalctl -u remoor there";
+                    return Err(self.stopped("waiting until the managers see it", why, next));
+                }
+                _ => tokio::time::sleep(POLL).await,
+            }
+        }
+    }
+
+    fn added(&self, node: &NodeView) -> Added {
+        let vouched =
+            |print: &String| self.options.host_keys.iter().any(|key| ssh::fingerprint(key).as_ref() == Some(print));
+        Added { id: node.id, same_host_key: node.ssh_fingerprints.iter().any(vouched) }
+    }
+}
+
+const NEXT_JOURNAL: &str = "journalctl -u remoor there, then the same command";
+/// Groups within groups; an inventory that was applied has no circle.
+const DEPTH_MAX: usize = 32;
+
+/// Hosts of a group in the form of `--list`, those of its children too.
+fn members<'a>(list: &'a Value, group: &str, depth: usize) -> Vec<&'a str> {
+    let texts = |key: &str| list[group][key].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut out: Vec<&str> = texts("hosts").collect();
+    if depth < DEPTH_MAX {
+        out.extend(texts("children").flat_map(|child| members(list, child, depth + 1)));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_children_are_members() {
+        let list = serde_json::json!({"a": {"hosts": ["x"], "children": ["b"]}, "b": {"hosts": ["y"]}});
+        assert_eq!(members(&list, "a", 0), ["x", "y"]);
+        assert!(members(&list, "c", 0).is_empty());
+    }
+}

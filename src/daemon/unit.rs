@@ -1,0 +1,25 @@
+//! systemd's unit of the daemon, as `node add` installs it.
+
+pub const UNIT: &str = "\
+[Unit]
+Description=remoor agent
+After=network.target ssh.service
+
+[Service]
+ExecStart=/usr/local/bin/remoor agent
+Restart=always
+RestartSec=1
+StateDirectory=remoor
+RuntimeDirectory=remoor
+
+[Install]
+WantedBy=multi-user.target
+";
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_lab_installs_the_same_unit() {
+        assert_eq!(super::UNIT, include_str!("../../tests/demo/bin/remoor.service"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Without Ansible: what is written for it, and what its absence comes to. With it (on the PATH, or named by
+//! `REMOOR_ANSIBLE_PLAYBOOK`): real runs against this machine by `connection: local`.
+
+use super::*;
+use std::ffi::OsString;
+
+const CONFIG: &str = "version: 1\ninventory: inventory.yml\nvars: {colour: red}\nssh: {user: root, identity: id}\n\
+                      groups:\n  web: {services: [], provision: site.yml, cleanup: gone.yml, provisioner: ansible, \
+                      vars: {colour: blue}}\n";
+
+fn fleet(inventory: &str, files: &[(&str, &str)]) -> Arc<Fleet> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let empty = [("site.yml", "[]\n"), ("gone.yml", "[]\n")];
+    for (name, text) in empty.iter().chain(&[("remoor.yml", CONFIG), ("inventory.yml", inventory)]).chain(files) {
+        std::fs::write(dir.path().join(name), text).expect("written");
+    }
+    Arc::new(Fleet::load(dir.path()).expect("a fleet"))
+}
+
+fn a_play(fleet: Arc<Fleet>) -> Play {
+    Play {
+        fleet,
+        host: "w1".to_owned(),
+        playbook: "site.yml".to_owned(),
+        tags: Vec::new(),
+        extra: Map::from_iter([("remoor_job".to_owned(), json!(7))]),
+        known: BTreeMap::new(),
+        timeout: Duration::from_secs(120),
+    }
+}
+
+#[test]
+fn only_recorded_keys_are_known_and_nothing_of_the_users_weakens_that() {
+    let text = "web:\n  hosts:\n    w1: {ansible_host: h1, ansible_port: 2222, ansible_ssh_args: -o StrictHostKeyChecking=no}\n    w2: {}\n";
+    let mut play = a_play(fleet(text, &[]));
+    let known = Known {
+        addr: Some("10.0.0.9".to_owned()),
+        host_keys: vec!["ssh-ed25519 AAAA".to_owned()],
+        vars: Map::from_iter([("remoor_node_id".to_owned(), json!(4))]),
+    };
+    play.known.insert("w1".to_owned(), known);
+    let dir = tempfile::tempdir().unwrap();
+    let job = prepare("ansible-playbook", &play, dir.path()).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert_eq!(read("known_hosts"), "[10.0.0.9]:2222 ssh-ed25519 AAAA\n");
+    let extra: Value = serde_json::from_str(&read("extra.json")).unwrap();
+    let args = extra["ansible_ssh_args"].as_str().unwrap();
+    assert!(args.starts_with("-o StrictHostKeyChecking=yes -o UserKnownHostsFile='/"), "{args}");
+    assert_eq!((&extra["ansible_host_key_checking"], &extra["remoor_job"]), (&json!(true), &json!(7)));
+    let hosts: Value = serde_json::from_str::<Value>(&read("inventory.json")).unwrap()["all"]["hosts"].take();
+    let w1 = &hosts["w1"];
+    assert_eq!(
+        (&w1["ansible_host"], &w1["ansible_port"], &w1["colour"]),
+        (&json!("10.0.0.9"), &json!(2222), &json!("blue"))
+    );
+    assert_eq!((&w1["remoor_node_id"], &hosts["w2"]["ansible_host"]), (&json!(4), &json!("w2")));
+    use std::os::unix::fs::PermissionsExt;
+    let mode = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode("extra.json"), mode("inventory.json"), mode("fleet"), mode("fleet/site.yml")),
+        (0o600, 0o600, 0o700, 0o600)
+    );
+    assert_eq!(job.argv[3..5], ["--limit", "w1"]);
+    assert_eq!(job.argv[job.argv.len() - 2..], ["--", "site.yml"]);
+}
+
+#[test]
+fn a_manager_without_ansible_says_what_is_missing() {
+    let runs = tempfile::tempdir().unwrap();
+    let play = a_play(fleet("web: {hosts: {w1: {}}}\n", &[]));
+    let error = play_with("ansible-playbook-of-nobody", &play, runs.path(), &Cancel::new(), &mut |_| {}).unwrap_err();
+    assert!(matches!(&error, PlayError::Plan(text) if text.contains("apt-get install ansible-core")), "{error}");
+    assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
+    let error =
+        play_with("true", &Play { playbook: "no.yml".to_owned(), ..play }, runs.path(), &Cancel::new(), &mut |_| {});
+    assert!(matches!(error, Err(PlayError::Plan(text)) if text.contains("no.yml")));
+    sweep(runs.path());
+    assert!(!folder(runs.path()).exists());
+}
+
+/// Its path, or a loud word that it is missing.
+fn ansible() -> Option<String> {
+    let named = std::env::var_os("REMOOR_ANSIBLE_PLAYBOOK");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path =
+        || std::env::split_paths(&path).map(|d| d.join(PROGRAM).into_os_string()).find(|p| Path::new(p).is_file());
+    let found: Option<OsString> = named.or_else(on_path);
+    if found.is_none() {
+        eprintln!("SKIPPED: RUNS OF REAL ANSIBLE: there is no {PROGRAM} here");
+    }
+    found.map(|f| f.to_string_lossy().into_owned())
+}
+
+/// A run of `tasks` against this machine; its lines beside its end.
+fn run(program: &str, tasks: &str, edit: impl FnOnce(&mut Play)) -> (Result<(), PlayError>, Vec<String>) {
+    let site = format!("- hosts: web\n  gather_facts: false\n  tasks:\n{tasks}");
+    let inventory = "web: {hosts: {w1: {ansible_connection: local, place: '{{ remoor_place }}'}}}\n";
+    let mut play = a_play(fleet(inventory, &[("site.yml", &site), ("note.j2", "{{ colour }} {{ remoor_job }}\n")]));
+    play.extra.insert("ansible_python_interpreter".to_owned(), json!("{{ ansible_playbook_python }}"));
+    edit(&mut play);
+    let (runs, mut lines) = (tempfile::tempdir().unwrap(), Vec::new());
+    let ended = play_with(program, &play, runs.path(), &Cancel::new(), &mut |line| lines.push(line.to_owned()));
+    assert_eq!(std::fs::read_dir(folder(runs.path())).unwrap().count(), 0, "the run's folder is left");
+    (ended, lines)
+}
+
+#[test]
+fn real_ansible_does_what_the_users_playbook_says() {
+    let Some(program) = ansible() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let at = json!(place.path());
+    let tasks = "    - template: {src: note.j2, dest: '{{ place }}/note'}\n      tags: [note]\n    - file: {path: '{{ place }}/other', state: touch}\n      tags: [other]\n";
+    let (ended, lines) = run(&program, tasks, |play| {
+        play.tags = vec!["note".to_owned()];
+        play.extra.insert("remoor_place".to_owned(), at.clone());
+    });
+    assert!(ended.is_ok(), "{ended:?}\n{}", lines.join("\n"));
+    assert_eq!(std::fs::read_to_string(place.path().join("note")).unwrap(), "blue 7\n");
+    assert!(!place.path().join("other").exists(), "a task without the tag was run");
+    assert!(lines.iter().any(|l| l.starts_with("changed: [w1]")), "{lines:?}");
+    assert!(!lines.iter().any(|l| l.contains('\u{1b}')), "colours: {lines:?}");
+
+    let (ended, lines) = run(&program, "    - command: sh -c 'echo no luck; exit 3'\n", |_| {});
+    let Err(PlayError::Failed { rc: Some(2), tail, .. }) = ended else { panic!("{ended:?}\n{}", lines.join("\n")) };
+    assert!(tail.len() <= 20 && tail.iter().any(|l| l.contains("no luck")), "{tail:?}");
+}
+
+#[test]
+fn a_run_of_real_ansible_that_touches_nobody_or_never_ends_has_failed() {
+    let Some(program) = ansible() else { return };
+    let (ended, _) = run(&program, "    - debug: {msg: x}\n", |play| play.playbook = "gone.yml".to_owned());
+    assert!(ended.is_err(), "an empty playbook passed");
+    let site = "- hosts: db\n  tasks: []\n";
+    let (ended, lines) = run(&program, "    []\n", |play| {
+        let mut fleet = Fleet::clone(&play.fleet);
+        fleet.files.0.insert("site.yml".to_owned(), site.into());
+        play.fleet = Arc::new(fleet);
+    });
+    assert!(
+        matches!(&ended, Err(PlayError::Failed { why, .. }) if why.contains("no play for w1")),
+        "{ended:?} {lines:?}"
+    );
+    let begun = std::time::Instant::now();
+    let (ended, _) = run(&program, "    - command: sleep 600\n", |play| play.timeout = Duration::from_secs(8));
+    assert!(matches!(&ended, Err(PlayError::Failed { why, .. }) if why.contains("longer than 8 s")), "{ended:?}");
+    assert!(begun.elapsed() < Duration::from_secs(300), "it was waited for");
+}

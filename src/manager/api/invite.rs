@@ -1,0 +1,50 @@
+//! Inviting a machine: a join token of its own, good once, for `remoor node add`.
+
+use super::super::{Shared, wall};
+use super::{operator, propose};
+use crate::model::{ClusterRole, Command, Inventory, NodeName};
+use crate::rpc::caller::Caller;
+use crate::rpc::token::{Secret, Token};
+use crate::rpc::view::{InviteRequest, InviteView};
+use crate::rpc::wire::{self, Code, Failure, Json};
+use axum::extract::State;
+use std::sync::Arc;
+
+/// Enough for an upload over a slow line.
+const OPEN_FOR_MS: u64 = 15 * 60_000;
+
+/// Commits the hash of a fresh secret, and hands the secret to the operator, whom nobody else can give it to again.
+pub async fn invite(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Json(request): Json<InviteRequest>,
+) -> Result<axum::Json<InviteView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let name = NodeName(request.name);
+    crate::rpc::join::check_name(&name).map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    let internal = |e: crate::rpc::identity::IdentityError| Failure::new(Code::Internal, e.to_string());
+    let secret = Secret::generate().map_err(internal)?;
+    let token = Token::new(&shared.inventory().ca_pem, secret.clone()).map_err(internal)?;
+    let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
+    let expires = wall().after(OPEN_FOR_MS);
+    let command = Command::Invite { secret: secret.hash(), name: name.clone(), role, expires };
+    propose(&shared, &by, command).await?;
+    let inventory = shared.inventory();
+    Ok(axum::Json(InviteView {
+        version: 1,
+        cluster: inventory.cluster.to_string(),
+        name: name.to_string(),
+        token: token.reveal().into(),
+        expires: wire::rfc3339(expires),
+        managers: managers(&shared, &inventory),
+    }))
+}
+
+/// This one first: it leads.
+fn managers(shared: &Shared, inventory: &Inventory) -> Vec<String> {
+    let voters = shared.raft.status().borrow().voters.clone();
+    let mut of: Vec<_> =
+        inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains_key(&id))).collect();
+    of.sort_by_key(|n| n.id != shared.id);
+    of.into_iter().map(|n| n.spec.api.clone()).collect()
+}

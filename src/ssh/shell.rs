@@ -1,0 +1,77 @@
+//! A login for single commands: to put remoor on a machine that is no node yet. Attempts never use it.
+
+use super::error::{self, SshError};
+use super::remote::as_root;
+use super::session::{Stderr, end_login};
+use super::target::Target;
+use openssh::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// A command that prints more gets a closed pipe.
+const OUTPUT_MAX: u64 = 256 * 1024;
+
+/// Close it, so that the login ends at once.
+pub struct Shell {
+    login: Arc<openssh::Session>,
+    target: Target,
+}
+
+/// What a command printed, and whether it ended with 0. Of stderr the end, on one line.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Said {
+    pub ok: bool,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Shell {
+    pub(super) fn new(login: Arc<openssh::Session>, target: Target) -> Self {
+        Self { login, target }
+    }
+
+    /// Runs `script` by sh as root, with `args` as `$1` and on, and `stdin` as its input. Secrets belong into `stdin`. On
+    /// a timeout the command may still run.
+    pub async fn run(&self, script: &str, args: &[&str], stdin: &[u8], within: Duration) -> Result<Said, SshError> {
+        let mut command = as_root(&self.login, &self.target, "sh");
+        command.args(["-c", script, "sh"]).args(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let talk = async {
+            let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
+            let (input, output) = (child.stdin().take(), child.stdout().take());
+            let mut stderr = child.stderr().take().map(Stderr::collect).unwrap_or_default();
+            let feed = async {
+                if let Some(mut input) = input {
+                    // A command that ends without reading has its say in its output.
+                    let _see_below = input.write_all(stdin).await;
+                }
+            };
+            let listen = async {
+                let mut bytes = Vec::new();
+                if let Some(output) = output {
+                    let _see_below = output.take(OUTPUT_MAX).read_to_end(&mut bytes).await;
+                }
+                String::from_utf8_lossy(&bytes).trim().to_owned()
+            };
+            let ((), stdout) = tokio::join!(feed, listen);
+            let status = child.wait().await;
+            stderr.wait_for_end().await;
+            match status {
+                Ok(status) => Ok(Said { ok: status.success(), stdout, stderr: stderr.text() }),
+                // Code 127: no sudo, or a program of the script's is missing.
+                Err(e @ openssh::Error::Remote(_)) => {
+                    Ok(Said { ok: false, stdout, stderr: stderr.explain(&error::chain(&e)) })
+                }
+                Err(e) => Err(SshError::Lost(stderr.explain(&error::chain(&e)))),
+            }
+        };
+        timeout(within, talk).await.map_err(|_| SshError::Timeout("a command of the installation"))?
+    }
+
+    /// Ends the login; at most 5 s.
+    pub async fn close(self) {
+        end_login(self.login).await;
+    }
+}

@@ -1,0 +1,126 @@
+//! `node add` on real hosts, and a group that the user's own Ansible sets up (X: provisioner kind `ansible`).
+//!
+//! The second part needs Ansible on the hosts: `REMOOR_LAB_PACKAGES="ansible-core python3"` makes an image that has it.
+
+use crate::lab::cluster::{PATIENCE, row};
+use crate::lab::{Lab, five, wait_for};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+const REMOOR: &str = "/usr/local/bin/remoor";
+const CONFIG: &str = "version: 1
+inventory: inventory.yml
+ssh: {user: root, identity: /root/.ssh/id_ed25519}
+groups:
+  web: {services: [note], provision: site.yml, cleanup: gone.yml, provisioner: ansible}
+  rest: {services: []}
+services:
+  note: {files: [/etc/note]}
+limits: {settle: 5s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s}
+";
+const SITE: &str = "- hosts: web
+  tasks:
+    - copy: {content: \"{{ colour }} by {{ ansible_version.full }}\\n\", dest: /etc/note, mode: '0644'}
+      tags: [note]
+    - shell: echo {{ remoor_phase }} {{ remoor_attempt }} >> /var/log/runs
+      tags: [note]
+";
+const GONE: &str = "- hosts: web
+  tasks:
+    - file: {path: /etc/note, state: absent}
+      tags: [note]
+";
+
+#[test]
+fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
+    if let Err(why) = Lab::available() {
+        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
+        eprintln!("SKIPPED: ADDING REAL HOSTS: {why}");
+        return Ok(());
+    }
+    let lab = Lab::up("add", &["m1", "w1"])?;
+    lab.give_identity(&["m1"])?;
+    five::install_agent(&lab, "m1", &five::built("remoor")?)?;
+    on(&lab, &["init", "--name", "m1", "--advertise", &lab.host("m1").ip.to_string()])?;
+    lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
+    wait_for("m1 to lead", PATIENCE, || status(&lab).ok())?;
+    added(&lab)?;
+    if lab.exec("m1", &["ansible-playbook", "--version"])?.ok() {
+        set_up(&lab)
+    } else {
+        eprintln!(
+            "SKIPPED: ANSIBLE ON REAL HOSTS: REMOOR_LAB_PACKAGES=\"ansible-core python3\" makes hosts that have it"
+        );
+        Ok(())
+    }
+}
+
+fn on(lab: &Lab, argv: &[&str]) -> Result<String> {
+    let output = lab.exec("m1", &[&[REMOOR], argv].concat())?;
+    output.checked(&format!("remoor {}", argv.join(" "))).map(|o| o.text())
+}
+
+fn status(lab: &Lab) -> Result<Value> {
+    serde_json::from_str(&on(lab, &["status", "-o", "json"])?).context("what status printed")
+}
+
+fn added(lab: &Lab) -> Result<()> {
+    let ip = lab.host("w1").ip.to_string();
+    let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
+    let print = told.split(' ').nth(1).context("a fingerprint")?;
+    let add = ["node", "add", &ip, "--name", "w1"];
+    // Nobody vouches for the key, or for another: nothing may reach the machine.
+    for more in [&[][..], &["--fingerprint", "SHA256:other"]] {
+        let refused = lab.exec("m1", &[&[REMOOR], &add[..], more].concat())?;
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        ensure!(refused.code == 4 && said.contains(print), "{said}");
+    }
+    ensure!(!lab.exec("w1", &["test", "-e", REMOOR])?.ok(), "something was installed");
+    let add = [&add[..], &["--fingerprint", print]].concat();
+    let said = on(lab, &add)?;
+    ensure!(said.starts_with("w1 is node "), "{said}");
+    let shown = status(lab)?;
+    let w1 = row(&shown, "w1").context("w1 in the status")?;
+    ensure!(w1["presence"] == "alive" && w1["role"] == "worker", "{w1:#}");
+    ensure!(w1["ssh_fingerprints"].to_string().contains(print), "{w1:#}");
+    let again = on(lab, &add)?;
+    ensure!(again == said, "adding again: {again}");
+    let other = lab.exec("m1", &[REMOOR, "node", "add", &ip, "--name", "w2", "--fingerprint", print])?;
+    ensure!(other.code == 5 && String::from_utf8_lossy(&other.stderr).contains("already"), "w1 became w2");
+    Ok(())
+}
+
+fn set_up(lab: &Lab) -> Result<()> {
+    let (m1, w1) = (lab.host("m1").ip, lab.host("w1").ip);
+    let inventory = format!(
+        "web:\n  vars: {{colour: blue}}\n  hosts: {{w1: {{ansible_host: {w1}}}}}\nrest:\n  hosts: {{m1: {{ansible_host: {m1}}}}}\n"
+    );
+    for (name, text) in [("remoor.yml", CONFIG), ("inventory.yml", &inventory), ("site.yml", SITE), ("gone.yml", GONE)]
+    {
+        lab.push("m1", text.as_bytes(), &format!("/root/fleet/{name}"), 0o644)?;
+    }
+    on(lab, &["apply", "/root/fleet"])?;
+    on(lab, &["commission", "w1", "--detach"])?;
+    let quiet = |what: &str| {
+        wait_for(what, PATIENCE, || {
+            let status = status(lab).ok()?;
+            let w1 = row(&status, "w1")?.clone();
+            (w1["lifecycle"] == "commissioned" && w1["job"].is_null()).then_some(())
+        })
+    };
+    quiet("w1 to be commissioned").with_context(|| story(lab))?;
+    let note = lab.read("w1", "/etc/note")?;
+    ensure!(note.starts_with(b"blue by 2."), "{:?}", String::from_utf8_lossy(&note));
+    lab.shell("w1", "echo drift > /etc/note")?;
+    on(lab, &["resetup", "w1", "--detach"])?;
+    wait_for("w1 to be repaired", PATIENCE, || (lab.read("w1", "/etc/note").ok()? == note).then_some(()))
+        .with_context(|| story(lab))?;
+    quiet("the job to be closed").with_context(|| story(lab))?;
+    let runs = lab.read("w1", "/var/log/runs")?;
+    ensure!(String::from_utf8_lossy(&runs).lines().count() == 2, "{:?}", String::from_utf8_lossy(&runs));
+    Ok(())
+}
+
+fn story(lab: &Lab) -> String {
+    on(lab, &["why", "w1"]).unwrap_or_else(|e| e.to_string())
+}
