@@ -35,7 +35,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The decisions are fed and obeyed in these files of the manager, and in no other place of the crate.
     ("manager/mod.rs", &["model", "disk", "gossip", "raft", "engine"]),
     ("manager/perform.rs", &["model", "ssh", "engine"]),
-    ("manager/attempt.rs", &["model", "exec::wire", "fleet", "rpc", "ssh", "engine"]),
+    ("manager/ansible.rs", &["model", "config", "playbook"]),
+    ("manager/attempt.rs", &["model", "config", "exec::wire", "fleet", "playbook", "rpc", "ssh", "engine"]),
     ("manager/examine.rs", &["model", "exec::wire", "fleet", "ssh", "engine"]),
     ("manager/view.rs", &["model", "rpc", "engine"]),
     ("manager/api/order.rs", &["model", "exec::wire", "rpc", "ssh", "engine"]),

@@ -3,6 +3,7 @@
 
 mod add;
 mod leader;
+mod noise;
 mod operator;
 mod stories;
 
@@ -28,7 +29,7 @@ fn scenarios_on_real_hosts() -> Result<()> {
     }
     let only = std::env::var("REMOOR_STORY").ok();
     let mut failed = Vec::new();
-    for (name, story) in [stories::ALL, leader::ALL, operator::ALL].concat() {
+    for (name, story) in [stories::ALL, leader::ALL, operator::ALL, noise::ALL].concat() {
         if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
             continue;
         }

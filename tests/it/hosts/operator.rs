@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-type Story = (&'static str, fn(&Cluster) -> Result<()>);
+pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
 
 pub const ALL: &[Story] = &[
     ("A03 blips", blips),
@@ -25,16 +25,11 @@ pub const ALL: &[Story] = &[
     ("A23 an impostor", impostor),
     ("A24 a check hangs", hanging_check),
     ("A25 power comes back with drift everywhere", mass_return),
-    ("X1 drift without absence", live_drift),
-    ("X2 much output", much_output),
-    ("X2 garbage on every port", garbage),
-    ("X2 every verb with the daemon down", daemon_down),
-    ("X3 refused commands change nothing", refusals),
 ];
 
 const NETPLUGIN: &str = "/etc/default/netplugin";
 const HOOK_CLEANUP: &str = "/root/hook-cleanup";
-const HOOK_PROVISION: &str = "/root/hook-provision";
+pub const HOOK_PROVISION: &str = "/root/hook-provision";
 const HOOK_CHECK: &str = "/root/hook-check";
 
 /// The leader stories' fleet with the hooks.
@@ -77,7 +72,7 @@ fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
     }
 }
 
-fn number(row: &Value, key: &str) -> Result<u64> {
+pub fn number(row: &Value, key: &str) -> Result<u64> {
     row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
 }
 
@@ -90,7 +85,7 @@ fn is(row: &Value, condition: &str) -> bool {
 }
 
 /// Every node there, as desired, and nothing open.
-fn clean(c: &Cluster) -> Result<()> {
+pub fn clean(c: &Cluster) -> Result<()> {
     c.wait("every node to be as desired", |status| {
         let nodes = status["nodes"].as_array()?;
         let fine = |n: &Value| {
@@ -114,7 +109,7 @@ fn repaired(c: &Cluster, host: &str) -> Result<()> {
 }
 
 /// `remoor` must end with this code; what it said on both channels.
-fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
+pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     let output = c.run(host, argv)?;
     let said = both(&output);
     ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
@@ -122,11 +117,11 @@ fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-fn both(output: &Output) -> String {
+pub fn both(output: &Output) -> String {
     format!("{}\n{}", output.text(), String::from_utf8_lossy(&output.stderr))
 }
 
-fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
+pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
     ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
 }
 
@@ -426,222 +421,3 @@ fn mass_return(c: &Cluster) -> Result<()> {
 }
 
 // --- further ------------------------------------------------------------------------------------------------------------
-
-fn live_drift(c: &Cluster) -> Result<()> {
-    let (runs, absences) = (five::runs(&c.lab, "w2")?.len(), number(&c.node("w2")?, "absences")?);
-    let begun = std::time::Instant::now();
-    c.lab.shell("w2", "echo '# somebody was here' >> /etc/etcd-proxy-contiv.env")?;
-    let finding = c.wait("the drift to be shown", |s| {
-        let finding = &row(s, "w2")?["finding"];
-        (finding["verdict"]["is"] == "drifted").then(|| finding.clone())
-    })?;
-    ensure!(begun.elapsed().as_secs() <= 60, "shown after {:?}", begun.elapsed());
-    ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
-    ensure!(finding["occasion"] == "live", "{finding:#}");
-    let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
-    ensure!(said.contains("w2"), "{said}");
-    ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "reported means reported");
-    ends(c, "m1", 0, &["resetup", "w2"])?;
-    let ran = c.ran_since("w2", runs)?;
-    for service in ["etcd", "contiv_network"] {
-        ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
-    }
-    ensure!(phases(&ran, "nginx").is_empty(), "{ran:?}");
-    let said = ends(c, "m1", 0, &["resetup", "w2"])?;
-    ensure!(said.contains("nothing to do"), "{said}");
-    ensure!(c.ran_since("w2", runs)? == ran, "something was run again");
-    ensure!(number(&c.node("w2")?, "absences")? == absences, "a re-setup was taken for an absence");
-    clean(c)?;
-    ends(c, "m1", 0, &["status", "--exit-code"]).map(drop)
-}
-
-fn much_output(c: &Cluster) -> Result<()> {
-    const NOISE: &[u8] = b"seq 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the last line\n";
-    let silent = std::time::Instant::now();
-    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
-    let silent = silent.elapsed();
-    let daemons: Vec<u32> =
-        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
-    c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
-    let loud = std::time::Instant::now();
-    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
-    let loud = loud.elapsed();
-    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
-    let ended = ended?;
-    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
-    let job = number(&order["orders"][0]["job"], "id")?.to_string();
-    ensure!(loud < silent * 2 + std::time::Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
-    let log = c.run("m1", &["job", "logs", &job])?;
-    ensure!(log.ok(), "{}", both(&log));
-    ensure!(log.stdout.len() < 4 << 20, "the log has {} bytes", log.stdout.len());
-    let after: Vec<u32> =
-        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
-    ensure!(daemons == after, "a daemon was restarted");
-    clean(c)
-}
-
-fn garbage(c: &Cluster) -> Result<()> {
-    use std::io::Write;
-    use std::net::{SocketAddr, TcpStream, UdpSocket};
-    let pids = |c: &Cluster| -> Result<Vec<u32>> {
-        five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
-    };
-    let (before, then) = (bare(c.status()?), pids(c)?);
-    let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
-    c.lab.in_net(|| -> Result<()> {
-        let udp = UdpSocket::bind("0.0.0.0:0")?;
-        // xorshift: the same garbage in every run.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        for round in 0..1000_usize {
-            let packet: Vec<u8> = (0..round % 1400)
-                .map(|_| {
-                    state ^= state << 13;
-                    state ^= state >> 7;
-                    state ^= state << 17;
-                    state as u8
-                })
-                .collect();
-            for ip in &targets {
-                udp.send_to(&packet, SocketAddr::from((*ip, 7946)))?;
-                if round % 25 == 0 {
-                    for port in [7946, 7947, 22] {
-                        let to = SocketAddr::from((*ip, port));
-                        if let Ok(mut stream) = TcpStream::connect_timeout(&to, std::time::Duration::from_secs(2)) {
-                            let _ = stream.write_all(&packet);
-                        }
-                    }
-                }
-            }
-        }
-        Ok(())
-    })??;
-    clean(c)?;
-    ensure!(pids(c)? == then, "a daemon was restarted");
-    let after = bare(c.status()?);
-    ensure!(before == after, "the state changed: {}", difference(&before, &after));
-    Ok(())
-}
-
-fn daemon_down(c: &Cluster) -> Result<()> {
-    const VERBS: &[&str] = &[
-        "status",
-        "nodes",
-        "nodes w1",
-        "watch",
-        "history",
-        "why w1",
-        "job list",
-        "job show 1",
-        "job logs 1",
-        "job cancel 1",
-        "wait w1 --for=clean --timeout=2s",
-        "check w1",
-        "diff w1",
-        "adopt w1",
-        "resetup w1",
-        "update w1",
-        "inventory --list",
-        "inventory --host w1",
-        "commission w1",
-        "decommission w1 --confirm w1",
-        "pause w1",
-        "resume w1",
-        "resume",
-        "maintenance w1 --for 1h",
-        "trust-key w1 SHA256:x",
-    ];
-    let no = number(&c.node("m3")?, "absences")? + 1;
-    c.lab.shell("m3", "systemctl stop remoor")?;
-    let mut wrong = Vec::new();
-    for verb in VERBS {
-        let argv: Vec<&str> = verb.split(' ').collect();
-        let output = c.run("m3", &argv)?;
-        let said = both(&output);
-        if output.code != 3 || !said.contains("error: ") || !said.contains("next: ") || said.contains("panicked") {
-            wrong.push(format!("remoor {verb}: {} {said}", output.code));
-        }
-    }
-    c.lab.shell("m3", "systemctl start remoor")?;
-    c.verdict("m3", no)?;
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    clean(c)
-}
-
-/// A status without what time alone changes, and without who answers.
-fn bare(mut status: Value) -> Value {
-    status["as_of"] = Value::Null;
-    status
-}
-
-fn difference(a: &Value, b: &Value) -> String {
-    match (a, b) {
-        (Value::Object(x), Value::Object(y)) => {
-            let keys: std::collections::BTreeSet<_> = x.keys().chain(y.keys()).collect();
-            let told = |k: &&String| format!("{k}: {}", difference(&a[k.as_str()], &b[k.as_str()]));
-            keys.iter().filter(|k| a[k.as_str()] != b[k.as_str()]).map(told).collect::<Vec<_>>().join("; ")
-        }
-        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
-            x.iter().zip(y).filter(|(a, b)| a != b).map(|(a, b)| difference(a, b)).collect::<Vec<_>>().join("; ")
-        }
-        _ => format!("{a} -> {b}"),
-    }
-}
-
-/// Until nothing changes by itself for longer than an agent's interval: what the story before left to be looked at, was.
-fn at_rest(c: &Cluster) -> Result<()> {
-    let mut last = (bare(c.status()?), std::time::Instant::now());
-    c.wait("the fleet to be at rest", |status| {
-        let now = bare(status.clone());
-        if now != last.0 {
-            last = (now, std::time::Instant::now());
-        }
-        (last.1.elapsed().as_secs() >= 8).then_some(())
-    })
-}
-
-fn refusals(c: &Cluster) -> Result<()> {
-    at_rest(c)?;
-    let refused = |code: i32, line: &str| -> Result<()> {
-        let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
-        let argv: Vec<&str> = line.split(' ').collect();
-        ends(c, "m1", code, &argv)?;
-        let after = bare(c.status()?);
-        ensure!(before == after, "remoor {line} changed {}", difference(&before, &after));
-        let strip = |text: &str| serde_json::from_str::<Value>(text).map(|v| v["jobs"].clone());
-        let now = c.on("m1", &["job", "list", "-o", "json"])?;
-        ensure!(strip(&jobs)? == strip(&now)?, "remoor {line} changed the jobs");
-        Ok(())
-    };
-    let last = c.history("w1")?.iter().rev().find_map(|i| i["job"].as_u64()).context("a job of before")?;
-    refused(4, "resetup nobody")?;
-    refused(4, "resetup w1 nobody --force")?;
-    refused(4, "resetup w1 --service nothing --force")?;
-    refused(4, "decommission w1 --no-input")?;
-    refused(4, "decommission w1 --confirm w2")?;
-    refused(4, "pause w1 nobody")?;
-    refused(4, "resume w1 nobody")?;
-    refused(4, "maintenance w1 nobody --for 1h")?;
-    refused(4, "trust-key w1 SHA256:nonsense")?;
-    refused(4, "resume")?;
-    refused(4, "job cancel 999999")?;
-    refused(4, &format!("job cancel {last}"))?;
-    refused(2, "resetup w1 --no-such-flag")?;
-    refused(2, "apply /root/nowhere")?;
-    c.lab.shell("m1", "rm -rf /root/bad; cp -r /root/fleet /root/bad; echo 'nonsense: 1' >> /root/bad/remoor.yml")?;
-    refused(2, "apply /root/bad")?;
-    let no = away(c, "w2", |c| {
-        c.wait("w2 to be examined by a probe", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
-        refused(4, "decommission w1 w2 --confirm w1,w2")?;
-        refused(4, "resetup w1 w2 --force --no-queue")?;
-        refused(4, "commission w2 nobody")
-    })?;
-    c.verdict("w2", no)?;
-    // While a job is open: it goes on as if nobody had asked.
-    c.lab.push("w1", b"sleep 15\n", HOOK_PROVISION, 0o644)?;
-    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
-    c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
-    refused(4, "resetup w1 --force")?;
-    refused(4, "decommission w1 --confirm w1")?;
-    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
-    clean(c)
-}
