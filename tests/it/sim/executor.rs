@@ -132,7 +132,7 @@ impl World {
         let copies = if locked || phase != Phase::Provision { 1 } else { 2 };
         for _ in 0..copies {
             self.hosts[at].runs.push(run.clone());
-            self.tell_laws(&Fact::Began { host: at, job, attempt, phase });
+            self.tell_laws(&Fact::Began { host: at, attempt, phase });
         }
         let ms = match phase {
             Phase::Fence => 60,
@@ -168,7 +168,7 @@ impl World {
         }
         let job = self.state.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == run.attempt)).map(|j| j.id);
         let Some(job) = job else { return };
-        self.tell_laws(&Fact::Touches { host: at, job, attempt: run.attempt, phase: run.phase });
+        self.tell_laws(&Fact::Touches { host: at, attempt: run.attempt, phase: run.phase });
         self.work(at, &run, last);
         if !last {
             return;

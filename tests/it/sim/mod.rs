@@ -18,6 +18,7 @@ mod options;
 mod planted;
 mod rng;
 mod scenarios;
+mod story;
 mod weather;
 mod world;
 

@@ -40,14 +40,12 @@ pub enum Fact<'a> {
     },
     Began {
         host: usize,
-        job: JobId,
         attempt: AttemptId,
         phase: Phase,
     },
     /// A run changes something on its host, or looks at it.
     Touches {
         host: usize,
-        job: JobId,
         attempt: AttemptId,
         phase: Phase,
     },
