@@ -1,6 +1,6 @@
 //! The breakers: when much of a group or of the fleet drifts or goes away at once, the cause is rarely on the nodes.
 
-use crate::model::{Command, GroupName, Inventory, Node, Wall};
+use crate::model::{Absence, Command, Gone, GroupName, Inventory, Node, Wall};
 
 /// The breaker that must open now, if any; none while one is open.
 ///
@@ -13,10 +13,9 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     let generation = inventory.generation()?;
     let limits = &generation.summary.limits;
     let counts = |moment: Wall| moment > inventory.resumed && at.since(moment) <= limits.breaker_window_ms;
-    let troubled = |n: &Node| {
-        n.drifted_since.is_some_and(counts)
-            || n.absence.as_ref().is_some_and(|a| counts(a.opened) && a.gone == crate::model::Gone::Away && !a.planned)
-    };
+    // An absence that is told from its traces is over: it is no sign of trouble now, as after a restart of all managers.
+    let missed = |a: &Absence| counts(a.opened) && a.gone == Gone::Away && !a.planned && !a.seen_by.is_empty();
+    let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let trips = |members: &[&Node], percent: u32| {
         let hit = members.iter().filter(|n| troubled(n)).count() as u32;
         (hit >= limits.breaker_min && hit * 100 > percent * members.len() as u32).then_some(hit)

@@ -17,6 +17,8 @@ mod operator;
 mod options;
 mod planted;
 mod rng;
+mod scenarios;
+mod story;
 mod weather;
 mod world;
 

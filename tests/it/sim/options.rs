@@ -49,6 +49,21 @@ impl Options {
             trace: false,
         }
     }
+
+    /// A story: nothing happens that is not told.
+    pub fn story() -> Self {
+        Self {
+            fault_permille: 0,
+            operator_permille: 0,
+            lost_permille: 0,
+            slow_permille: 0,
+            twice_permille: 0,
+            gossip_lag_permille: 0,
+            failing_permille: 0,
+            skew_ms: 0,
+            ..Self::of(1)
+        }
+    }
 }
 
 /// The durations of production, shortened: a run is to see many decisions within a few simulated minutes.

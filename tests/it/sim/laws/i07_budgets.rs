@@ -83,7 +83,8 @@ impl Budgets {
         if !job.now && (automatic && node.in_maintenance(entry.at) || node.held(entry.at).is_some()) {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
-        if node.key_changed.is_some() || node.away() {
+        let insisted = job.now && job.by.is_some() && node.agent_down();
+        if node.key_changed.is_some() || node.away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }
         let up = |h: &usize| {
