@@ -139,6 +139,10 @@ impl Fleet {
             {
                 warn(&path, format!("the group `{name}` has no hosts"), None);
             }
+            if !group.summary.windows.ever_open() {
+                let message = format!("the windows of the group `{name}` never open: nothing would be repaired by itself");
+                warn(&format!("{path}.windows"), message, Some("deny wins over allow".to_owned()));
+            }
             let repairs = occasions.iter().any(|occasion| group.summary.policy(*occasion) != Policy::Report);
             if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();

@@ -163,6 +163,9 @@ pub struct AdoptView {
     pub digest: NodeDigest,
     /// What differs from the baseline before; empty for the first.
     pub changes: Vec<Difference>,
+    /// Never set up by remoor, and no policy says otherwise: drift on return will be reported, not repaired.
+    #[serde(default)]
+    pub reported_only: bool,
 }
 
 /// What an order came to.

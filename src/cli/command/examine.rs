@@ -189,5 +189,11 @@ fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
     let mut text =
         format!("{}: adopted {files} paths of {services} services, digest {root}..; nothing was run\n", view.node);
     view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
+    if view.reported_only {
+        text.push_str(&format!(
+            "  its drift is reported, not repaired; to repair it from now on: remoor commission {}\n",
+            view.node
+        ));
+    }
     Ok(out.text(&text)?)
 }

@@ -172,6 +172,11 @@ impl Desk<'_> {
     }
 
     async fn commission(&self) -> Result<OrderView, Failure> {
+        if self.node.watched {
+            let text = "was adopted, and is entrusted to remoor now: the policies of its group hold; nothing was run";
+            let view = self.simple(Command::Entrust { node: self.node.id }, text).await?;
+            return Ok(OrderView { nothing_to_do: true, ..view });
+        }
         if self.node.lifecycle == Lifecycle::Commissioned {
             let text = format!("{} is commissioned already", self.node.name());
             return Ok(OrderView { version: 1, text, nothing_to_do: true, queued: false });
@@ -401,7 +406,10 @@ pub async fn adopt(
         at: wall(),
     };
     propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
-    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes }))
+    let after = shared.inventory();
+    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
+    let reported_only = after.node(node.id).is_some_and(spared);
+    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
 /// The baseline before, with `paths` as they are found now.
