@@ -2,6 +2,7 @@
 
 use super::fleet::Fleet;
 use super::inventory::split_words;
+use super::settings::Provisioner;
 use crate::model::Fault;
 use serde_json::Value;
 
@@ -109,7 +110,11 @@ impl Fleet {
                 ));
             }
         }
+        // Where Ansible provisions, it uses what it is given.
+        let ansible = self.host_group(name).ok().and_then(|group| self.config.groups.get(&group));
+        let ansible = ansible.is_some_and(|group| group.provisioner == Provisioner::Ansible);
         if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])
+            && !ansible
             && !value.as_str().is_some_and(|kind| {
                 matches!(kind.rsplit('.').next(), Some("ssh" | "smart" | "paramiko" | "paramiko_ssh"))
             })

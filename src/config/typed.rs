@@ -8,7 +8,8 @@ use super::windows::windows;
 use crate::model::{Fault, GroupName, Limits, Occasion, Policy, ServiceName};
 use serde_json::{Map, Value};
 
-pub const FIELDS: &[&str] = &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "windows", "notify"];
+pub const FIELDS: &[&str] =
+    &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "windows", "notify"];
 pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout", "config", "sudo"];
 pub const GROUP_FIELDS: &[&str] =
     &["services", "provision", "cleanup", "provisioner", "policy", "quorum", "scope", "parallel", "windows", "vars"];
@@ -154,7 +155,18 @@ fn ssh(r: &mut Reader, node: &Node) -> SshConfig {
     if let Some(port) = s.get("port").and_then(|node| r.number(node, "ssh.port", 1, 65_535)) {
         out.port = port as u16;
     }
-    out.identity = s.get("identity").and_then(|node| file_name(r, node, "ssh.identity"));
+    if let Some(node) = s.get("identity") {
+        out.identity = file_name(r, node, "ssh.identity");
+        if out.identity.as_ref().is_some_and(|name| !name.starts_with('/')) {
+            r.fault(
+                node,
+                "`ssh.identity` is a file of this directory, so each generation would carry the private key",
+            )
+            .hint = Some(
+                "write the absolute path that it has on the managers, or leave it out for the cluster's key".into(),
+            );
+        }
+    }
     out.config = s.get("config").and_then(|node| file_name(r, node, "ssh.config"));
     if let Some(node) = s.get("connect-timeout")
         && let Some(ms) = r.duration(node, "ssh.connect-timeout")

@@ -62,10 +62,7 @@ fn spans(text: &str, offset: i32) -> Result<Vec<WeekSpan>, String> {
         }
     };
     let shifted = |minute: u32| (minute as i32 - offset).rem_euclid(WEEK_MINUTES as i32) as u32;
-    Ok(days
-        .into_iter()
-        .map(|day| WeekSpan { from: shifted(day * DAY + from), to: shifted(day * DAY + to) })
-        .collect())
+    Ok(days.into_iter().map(|day| WeekSpan { from: shifted(day * DAY + from), to: shifted(day * DAY + to) }).collect())
 }
 
 /// `Mon`, `Mon-Fri`, `Sat-Mon`, `Mon,Wed,Fri`.

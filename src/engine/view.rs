@@ -62,9 +62,7 @@ impl Manager {
         if let Some(fingerprint) = &node.key_changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
         }
-        if node.watched
-            && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network))
-        {
+        if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }
         if let Some(hold) = node.held(wall) {

@@ -1,9 +1,7 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{
-    Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want, weekday_text,
-};
+use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want, weekday_text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -151,6 +151,9 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
+    /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
+    #[serde(default)]
+    pub origin: String,
     /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,

@@ -124,7 +124,11 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
         } else {
             let mut text = String::new();
             for file in &view.files {
-                text.push_str(&format!("{} {} ({})\n", file.what, file.path, file.service));
+                let origin = match file.origin.as_str() {
+                    "" | "none" => String::new(),
+                    origin => format!(", {origin}"),
+                };
+                text.push_str(&format!("{} {} ({}{origin})\n", file.what, file.path, file.service));
                 file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
                 if let Some(note) = &file.note {
                     text.push_str(&format!("  ({note})\n"));

@@ -298,6 +298,7 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
             path: difference.path.clone(),
             what: what.to_owned(),
             attributes: Vec::new(),
+            origin: origin(&evidence, &difference.path).to_owned(),
             unified: None,
             note: None,
         });
@@ -327,6 +328,16 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
         contents(&shared, &node, paths, &mut files).await?;
     }
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
+}
+
+/// How it is known what a path is to be.
+fn origin(evidence: &Evidence, path: &str) -> &'static str {
+    let recorded = |e: &crate::model::NodeDigest| e.services.values().flat_map(|s| &s.entries).any(|e| e.path == path);
+    match &evidence.expected {
+        _ if evidence.rendered.contains(path) => "rendered",
+        Some(expected) if recorded(expected) => "recorded",
+        _ => "none",
+    }
 }
 
 async fn contents(
@@ -394,7 +405,11 @@ pub async fn adopt(
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
-    let bytes = rmp_serde::to_vec_named(&digest).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let prepared = examine::prepare(&shared, node.id, None).await;
+    let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
+    let record = examine::record(&prepared.rendered, &facts, &digest);
+    let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
     let before = node.baseline.as_ref();
     let baseline = Baseline {

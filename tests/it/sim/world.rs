@@ -201,7 +201,8 @@ impl World {
 
     /// A new version of the fleet, as an operator applies it.
     pub fn generation(&self) -> Command {
-        let returns = [Occasion::Network, Occasion::Reboot, Occasion::Agent, Occasion::Left].map(|o| (o, Policy::Check));
+        let returns =
+            [Occasion::Network, Occasion::Reboot, Occasion::Agent, Occasion::Left].map(|o| (o, Policy::Check));
         let group = |name: &str, quorum, parallel, policy: &[(Occasion, Policy)]| {
             let summary = GroupSummary {
                 services: services(name).iter().map(|s| (*s).into()).collect(),
