@@ -12,12 +12,12 @@ pub struct SshTarget {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Private key: a file of the fleet (relative) or of the manager (absolute). None: the agent, or the cluster's key.
+    /// Private key: a file of the managers. None: the agent, or the cluster's key.
     pub identity: Option<String>,
     pub sudo: bool,
     /// Further words for the command line of `ssh`. Nothing that touches host keys is among them.
     pub options: Vec<String>,
-    /// An ssh_config, as `identity`.
+    /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
 }

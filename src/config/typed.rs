@@ -157,14 +157,10 @@ fn ssh(r: &mut Reader, node: &Node) -> SshConfig {
     }
     if let Some(node) = s.get("identity") {
         out.identity = file_name(r, node, "ssh.identity");
-        if out.identity.as_ref().is_some_and(|name| !name.starts_with('/')) {
-            r.fault(
-                node,
-                "`ssh.identity` is a file of this directory, so each generation would carry the private key",
-            )
-            .hint = Some(
-                "write the absolute path that it has on the managers, or leave it out for the cluster's key".into(),
-            );
+        if out.identity.take_if(|name| !name.starts_with('/')).is_some() {
+            let message = "`ssh.identity` is a file of this directory, so each generation would carry the private key";
+            let hint = "write the absolute path that it has on the managers, or leave it out for the cluster's key";
+            r.fault(node, message).hint = Some(hint.into());
         }
     }
     out.config = s.get("config").and_then(|node| file_name(r, node, "ssh.config"));

@@ -66,8 +66,11 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
         "round" => &["method", "precision"],
         _ => &[],
     };
+    if given.iter().any(|g| g.contains('=') && !g.starts_with(['"', '\''])) {
+        return None; // named already, and wrong in another way
+    }
     // A comma inside a text is no end of an argument: then only the form is shown.
-    let spelled = (!known.is_empty() && given.len() <= known.len() && !given.iter().any(|g| g.contains('=')))
+    let spelled = (!known.is_empty() && given.len() <= known.len())
         .then(|| known.iter().zip(&given).map(|(k, g)| format!("{k}={g}")).collect::<Vec<_>>().join(", "));
     Some(match spelled {
         Some(arguments) => format!("Tera takes arguments by name only: `{name}({arguments})`"),

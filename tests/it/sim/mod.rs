@@ -16,6 +16,7 @@ mod managers;
 mod operator;
 mod options;
 mod planted;
+mod policies;
 mod rng;
 mod scenarios;
 mod story;
