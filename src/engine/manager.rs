@@ -206,9 +206,11 @@ impl Manager {
     fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default().clone();
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
+        // An agent whose report can't be read is alive and tells of no absence.
+        let told = seen.report.as_ref().filter(|r| !r.is_blank()).map(marks_of);
         match &node.absence {
             None if seen.alive => {
-                let Some(after) = seen.report.as_ref().map(marks_of).filter(|_| !leaving) else { return };
+                let Some(after) = told.filter(|_| !leaving) else { return };
                 match &node.marks {
                     None => self.propose(at, node.id, Command::Marks { node: node.id, marks: after }, out),
                     Some(before) if *before == after => self.seen.entry(node.id).or_default().outlived = None,
@@ -584,7 +586,7 @@ fn in_attempt(at: Moment, node: &Node) -> bool {
 /// The agent says that its host booted during this absence; sshd may come later than the agent.
 fn rebooted(node: &Node, seen: &Seen) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
-    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| r.boot != *boot))
+    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
 }
 
 /// The marks that a report hints at.
