@@ -4,7 +4,7 @@ use super::notify::Notices;
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
+use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName, Report};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
@@ -66,6 +66,7 @@ pub struct Shared {
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
     addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    reports: Mutex<BTreeMap<NodeName, Report>>,
 }
 
 impl Shared {
@@ -88,6 +89,7 @@ impl Shared {
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
             addresses: Mutex::default(),
+            reports: Mutex::default(),
         }
     }
 
@@ -135,6 +137,20 @@ impl Shared {
 
     pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {
         self.addresses.lock().unwrap_or_else(|p| p.into_inner()).insert(name.clone(), addr);
+    }
+
+    /// What a member gossips of itself now; None: it is gone.
+    pub(super) fn reported(&self, name: &NodeName, report: Option<Report>) {
+        let mut reports = self.reports.lock().unwrap_or_else(|p| p.into_inner());
+        match report {
+            Some(report) => reports.insert(name.clone(), report),
+            None => reports.remove(name),
+        };
+    }
+
+    /// The present report of a member that gossip has: a hint.
+    pub fn report_of(&self, name: &NodeName) -> Option<Report> {
+        self.reports.lock().unwrap_or_else(|p| p.into_inner()).get(name).cloned()
     }
 
     /// What a fleet is rendered with beside its own files.

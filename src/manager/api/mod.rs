@@ -21,6 +21,7 @@ use axum::routing::{get, post};
 use std::sync::Arc;
 
 pub use member::{CaReply, JoinDesk, JoinParts};
+pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {

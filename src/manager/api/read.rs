@@ -5,7 +5,7 @@ use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, JobsView, NodeView, StatusView, StreamItem, WhyView};
+use crate::rpc::view::{HistoryView, JobsView, NodeView, ReportView, StatusView, StreamItem, WhyView};
 use crate::rpc::wire::{self, Code, Failure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -35,6 +35,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
     }
+    warnings.extend(other_versions(&nodes));
     warnings.extend(shared.notices.recent().into_iter().rev().take(5));
     Ok(Json(StatusView {
         version: 1,
@@ -49,6 +50,21 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         warnings,
         nodes,
     }))
+}
+
+/// Agents whose program is another than this manager's, in one line each version.
+fn other_versions(nodes: &[NodeView]) -> Vec<String> {
+    let own = env!("CARGO_PKG_VERSION");
+    let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for node in nodes.iter().filter(|n| n.report.is_some() && !["", own].contains(&n.agent_version.as_str())) {
+        by_version.entry(&node.agent_version).or_default().push(&node.name);
+    }
+    let told = by_version.iter().map(|(version, names)| {
+        let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("version differs: remoor {version} runs on {}{more}, this manager is {own}", some.join(", "))
+    });
+    told.collect()
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -246,6 +262,11 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
 
 pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
     operator(&shared, &caller)?;
+    Ok(metrics_text(&shared))
+}
+
+/// What this manager knows of the cluster, as Prometheus text.
+pub fn metrics_text(shared: &Shared) -> String {
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
     let mut out = String::new();
@@ -269,7 +290,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
     gauge("node_drifted", "1 while the last verdict is drifted or conflict", per_node(&drifted));
     let open = inventory.jobs.values().filter(|j| j.closed.is_none()).count() as u64;
     gauge("jobs_open", "re-setups that are open or held", vec![(String::new(), open)]);
-    Ok(out)
+    out
 }
 
 fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
@@ -296,6 +317,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         () => None,
     });
     let since = |at: Wall| Some(wire::rfc3339(at));
+    let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
     NodeView {
         id: node.id.0,
         name: node.name().to_string(),
@@ -319,7 +341,8 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
         agent_faults: node.agent_faults,
-        report: None,
+        agent_version: report.as_ref().map_or(&node.spec.version, |r| &r.version).clone(),
+        report,
         unreachable_from: Vec::new(),
     }
 }
