@@ -11,8 +11,10 @@ mod members;
 mod notify;
 mod peers;
 mod perform;
+mod recorder;
 mod shared;
 mod view;
+mod words;
 
 pub mod api;
 
@@ -110,6 +112,7 @@ impl ManagerTask {
             }
             tracing::info!(node = %self.shared.me, "leads now");
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
+            self.shared.begin_record(wall());
             for (name, report) in self.members.clone() {
                 self.alive(&name, report);
             }
@@ -169,7 +172,11 @@ impl ManagerTask {
         let (now, wall) = (self.now(), wall());
         let inventory = self.shared.inventory();
         let Some(engine) = &mut self.engine else { return };
+        let told = recorder::keep(&event);
         let actions = engine.step(now, wall, &inventory, event);
+        if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
+            self.shared.record(step);
+        }
         self.shared.show(Some(view::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);

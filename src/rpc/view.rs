@@ -3,8 +3,12 @@
 //! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
 
 mod agent;
+mod moments;
+mod replay;
 
 pub use agent::*;
+pub use moments::with_times;
+pub use replay::*;
 
 use super::token::Secret;
 use crate::model::{

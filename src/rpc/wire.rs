@@ -168,6 +168,22 @@ pub fn rfc3339(at: Wall) -> String {
     format!("{moment:.3}")
 }
 
+/// An answer as JSON, in which the moments of the log have their text beside them.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Answer<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_value(self.0) {
+            Ok(mut value) => {
+                super::view::with_times(&mut value);
+                axum::Json(value).into_response()
+            }
+            Err(error) => Failure::new(Code::Internal, format!("the answer can't be written: {error}")).into_response(),
+        }
+    }
+}
+
 /// A request's body as JSON. A bad one is answered with `bad-request`, naming the place.
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);

@@ -9,6 +9,7 @@ mod invite;
 mod member;
 mod order;
 mod read;
+mod replay;
 
 use super::{Shared, wall};
 use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node};
@@ -29,6 +30,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/status", get(read::status))
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
+        .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(read::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))

@@ -5,9 +5,8 @@ use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, JobsView, NodeView, ReportView, StatusView, StreamItem, WhyView};
-use crate::rpc::wire::{self, Code, Failure};
-use axum::Json;
+use crate::rpc::view::{HistoryView, JobsView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
+use crate::rpc::wire::{self, Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -20,7 +19,7 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<StatusView>, Failure> {
+pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<StatusView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
@@ -37,7 +36,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     }
     warnings.extend(other_versions(&nodes));
     warnings.extend(shared.notices.recent().into_iter().rev().take(5));
-    Ok(Json(StatusView {
+    Ok(Answer(StatusView {
         version: 1,
         as_of: as_of(&shared),
         cluster: inventory.cluster.to_string(),
@@ -77,7 +76,7 @@ pub async fn history(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Query(query): Query<HistoryQuery>,
-) -> Result<Json<HistoryView>, Failure> {
+) -> Result<Answer<HistoryView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = query.node.map(|name| named(&inventory, &name).map(|n| n.id)).transpose()?;
@@ -85,14 +84,14 @@ pub async fn history(
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
     let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
     items.reverse();
-    Ok(Json(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
+    Ok(Answer(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
 }
 
-pub async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<JobsView>, Failure> {
+pub async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<JobsView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let jobs = inventory.jobs.values().map(|j| j.as_ref().clone()).collect();
-    Ok(Json(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs }))
+    Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -182,7 +181,9 @@ async fn pump(
             Err(broadcast::error::RecvError::Lagged(count)) => StreamItem::Missed { count },
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        if tx.send(serde_json::to_value(item).unwrap_or_default()).await.is_err() {
+        let mut line = serde_json::to_value(item).unwrap_or_default();
+        with_times(&mut line);
+        if tx.send(line).await.is_err() {
             return;
         }
     }
@@ -192,7 +193,7 @@ pub async fn why(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<WhyView>, Failure> {
+) -> Result<Answer<WhyView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
@@ -207,7 +208,7 @@ pub async fn why(
         .map(|i| i.as_ref().clone())
         .collect();
     history.reverse();
-    Ok(Json(WhyView {
+    Ok(Answer(WhyView {
         version: 1,
         as_of: as_of(&shared),
         absence: node.absence.clone(),
@@ -318,6 +319,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
     });
     let since = |at: Wall| Some(wire::rfc3339(at));
     let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
+    let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
     NodeView {
         id: node.id.0,
         name: node.name().to_string(),
@@ -341,7 +343,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
         agent_faults: node.agent_faults,
-        agent_version: report.as_ref().map_or(&node.spec.version, |r| &r.version).clone(),
+        agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unreachable_from: Vec::new(),
     }
