@@ -8,9 +8,12 @@ mod absence;
 mod budget;
 mod drift;
 mod event;
+mod examination;
 mod explain;
+mod live;
 mod manager;
 mod policy;
+mod presence;
 mod resetup;
 mod view;
 
