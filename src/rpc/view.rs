@@ -294,3 +294,23 @@ pub struct FaultsView {
 
 /// A refusal of the state machine, inside an error's details.
 pub type RefusalView = Refusal;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_shown_short_and_an_unreadable_one_not_at_all() {
+        assert_eq!(ReportView::of(&Report::default()), None);
+        let report = Report {
+            boot: "6f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "00112233deadbeef".into(),
+            checks: CheckSummary::Fail,
+            version: "0.0.9".into(),
+            ..Report::default()
+        };
+        let view = ReportView::of(&report).unwrap();
+        assert_eq!((view.boot.as_str(), view.instance.as_str()), ("6f1c2d3e", "00112233"));
+        assert_eq!((view.digest.as_str(), view.checks.as_str(), view.version.as_str()), ("", "fail", "0.0.9"));
+    }
+}

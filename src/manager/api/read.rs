@@ -34,7 +34,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
     }
-    warnings.extend(other_versions(&nodes));
+    let heard = nodes.iter().filter(|n| n.report.is_some());
+    warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     warnings.extend(shared.notices.recent().into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
@@ -52,11 +53,11 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
 }
 
 /// Agents whose program is another than this manager's, in one line each version.
-fn other_versions(nodes: &[NodeView]) -> Vec<String> {
+fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let own = env!("CARGO_PKG_VERSION");
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for node in nodes.iter().filter(|n| n.report.is_some() && !["", own].contains(&n.agent_version.as_str())) {
-        by_version.entry(&node.agent_version).or_default().push(&node.name);
+    for (name, version) in agents.filter(|(_, version)| !["", own].contains(version)) {
+        by_version.entry(version).or_default().push(name);
     }
     let told = by_version.iter().map(|(version, names)| {
         let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
@@ -346,5 +347,22 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unreachable_from: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_of_another_version_are_told_once_for_each_version() {
+        let own = env!("CARGO_PKG_VERSION");
+        let agents = [("m1", own), ("w1", "0.0.9"), ("w2", ""), ("w3", "0.0.9"), ("w4", "9.0.0")];
+        let told = other_versions(agents.into_iter());
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("version differs: remoor 0.0.9 runs on w1, w3, this manager is "), "{told:?}");
+        let many: Vec<String> = (0..9).map(|n| format!("w{n}")).collect();
+        let told = other_versions(many.iter().map(|name| (name.as_str(), "0.0.9")));
+        assert!(told[0].contains("w0, w1, w2, w3, w4 and 4 more"), "{told:?}");
     }
 }
