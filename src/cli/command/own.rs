@@ -140,7 +140,7 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     let mut out = vec![
         ("node", format!("{} (id {}), {role} of cluster {cluster}, epoch {}", node.name, node.id, node.epoch)),
         ("agent", agent),
-        ("crashes", format!("{} starts of the agent without a goodbye before", node.crashes)),
+        ("crashes", format!("{} (starts of the agent within one boot, without a goodbye before)", node.crashes)),
         ("peers", format!("{} of {} alive", view.peers_alive, view.peers.len())),
         ("isolation", alone),
         ("managers", manager),

@@ -4,7 +4,7 @@ use super::views;
 use crate::cli::api::Api;
 use crate::cli::args::{self, Connection, Verb};
 use crate::cli::command::own::{self, Asked};
-use crate::cli::command::{nodes, replay, status};
+use crate::cli::command::{nodes, replay, status, wait};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -122,8 +122,47 @@ fn printed(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
 
 #[test]
 fn an_agents_own_words_are_under_their_own_heading() {
-    printed(|out| own::show(out, &agent(), Asked::Status), expect![[""]]);
-    printed(|out| own::show(out, &agent(), Asked::Node("m1")), expect![[""]]);
+    printed(
+        |out| own::show(out, &agent(), Asked::Status),
+        expect![[r#"
+        not the cluster's view: w1 is no manager, and this is what its agent knows itself
+
+        node:       w1 (id 4), worker of cluster c0ffee00c0ff, epoch 1
+        agent:      remoor 0.1.0, boot 6f1c2d3e, instance 99887766, since 11:00:00; the one before ended without a goodbye
+        crashes:    1 (starts of the agent within one boot, without a goodbye before)
+        peers:      1 of 4 alive
+        isolation:  2 episodes without peers; the last from 11:58:00 to 11:59:30
+        managers:   m1 answered 30 s ago; the last time nobody did: m1: connection refused
+        manifest:   group web, generation 3: base, nginx
+        digest:     1f2e3d4c5b6a, by generation 3, taken 10 s ago in 120 ms
+        checks:     12 passed, 1 failed, 0 unknown
+          FAIL nginx: service:nginx running: expected true, found false
+
+        PEER  ID  ROLE     SEEN        SINCE     GENERATION  CHECKS  GOSSIP
+        m1    1   manager  alive       12:01:00  3           pass    10.0.0.1:7946
+        m2    2   manager  gone        12:01:00  -           -       10.0.0.2:7946
+        w2    5   worker   left        12:01:00  -           -       10.0.0.5:7946
+        w3    6   worker   never-seen  -         -           -       10.0.0.6:7946
+        --- 3
+        as known by the agent of w1 at 2026-03-05T12:05:00.000Z; no manager was asked
+        next: remoor status on a manager, or here with --manager 10.0.0.1:7947,10.0.0.2:7947 --credentials FILE
+    "#]],
+    );
+    printed(
+        |out| own::show(out, &agent(), Asked::Node("m1")),
+        expect![[r#"
+        not the cluster's view: w1 is no manager, and this is what its agent knows itself
+
+        node:        m1 (id 1)
+        role:        manager
+        seen:        alive since 12:01:00, by gossip
+        addresses:   api 10.0.0.1:7947, gossip 10.0.0.1:7946
+        agent says:  boot aabbccdd, instance 00112233, isolations 0, digest 1f2e3d4c5b6a, generation 3, checks pass, remoor 0.1.0
+        --- 3
+        as known by the agent of w1 at 2026-03-05T12:05:00.000Z; no manager was asked
+        next: remoor status on a manager, or here with --manager 10.0.0.1:7947,10.0.0.2:7947 --credentials FILE
+    "#]],
+    );
 }
 
 #[test]
@@ -161,6 +200,9 @@ async fn a_worker_is_asked_about_itself_where_it_refuses_the_cluster() {
     assert_eq!(status::run(&api, &out, &args).await.unwrap(), Exit::CouldNotAsk);
     let Verb::Nodes(args) = parsed("remoor nodes w2") else { panic!("nodes") };
     assert_eq!(nodes::run(&api, &out, &args).await.unwrap(), Exit::CouldNotAsk);
+    let Verb::Wait(args) = parsed("remoor wait w2 --for=clean --timeout=1h") else { panic!("wait") };
+    let stop = Stop::of(&wait::run(&api, &out, &args).await.unwrap_err());
+    assert_eq!((stop.exit, stop.next.as_deref()), (Exit::CouldNotAsk, Some("ask one")), "not waited out");
     let (answer, talk) = out.written();
     assert!(answer.contains("not the cluster's view: w1 is no manager") && answer.contains("left since"), "{answer}");
     assert!(talk.contains("next: remoor status on a manager, or here with --manager 10.0.0.1:7947"), "{talk}");
@@ -205,7 +247,30 @@ fn a_replay_tells_what_was_told_and_which_rules_decided() {
             ],
         }),
     };
-    printed(|out| replay::show(out, &view), expect![[""]]);
+    printed(
+        |out| replay::show(out, &view),
+        expect![[r#"
+        w1: what m1 was told and asked for since 11:00:00, when it began to lead; 7 older steps of all nodes are forgotten
+        11:59:40  gossip lost it
+                  -> enter into the log: absence 3 begins, away
+        11:59:41  its entry was applied
+                  -> ask its SSH port, without a login
+
+        The last verdict, of 12:01:09 by m1, rule by rule from what the journal keeps (the examination was another leader's, or is forgotten):
+          evidence  boot id was 6f1c2d3e, is 00aa11bb
+          cause     the machine id is the same, the boot id differs -> reboot
+          action    the node is paused -> blocked: the node is paused (by the state of today; then it was resetup(nginx))
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
     let late = ReplayView { since: None, steps: Vec::new(), verdict: None, dropped: 0, ..view };
-    printed(|out| replay::show(out, &late), expect![[""]]);
+    printed(
+        |out| replay::show(out, &late),
+        expect![[r#"
+        w1: m1 never led since its start, so it was told nothing
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
 }
