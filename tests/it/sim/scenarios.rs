@@ -163,7 +163,8 @@ fn a_report_of_another_version_is_a_life_sign_and_no_absence() {
     story.secs(30);
     let node = story.node("w1");
     assert_eq!((node.absences, node.absence.is_none()), (AbsenceNo(0), true));
-    assert_eq!(story.presence("w1"), Presence::Alive);
+    let leader = story.world.leader.as_ref().expect("a leader");
+    assert_eq!(leader.engine.presence_of(node), Presence::Alive);
 }
 
 #[test]
