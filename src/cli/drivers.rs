@@ -78,9 +78,10 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
 
 /// The daemon; returns when it was told to stop.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
-    telemetry::init(&telemetry::Registry::new())?;
+    let counts = telemetry::Registry::new();
+    telemetry::init(&counts)?;
     telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
-    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }))?;
+    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket, counts }))?;
     Ok(())
 }
 

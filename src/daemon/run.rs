@@ -18,6 +18,7 @@ use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
 use crate::rpc::unix;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use crate::telemetry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,8 @@ const END_MAX: Duration = Duration::from_secs(15);
 pub struct RunOptions {
     pub dir: PathBuf,
     pub socket: PathBuf,
+    /// What this process counts.
+    pub counts: Registry,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -114,7 +117,7 @@ pub async fn run(options: &RunOptions) -> Result<(), DaemonError> {
     let manager = match identity.raft {
         Some(raft) => {
             let parts = Parts { layout: &layout, identity: &identity, credentials: &credentials, peers, raft };
-            Some(parts.start(listener, manager_rx, &options.socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
+            Some(parts.start(listener, manager_rx, options, &keys, &gossip, stopped.clone(), fatal_tx).await?)
         }
         None => None,
     };
@@ -237,7 +240,7 @@ impl Parts<'_> {
         self,
         listener: TcpListener,
         events: mpsc::UnboundedReceiver<MemberEvent>,
-        socket: &std::path::Path,
+        options: &RunOptions,
         keys: &KeyBook,
         gossip: &Gossip,
         stopped: watch::Receiver<bool>,
@@ -260,12 +263,14 @@ impl Parts<'_> {
             runs: self.layout.runs(),
             sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
+            counts: options.counts.clone(),
         }));
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));
         let tls = ServerTls::new(&self.credentials.tls())?;
         tokio::spawn(server::serve_tls(listener, tls, router.clone(), Limits::default(), ended(stopped.clone())));
+        let socket = options.socket.as_path();
         if let Some(parent) = socket.parent() {
             let _ = std::fs::create_dir_all(parent); // bind says what is wrong
         }

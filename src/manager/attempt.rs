@@ -220,7 +220,12 @@ impl Work {
         match reply.map_err(|e| ssh(phase, e))? {
             Reply::RunEnd(end) => match end.get("failure").filter(|f| !f.is_null()) {
                 None if end.get("cancelled").and_then(|c| c.as_bool()) == Some(true) => {
-                    Err(step(phase, None, "the run was cancelled".to_owned(), tail))
+                    let timeout = end.get("stopped").and_then(|s| s.as_str()) == Some("timeout");
+                    let text = match timeout {
+                        true => format!("ended after {} s, the longest that a phase may take", limit.as_secs()),
+                        false => "the run was cancelled".to_owned(),
+                    };
+                    Err(step(phase, None, text, tail))
                 }
                 None => Ok(PhaseResult::Ok),
                 Some(failure) => {

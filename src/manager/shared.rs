@@ -8,6 +8,7 @@ use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
+use crate::telemetry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub struct Startup {
     /// Secret of the cluster from which each node's digest key is derived.
     pub secret: [u8; 32],
     pub timing: Timing,
+    /// What this process counts.
+    pub counts: Registry,
 }
 
 pub struct Shared {
@@ -62,6 +65,7 @@ pub struct Shared {
     pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
     pub started: Instant,
+    pub counts: Registry,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -84,6 +88,7 @@ impl Shared {
             sponsors: s.sponsors,
             timing: s.timing,
             started: Instant::now(),
+            counts: s.counts,
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,

@@ -29,7 +29,7 @@ pub fn show(out: &Out, view: &WhyView) -> anyhow::Result<Exit> {
 
 fn tell(view: &WhyView) -> String {
     let today = Today::of(&view.as_of.at);
-    let facts = nodes::facts(&view.node, today);
+    let facts = nodes::facts(&view.node, &view.as_of);
     let mut out = table::fields(&facts.into_iter().filter(|(name, _)| *name != "last verdict").collect::<Vec<_>>());
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {

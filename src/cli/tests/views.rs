@@ -84,6 +84,7 @@ pub fn node(id: u64, name: &str) -> NodeView {
         agent_faults: 0,
         report: None,
         unreachable_from: Vec::new(),
+        unanswered: 0,
     }
 }
 

@@ -199,8 +199,18 @@ impl Desk<'_> {
         self.want(Occasion::Apply, Vec::new(), Vec::new(), true).await
     }
 
+    /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
     async fn update(&self) -> Result<OrderView, Failure> {
         let inventory = self.shared.inventory();
+        let name = self.node.name();
+        if self.node.lifecycle == Lifecycle::Accepted {
+            let text = format!("{name} was never commissioned");
+            return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")));
+        }
+        if matches!(self.node.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned) {
+            let text = format!("{name} is {} and is not set up again", self.node.lifecycle.word());
+            return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")));
+        }
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
         if applied.is_some() && applied == inventory.desired(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);

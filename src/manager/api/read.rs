@@ -269,6 +269,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
     gauge("node_drifted", "1 while the last verdict is drifted or conflict", per_node(&drifted));
     let open = inventory.jobs.values().filter(|j| j.closed.is_none()).count() as u64;
     gauge("jobs_open", "re-setups that are open or held", vec![(String::new(), open)]);
+    out.push_str(&shared.counts.render());
     Ok(out)
 }
 
@@ -321,5 +322,6 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_faults: node.agent_faults,
         report: None,
         unreachable_from: Vec::new(),
+        unanswered: crate::telemetry::unanswered(&shared.counts, node.name().as_str()),
     }
 }
