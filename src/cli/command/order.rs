@@ -277,3 +277,27 @@ pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Res
     let nodes = which::choose(api, &which).await?;
     at_once(api, out, &nodes, "trust-key", &request).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tests::views;
+    use crate::rpc::view::ConditionView;
+
+    fn why(node: &NodeView, verb: Verb) -> Option<String> {
+        objection(node, verb, &OrderRequest::default()).map(|(why, _)| why)
+    }
+
+    #[test]
+    fn a_batch_is_refused_for_a_node_at_work_or_out_of_service() {
+        let fine = views::node(4, "w1");
+        assert_eq!(why(&fine, Verb::Resetup), None);
+        let gone = NodeView { lifecycle: "decommissioned".into(), ..views::node(4, "w1") };
+        assert_eq!(why(&gone, Verb::Update).as_deref(), Some("is decommissioned"));
+        assert_eq!(why(&gone, Verb::Commission), None);
+        let mut busy = NodeView { job: Some(17), ..views::node(4, "w1") };
+        assert_eq!(why(&busy, Verb::Resetup), None, "a held job gives way");
+        busy.conditions = vec![ConditionView { is: "resetup".into(), why: String::new() }];
+        assert_eq!(why(&busy, Verb::Decommission).as_deref(), Some("is being set up by job 17"));
+    }
+}

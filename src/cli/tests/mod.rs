@@ -4,4 +4,4 @@
 mod flags;
 mod goldens;
 mod transport;
-mod views;
+pub mod views;
