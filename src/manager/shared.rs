@@ -8,7 +8,7 @@ use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
-use crate::telemetry::Registry;
+use crate::telemetry::{self, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -136,6 +136,11 @@ impl Shared {
             tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
             self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });
         }
+    }
+
+    /// Gossip pings of this manager that the node left unanswered, since its daemon began.
+    pub fn unanswered(&self, name: &NodeName) -> u64 {
+        telemetry::unanswered(&self.counts, name.as_str())
     }
 
     pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {

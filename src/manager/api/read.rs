@@ -322,6 +322,6 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_faults: node.agent_faults,
         report: None,
         unreachable_from: Vec::new(),
-        unanswered: crate::telemetry::unanswered(&shared.counts, node.name().as_str()),
+        unanswered: shared.unanswered(node.name()),
     }
 }
