@@ -74,6 +74,10 @@ pub struct NodeView {
     pub agent_version: String,
     /// Managers whose gossip does not have it, while the leader's has.
     pub unreachable_from: Vec<String>,
+    /// Pings of the answering manager that it left unanswered since that one's daemon began: what may end in a suspicion,
+    /// and after a blip does not.
+    #[serde(default)]
+    pub unanswered: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -347,6 +347,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unreachable_from: Vec::new(),
+        unanswered: shared.unanswered(node.name()),
     }
 }
 

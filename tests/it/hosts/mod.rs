@@ -3,8 +3,12 @@
 
 mod add;
 mod leader;
+mod limits;
 mod noise;
 mod operator;
+mod power;
+mod refusals;
+mod roles;
 mod stories;
 
 use crate::lab::cluster::Cluster;
@@ -29,7 +33,9 @@ fn scenarios_on_real_hosts() -> Result<()> {
     }
     let only = std::env::var("REMOOR_STORY").ok();
     let mut failed = Vec::new();
-    for (name, story) in [stories::ALL, leader::ALL, operator::ALL, noise::ALL].concat() {
+    for (name, story) in
+        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL].concat()
+    {
         if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
             continue;
         }
