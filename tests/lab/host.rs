@@ -87,10 +87,13 @@ impl Lab {
         put("etc/hostname", &format!("{host}\n"), 0o644)?;
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', "");
         put("etc/machine-id", &id, 0o444)?;
-        // Of a login no more than its session: root's own service manager would be three inotify instances and much work.
-        let user = root.join("etc/systemd/system/user@.service");
-        let _ = fs::remove_file(&user);
-        std::os::unix::fs::symlink("/dev/null", &user).context("masking user@.service")?;
+        // Inotify instances are few on the machine outside: none to look for questions that nobody would answer, and of a
+        // login no more than its session, which saves the work of starting root's own service manager, too.
+        for unit in ["user@.service", "systemd-ask-password-console.path", "systemd-ask-password-wall.path"] {
+            let file = root.join("etc/systemd/system").join(unit);
+            let _ = fs::remove_file(&file);
+            std::os::unix::fs::symlink("/dev/null", &file).with_context(|| format!("masking {unit}"))?;
+        }
         let addresses = self.state().addresses.clone();
         let mut hosts = format!("127.0.0.1 localhost\n{} {OPERATOR}\n", self.operator_ip());
         addresses.iter().for_each(|(name, ip)| hosts += &format!("{ip} {name}\n"));

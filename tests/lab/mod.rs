@@ -42,8 +42,8 @@ pub use tool::{Output, wait_for};
 const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 /// A boot, from power to sshd's banner, on a machine with other work to do.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// Inotify instances of the one root user that a host holds: 5 of systemd, 1 each of dbus, logind and the agent.
-pub const INOTIFY_PER_HOST: usize = 8;
+/// Inotify instances of the one root user that a host holds: 3 of systemd, 1 each of dbus, logind and the agent.
+pub const INOTIFY_PER_HOST: usize = 6;
 /// A file from outside the lab that all hosts have from their first boot, and where.
 pub type Program<'a> = (&'a Path, &'a str);
 
