@@ -1,14 +1,14 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long tools lint bench
+.PHONY: demo test test-long tools lint deny bench
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: tools lint
+test: tools lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
@@ -24,6 +24,12 @@ test-long: tools
 lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --quiet --all-targets -- -D warnings
+
+# What may be depended upon (deny.toml). Advisories need a database from the network, so they are asked for by hand.
+deny:
+	@command -v cargo-deny >/dev/null || echo "remoor: installing cargo-deny with cargo"
+	@command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
+	$(CARGO) deny --log-level error check bans licenses sources
 
 bench:
 	$(CARGO) bench

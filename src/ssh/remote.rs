@@ -350,10 +350,30 @@ fn why_not_started(
 }
 
 fn same_protocol(session: Session) -> Result<Session, SshError> {
-    let Hello { version, proto, .. } = session.hello();
+    speaks_ours(session.hello()).map(|()| session)
+}
+
+/// An executor of another protocol is refused before anything is ordered.
+fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+    let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
-        return Ok(session);
+        return Ok(());
     }
     let text = format!("the node's remoor {version} speaks protocol {proto}, this one {PROTO}");
     Err(SshError::Protocol(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executor_of_another_version_is_taken_and_one_of_another_protocol_refused_by_both_names() {
+        let older = Hello { version: "0.0.9".into(), proto: PROTO, ..Hello::default() };
+        assert!(speaks_ours(&older).is_ok());
+        let error = speaks_ours(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
+        let text = error.to_string();
+        assert!(matches!(error, SshError::Protocol(_)), "{text}");
+        assert!(text.contains("remoor 0.0.9 speaks protocol 2, this one 1"), "{text}");
+    }
 }

@@ -1,6 +1,6 @@
 //! `remoor why NODE`: the whole story of one node, and what to do next.
 
-use super::nodes;
+use super::{nodes, replay};
 use crate::cli::api::{self, Api};
 use crate::cli::args::WhyArgs;
 use crate::cli::exit::Exit;
@@ -9,13 +9,17 @@ use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
 use crate::model::{Absence, Finding, Job, NodeName, Want};
-use crate::rpc::view::WhyView;
+use crate::rpc::view::{ReplayView, WhyView};
 use std::collections::BTreeMap;
 
 /// So many items of the journal are shown.
 const ITEMS: usize = 20;
 
 pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {
+    if args.replay {
+        let view: ReplayView = api.get(&format!("/v1/nodes/{}/replay", api::segment(&args.node))).await?;
+        return replay::show(out, &view);
+    }
     let view: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&args.node))).await?;
     show(out, &view)
 }
