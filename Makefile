@@ -14,10 +14,12 @@ test: tools lint deny
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
 	$(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
 
-# The same with ten times the seeds, and the scenarios with the durations of production.
+# The same with ten times the seeds, and the scenarios with the durations of production: hours.
 test-long: tools
 	$(CARGO) build --quiet --bins --examples
-	REMOOR_SIM_SEEDS=100000 REMOOR_LONG=1 $(CARGO) test --no-fail-fast
+	$(CARGO) test --lib
+	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab
+	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
 
 lint:
 	$(CARGO) fmt --check

@@ -1,7 +1,7 @@
 //! Drift without an absence, much output, garbage, a daemon that is down, refusals (SCENARIOS, X).
 
 use super::operator::{HOOK_PROVISION, Story, both, clean, ends, number, phases};
-use super::stories::away;
+use super::stories::{away, check_interval};
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use anyhow::{Context, Result, ensure};
@@ -16,13 +16,11 @@ pub const ALL: &[Story] = &[
 
 fn live_drift(c: &Cluster) -> Result<()> {
     let (runs, absences) = (five::runs(&c.lab, "w2")?.len(), number(&c.node("w2")?, "absences")?);
-    let begun = std::time::Instant::now();
     c.lab.shell("w2", "echo '# somebody was here' >> /etc/etcd-proxy-contiv.env")?;
     let finding = c.wait("the drift to be shown", |s| {
         let finding = &row(s, "w2")?["finding"];
         (finding["verdict"]["is"] == "drifted").then(|| finding.clone())
     })?;
-    ensure!(begun.elapsed().as_secs() <= 60, "shown after {:?}", begun.elapsed());
     ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
     ensure!(finding["occasion"] == "live", "{finding:#}");
     let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
@@ -48,6 +46,7 @@ fn garbage(c: &Cluster) -> Result<()> {
     let pids = |c: &Cluster| -> Result<Vec<u32>> {
         five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
     };
+    at_rest(c)?;
     let (before, then) = (bare(c.status()?), pids(c)?);
     let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
     c.lab.in_net(|| -> Result<()> {
@@ -77,7 +76,7 @@ fn garbage(c: &Cluster) -> Result<()> {
         }
         Ok(())
     })??;
-    clean(c)?;
+    at_rest(c)?;
     ensure!(pids(c)? == then, "a daemon was restarted");
     let after = bare(c.status()?);
     ensure!(before == after, "the state changed: {}", difference(&before, &after));
@@ -129,11 +128,14 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// A status without what time alone changes, and without who answers.
+/// A status without what time alone changes, and without who answers and leads: elections are nobody's order.
 pub fn bare(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
     for node in status["nodes"].as_array_mut().into_iter().flatten() {
         node["unanswered"] = Value::Null;
+        if node["manager"] == "leader" {
+            node["manager"] = "voter".into();
+        }
     }
     status
 }
@@ -160,11 +162,12 @@ fn at_rest(c: &Cluster) -> Result<()> {
         if now != last.0 {
             last = (now, std::time::Instant::now());
         }
-        (last.1.elapsed().as_secs() >= 8).then_some(())
+        (last.1.elapsed() >= check_interval() + std::time::Duration::from_secs(3)).then_some(())
     })
 }
 
 fn refusals(c: &Cluster) -> Result<()> {
+    const HOLD: &str = "/run/hold-provision";
     at_rest(c)?;
     let refused = |code: i32, line: &str| -> Result<()> {
         let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
@@ -202,11 +205,12 @@ fn refusals(c: &Cluster) -> Result<()> {
     })?;
     c.verdict("w2", no)?;
     // While a job is open: it goes on as if nobody had asked.
-    c.lab.push("w1", b"sleep 15\n", HOOK_PROVISION, 0o644)?;
+    c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
+    c.lab.push("w1", b"", HOLD, 0o644)?;
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;
-    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION} {HOLD}"))?;
     clean(c)
 }

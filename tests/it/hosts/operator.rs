@@ -79,21 +79,8 @@ pub fn is(row: &Value, condition: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
 }
 
-/// Every node there, as desired, and nothing open.
 pub fn clean(c: &Cluster) -> Result<()> {
-    c.wait("every node to be as desired", |status| {
-        let nodes = status["nodes"].as_array()?;
-        let fine = |n: &Value| {
-            n["presence"] == "alive"
-                && n["lifecycle"] == "commissioned"
-                && n["job"].is_null()
-                && n["outdated"] == false
-                && n["failed"].is_null()
-                && (n["finding"].is_null() || n["finding"]["verdict"]["is"] == "same")
-                && !["examining", "settling", "waiting", "resetup", "held"].iter().any(|word| is(n, word))
-        };
-        (nodes.len() == 5 && nodes.iter().all(fine)).then_some(())
-    })
+    c.wait_quiet()
 }
 
 pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
