@@ -61,7 +61,7 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 
 /// Ok, or the first thing in the way. `at` is the moment of asking.
 ///
-/// An operator's order passes pause and breaker, a decommissioning also the hold; with `now` also hold and maintenance. Nothing passes the lifecycle,
+/// An operator's order passes pause and breaker; with `now` also hold and maintenance. Nothing passes the lifecycle,
 /// the host key, the budgets of running work and the quorum.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let automatic = want.by.is_none();
@@ -91,9 +91,7 @@ pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Re
         if automatic && node.in_maintenance(at) {
             return Err(Wait::Maintenance);
         }
-        // Whoever takes a node out of service means it, also where setting it up, or an earlier cleanup, did not work.
-        let out = want.decommission && !automatic;
-        if let Some(hold) = node.held(at).filter(|_| !out) {
+        if let Some(hold) = node.held(at) {
             return Err(Wait::Held(hold.why.clone()));
         }
     }

@@ -229,7 +229,8 @@ fn decommissioning_fails_told(c: &Cluster) -> Result<()> {
     ensure!(ran.iter().all(|(phase, _)| phase == "cleanup"), "{ran:?}");
     c.lab.shell("w2", &format!("rm {HOOK_CLEANUP}"))?;
     ends(c, "m1", 4, &["resetup", "w2", "--force", "--detach"])?;
-    ends(c, "m1", 0, &["decommission", "w2", "--confirm", "w2"])?;
+    ends(c, "m1", 0, &["resume", "w2"])?;
+    c.wait("w2 to be decommissioned", |s| (row(s, "w2")?["lifecycle"] == "decommissioned").then_some(()))?;
     let node = c.node("w2")?;
     ensure!(node["lifecycle"] == "decommissioned" && node["failed"].is_null() && node["job"].is_null(), "{node:#}");
     ensure!(c.ran_since("w2", runs)?.iter().all(|(phase, _)| phase == "cleanup"), "it was provisioned");

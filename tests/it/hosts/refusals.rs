@@ -233,6 +233,8 @@ impl Pair {
             }
             "decommissioning" => {
                 self.unhook()?;
+                self.must("resume w1")?;
+                self.wait("w1 to be set up", is("commissioned"))?;
                 self.hook("down", "sleep 300 || :\n")?;
                 self.must("decommission w1 --confirm w1 --detach")?;
                 self.wait("the cleanup", phase("cleanup"))
@@ -248,7 +250,7 @@ impl Pair {
             }
             "decommissioned" => {
                 self.unhook()?;
-                self.must("decommission w1 --confirm w1")?;
+                self.must("resume w1")?;
                 self.wait("w1 to be decommissioned", is("decommissioned"))
             }
             other => anyhow::bail!("no way to {other}"),
