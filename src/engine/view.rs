@@ -2,7 +2,7 @@
 
 use super::manager::Manager;
 use super::{crowd, policy};
-use crate::model::{Gone, Inventory, JobState, Node, Now, Wall, may_open, may_retry};
+use crate::model::{Gone, Inventory, JobState, Node, Now, Occasion, Wall, may_open, may_retry};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ impl Manager {
         }
         if let Some(fingerprint) = &node.key_changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
+        }
+        if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
+            add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }
         if let Some(hold) = node.held(wall) {
             add("held", hold.why.clone());

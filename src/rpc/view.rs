@@ -192,6 +192,9 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
+    /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
+    #[serde(default)]
+    pub origin: String,
     /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,
@@ -204,6 +207,9 @@ pub struct AdoptView {
     pub digest: NodeDigest,
     /// What differs from the baseline before; empty for the first.
     pub changes: Vec<Difference>,
+    /// Never set up by remoor, and no policy says otherwise: drift on return will be reported, not repaired.
+    #[serde(default)]
+    pub reported_only: bool,
 }
 
 /// What an order came to.

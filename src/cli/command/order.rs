@@ -76,7 +76,7 @@ pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyh
 
 /// The first node alone, and the others only if it ends well.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
-    let request = OrderRequest { no_queue: args.following.no_queue, ..OrderRequest::default() };
+    let request = OrderRequest { now: args.now, no_queue: args.following.no_queue, ..OrderRequest::default() };
     let mut nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;

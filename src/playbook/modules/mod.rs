@@ -10,7 +10,7 @@ mod plain;
 mod service;
 mod wait;
 
-pub use content::content_of;
+pub use content::{content_of, tera_fault};
 
 use super::backup::Backup;
 use super::event::{Cancel, Phase, RunOptions};
