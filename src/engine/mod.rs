@@ -8,8 +8,11 @@ mod absence;
 mod budget;
 mod drift;
 mod event;
+mod examination;
+mod live;
 mod manager;
 mod policy;
+mod presence;
 mod resetup;
 mod view;
 

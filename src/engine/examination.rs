@@ -1,0 +1,203 @@
+//! Examinations: when one begins, and what its outcome is taken for. The comparison itself is in `drift`.
+
+use super::absence::{cause, marks};
+use super::event::{Action, ExamOutcome, Purpose, Ticket};
+use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
+use super::{drift, policy};
+use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict};
+
+/// An examination under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Exam {
+    pub ticket: Ticket,
+    pub purpose: Purpose,
+    pub began: Now,
+    /// The last entry applied then.
+    pub basis: u64,
+}
+
+impl Manager {
+    pub(super) fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
+        let seen = self.seen.entry(node.id).or_default();
+        if seen.exam.is_some() || at.now < seen.exam_due {
+            return;
+        }
+        self.next_ticket += 1;
+        let ticket = Ticket(self.next_ticket);
+        seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied });
+        out.push(Action::Examine { node: node.id, ticket, purpose });
+    }
+
+    pub(super) fn examined(
+        &mut self,
+        at: Moment,
+        id: NodeId,
+        ticket: Ticket,
+        outcome: ExamOutcome,
+        out: &mut Vec<Action>,
+    ) {
+        let seen = self.seen.entry(id).or_default();
+        let Some(exam) = seen.exam.filter(|e| e.ticket == ticket) else { return };
+        seen.exam = None;
+        let Some(node) = at.inventory.node(id) else { return };
+        let purpose = exam.purpose;
+        if exam.basis < node.altered || in_attempt(at, node) {
+            return; // it saw a node that is another by now
+        }
+        if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
+            && (node.absence.is_some() || matches!(purpose, Purpose::Absence(_)))
+        {
+            return;
+        }
+        match outcome {
+            ExamOutcome::Found(evidence) => self.found(at, node, exam, evidence, out),
+            ExamOutcome::HostKey(fingerprint) => {
+                let text =
+                    format!("{} offers another SSH host key: {fingerprint}; nothing was sent to it", node.name());
+                out.push(Action::Notify { key: format!("host-key {id} {fingerprint}"), node: Some(id), text });
+                if node.key_changed.is_none() {
+                    self.propose(at, id, Command::KeyChanged { node: id, fingerprint }, out);
+                }
+            }
+            ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => {
+                let limits = at.inventory.limits();
+                let seen = self.seen.entry(id).or_default();
+                seen.exam_failures += 1;
+                seen.last_failure = Some(why.clone());
+                let wait = limits.unknown_retry_ms << seen.exam_failures.saturating_sub(1).min(6);
+                seen.exam_due = at.now.after(wait);
+                let booting = rebooted(node, seen) && at.now.since(seen.since) < limits.settle_ms;
+                if seen.exam_failures >= 2 && !booting {
+                    let finding = self.unknown(at, node, exam, why);
+                    self.conclude(at, node, finding, out);
+                }
+            }
+        }
+    }
+
+    fn found(&mut self, at: Moment, node: &Node, exam: Exam, evidence: drift::Evidence, out: &mut Vec<Action>) {
+        let limits = at.inventory.limits();
+        let (verdict, reasons) = drift::compare(at.inventory, node, &evidence);
+        let absence = node.absence.as_ref();
+        let (cause, planned, told) = match absence {
+            Some(absence) => {
+                let (cause, planned, told) = cause(node, absence, &evidence.exam);
+                (Some(cause), planned, told)
+            }
+            None => (None, false, Vec::new()),
+        };
+        let seen = self.seen.entry(node.id).or_default();
+        let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
+        if matches!(cause, Some(Cause::Reboot | Cause::Reinstalled)) && !fine && node.baseline.is_some() {
+            let since = *seen.settling.get_or_insert(at.now);
+            if at.now.since(since) < limits.settle_ms {
+                seen.exam_due = at.now.after(2_000.min(limits.settle_ms));
+                return;
+            }
+        }
+        seen.settling = None;
+        if let (Verdict::Unknown(why), true, true) = (&verdict, node.baseline.is_some(), absence.is_some()) {
+            seen.exam_failures += 1;
+            seen.last_failure = Some(why.clone());
+            if seen.exam_failures < 2 {
+                seen.exam_due = at.now.after(limits.unknown_retry_ms);
+                return;
+            }
+        }
+        (seen.exam_failures, seen.last_failure) = (0, None);
+        let look = seen.report.as_ref().map(|r| (r.digest, r.checks));
+        let times = seen.looked_at.filter(|(before, _, _)| Some(*before) == look).map_or(0, |(_, _, times)| times + 1);
+        seen.looked_at = look.map(|look| (look, at.now, times));
+        let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
+        let marks = marks(&evidence.exam, &reported);
+        seen.outlived = Some(reported).filter(|r| *r != marks);
+        seen.exam_due = at.now.after(limits.unknown_retry_ms << node.unknowns.min(6));
+        let occasion = match (exam.purpose, cause) {
+            (Purpose::Live(occasion), _) => occasion,
+            (_, cause) => policy::occasion(cause.unwrap_or(Cause::Unknown)),
+        };
+        let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
+        let finding = Finding {
+            overtaken: None,
+            absence: absence.map(|a| a.no),
+            cause,
+            planned,
+            evidence: told,
+            verdict,
+            reasons,
+            remedy,
+            occasion,
+            by: self.me.clone(),
+            at: at.wall,
+            took_ms: match exam.purpose {
+                Purpose::Absence(_) => at.now.since(self.seen.entry(node.id).or_default().since),
+                Purpose::Live(_) => at.now.since(exam.began),
+            },
+            digest: Some(evidence.exam.digest.root),
+            checks: drift::tally(&evidence.exam),
+            marks,
+            basis: exam.basis,
+        };
+        self.conclude(at, node, finding, out);
+    }
+
+    /// Could not be examined: concluded as unknown, which triggers nothing (I9).
+    fn unknown(&mut self, at: Moment, node: &Node, exam: Exam, why: String) -> Finding {
+        let seen = self.seen.entry(node.id).or_default();
+        let report = seen.report.as_ref().map(marks_of);
+        let (cause, occasion) = match exam.purpose {
+            Purpose::Absence(_) if rebooted(node, seen) => (Some(Cause::Unknown), Occasion::Reboot),
+            Purpose::Absence(_) => (Some(Cause::Unknown), Occasion::Network),
+            Purpose::Live(occasion) => (None, occasion),
+        };
+        Finding {
+            overtaken: None,
+            absence: node.absence.as_ref().map(|a| a.no),
+            cause,
+            planned: false,
+            evidence: vec![format!("no examination: {why}")],
+            verdict: Verdict::Unknown(why),
+            reasons: Vec::new(),
+            remedy: crate::model::Remedy::Report,
+            occasion,
+            by: self.me.clone(),
+            at: at.wall,
+            took_ms: at.now.since(seen.since),
+            digest: None,
+            checks: (0, 0, 0),
+            marks: report.or_else(|| node.marks.clone()).unwrap_or_default(),
+            basis: exam.basis,
+        }
+    }
+
+    fn conclude(&mut self, at: Moment, node: &Node, finding: Finding, out: &mut Vec<Action>) {
+        let id = node.id;
+        if finding.absence.is_none()
+            && let Verdict::Unknown(why) = &finding.verdict
+            && node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
+        {
+            if node.unknowns == 1 {
+                let text = format!("{}: twice unknown: {why}", node.name());
+                out.push(Action::Notify { key: format!("unknown {id}"), node: Some(id), text });
+            }
+            self.propose(at, id, Command::Unclear { node: id, why: why.clone() }, out);
+            return;
+        }
+        let word = match &finding.cause {
+            Some(cause) => format!("{}: was away ({cause:?}), {}: {}", node.name(), finding.verdict, finding.remedy),
+            None => format!("{}: {}: {}", node.name(), finding.verdict, finding.remedy),
+        };
+        let news = finding.verdict != Verdict::Same || finding.absence.is_some();
+        if news {
+            let key = format!("verdict {id} {} {:?}", finding.verdict.word(), finding.absence);
+            out.push(Action::Notify { key, node: Some(id), text: word.to_lowercase() });
+        }
+        self.propose(at, id, Command::Conclude { node: id, finding: Box::new(finding) }, out);
+    }
+}
+
+/// The agent says that its host booted during this absence; sshd may come later than the agent.
+fn rebooted(node: &Node, seen: &Seen) -> bool {
+    let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
+    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| r.boot != *boot))
+}

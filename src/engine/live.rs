@@ -1,0 +1,76 @@
+//! Nodes that were never away: when to look at one, and the rollout of a new generation. It opens no job.
+
+use super::event::{Action, Purpose};
+use super::manager::{Manager, Moment};
+use crate::model::{Availability, CheckSummary, Command, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want};
+
+impl Manager {
+    /// A node that was never away: its agent's hints decide when to look, never what is concluded.
+    pub(super) fn live(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+        let seen = self.seen.entry(node.id).or_default().clone();
+        if !seen.alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
+            return;
+        }
+        let Some(baseline) = &node.baseline else { return };
+        if self.roll_out(at, node, out) {
+            return;
+        }
+        let Some(report) = &seen.report else { return };
+        let finding = node.finding.as_ref();
+        let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+        let look = (report.digest, report.checks);
+        let last = finding.and_then(|f| f.digest).unwrap_or(baseline.root);
+        let failed = finding.is_some_and(|f| f.checks.1 > 0);
+        let hashed = report.digest != Sha256::default() && report.digest != last;
+        let checked = match report.checks {
+            CheckSummary::Pass => failed,
+            CheckSummary::Fail => !failed,
+            CheckSummary::None | CheckSummary::Unknown => false,
+        };
+        let every = at.inventory.limits().check_interval_ms;
+        let again = seen.looked_at.filter(|(before, _, _)| *before == look);
+        let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
+        let news = (hashed || checked || node.half_done()) && rested;
+        // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
+        let due = finding.is_some_and(|f| match f.remedy {
+            Remedy::Held(_) => true,
+            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted(),
+            Remedy::None | Remedy::Report => false,
+        });
+        let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
+        if unclear || due || news {
+            let occasion = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+            self.examine(at, node, Purpose::Live(occasion), out);
+        }
+    }
+
+    /// A new generation, where the group's policy rolls it out by itself: a canary first, since a held job stops the rest.
+    fn roll_out(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
+        let Some((name, group)) = at.inventory.group(node) else { return false };
+        let applied = node.baseline.as_ref().map(|b| b.desired);
+        let behind = at.inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
+        if !behind || group.policy(Occasion::Apply) == crate::model::Policy::Report {
+            return false;
+        }
+        let stuck = at.inventory.jobs.values().any(|j| {
+            j.state == crate::model::JobState::Held
+                && j.generation == at.inventory.current
+                && at.inventory.node(j.node).and_then(|n| at.inventory.group(n)).is_some_and(|(g, _)| g == name)
+        });
+        if stuck {
+            return false;
+        }
+        let want = Want {
+            occasion: Occasion::Apply,
+            reasons: Vec::new(),
+            services: Vec::new(),
+            since: at.wall,
+            examined: None,
+            by: None,
+            now: false,
+            decommission: false,
+        };
+        self.propose(at, node.id, Command::Want { node: node.id, want: Box::new(want) }, out);
+        true
+    }
+}

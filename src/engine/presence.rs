@@ -1,0 +1,83 @@
+//! Who is there: absences opened, ended and begun again, and the probe of a silent host. It concludes nothing.
+
+use super::event::{Action, Purpose};
+use super::manager::{FIRST_SIGHT_MS, Manager, Moment, in_attempt, marks_of};
+use crate::model::{AbsenceNo, Command, Gone, Node, NodeId};
+
+impl Manager {
+    pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+        let seen = self.seen.entry(node.id).or_default().clone();
+        let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
+        match &node.absence {
+            None if seen.alive => {
+                let Some(after) = seen.report.as_ref().map(marks_of).filter(|_| !leaving) else { return };
+                match &node.marks {
+                    None => self.propose(at, node.id, Command::Marks { node: node.id, marks: after }, out),
+                    Some(before) if *before == after => self.seen.entry(node.id).or_default().outlived = None,
+                    Some(_) if seen.outlived.as_ref() != Some(&after) && !in_attempt(at, node) => {
+                        let command = Command::AbsenceOpened {
+                            node: node.id,
+                            no: AbsenceNo(node.absences.0 + 1),
+                            last_seen: node.seen,
+                            seen_by: Vec::new(),
+                            gone: Gone::Away,
+                            planned: false,
+                            returned: Some(after),
+                        };
+                        self.propose(at, node.id, command, out);
+                    }
+                    Some(_) => {}
+                }
+            }
+            None => {
+                let gone_now = seen.report.is_some() || at.now.since(self.began) > FIRST_SIGHT_MS;
+                if node.marks.is_some() && gone_now {
+                    let command = Command::AbsenceOpened {
+                        node: node.id,
+                        no: AbsenceNo(node.absences.0 + 1),
+                        last_seen: if seen.report.is_some() { seen.since_wall } else { node.seen },
+                        seen_by: vec![self.me.clone()],
+                        gone: if leaving { Gone::Left } else { Gone::Away },
+                        planned: leaving,
+                        returned: None,
+                    };
+                    self.propose(at, node.id, command, out);
+                }
+            }
+            Some(absence) if absence.returned.is_none() => {
+                if seen.alive && !leaving {
+                    let after = seen.report.as_ref().map(marks_of).unwrap_or_default();
+                    self.propose(at, node.id, Command::Returned { node: node.id, no: absence.no, after }, out);
+                } else if absence.gone != Gone::Left {
+                    let every = at.inventory.limits().probe_ms;
+                    if seen.probed.is_none_or(|last| at.now.since(last) >= every) {
+                        self.seen.entry(node.id).or_default().probed = Some(at.now);
+                        out.push(Action::Probe { node: node.id });
+                    }
+                }
+            }
+            Some(absence) => {
+                if !seen.alive && at.now.since(self.began) > FIRST_SIGHT_MS {
+                    self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
+                } else if seen.alive && node.key_changed.is_none() && !in_attempt(at, node) {
+                    self.examine(at, node, Purpose::Absence(absence.no), out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn probed(&mut self, at: Moment, id: NodeId, answers: bool, out: &mut Vec<Action>) {
+        let Some(node) = at.inventory.node(id) else { return };
+        let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) else { return };
+        let gone = if answers { Gone::AgentDown } else { Gone::Away };
+        if absence.gone == gone || absence.gone == Gone::Left {
+            return;
+        }
+        if gone == Gone::AgentDown {
+            let key = format!("agent-down {id} {}", absence.no);
+            let text = format!("{}: its host answers on SSH, its agent is silent", node.name());
+            out.push(Action::Notify { key, node: Some(id), text });
+        }
+        self.propose(at, id, Command::Gone { node: id, no: absence.no, gone }, out);
+    }
+}
