@@ -74,17 +74,27 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             by: Witness::Desired,
         });
     }
+    let (verdict, _) = weigh(&reasons, &unclear);
+    (verdict, reasons)
+}
+
+/// The verdict that reasons, and what could not be told, come to, and the rule that made it.
+pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     // A check that only warns is a reason to say so, not to call the configuration drifted.
     let drifted = reasons.iter().any(|r| r.by == Witness::Digest || r.by == Witness::Check && r.grave);
+    let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
     let grave = reasons.iter().any(|r| r.grave);
-    let verdict = match (drifted, outdated, unclear.is_empty()) {
-        (true, true, clear) if clear || grave => Verdict::Conflict,
-        (true, false, clear) if clear || grave => Verdict::Drifted,
-        (_, _, false) => Verdict::Unknown(unclear.join("; ")),
-        (false, true, true) => Verdict::Outdated,
-        (_, _, true) => Verdict::Same,
-    };
-    (verdict, reasons)
+    match (drifted, outdated, unclear.is_empty()) {
+        (true, true, clear) if clear || grave => {
+            (Verdict::Conflict, "what is there differs, and what is desired changed")
+        }
+        (true, false, clear) if clear || grave => (Verdict::Drifted, "what is there differs from what was recorded"),
+        (_, _, false) => {
+            (Verdict::Unknown(unclear.join("; ")), "something could not be read or asked, and no grave drift was seen")
+        }
+        (false, true, true) => (Verdict::Outdated, "what is there is as recorded; what is desired changed"),
+        (_, _, true) => (Verdict::Same, "what is there is as recorded, and as desired"),
+    }
 }
 
 /// Passed, failed, could not tell.

@@ -1,7 +1,7 @@
 //! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
 
 use super::manager::Manager;
-use super::policy;
+use super::{crowd, policy};
 use crate::model::{Gone, Inventory, JobState, Node, Now, Occasion, Wall, may_open, may_retry};
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,10 @@ impl Manager {
                 Ok(()) if want.by.is_none() && now.since(self.began) < grace => {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
                 }
-                Ok(()) => add("waiting", "about to begin".to_owned()),
+                Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
+                    Some(others) => add("waiting", format!("{others} others that came back have no verdict yet")),
+                    None => add("waiting", "about to begin".to_owned()),
+                },
             }
         }
         if let Some(job) = node.job.and_then(|j| inventory.job(j)) {

@@ -225,7 +225,7 @@ impl Work {
         match reply.map_err(|e| ssh(phase, e))? {
             Reply::RunEnd(end) => match end.get("failure").filter(|f| !f.is_null()) {
                 None if end.get("cancelled").and_then(|c| c.as_bool()) == Some(true) => {
-                    Err(step(phase, None, "the run was cancelled".to_owned(), tail))
+                    Err(step(phase, None, format!("the run was cancelled{}", too_long(&end, limit)), tail))
                 }
                 None => {
                     if phase == Phase::Provision {
@@ -237,7 +237,8 @@ impl Work {
                     let text = |key: &str| failure.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
                     let rc = failure.get("rc").and_then(|v| v.as_i64()).map(|rc| rc as i32);
                     let line = failure.get("line").and_then(|v| v.as_u64()).unwrap_or(0);
-                    let message = format!("{}:{line}: {}: {}", text("file"), text("task"), text("message"));
+                    let message = format!("{}:{line}: {}: {}", text("file"), text("task"), text("message"))
+                        + &too_long(&end, limit);
                     let lines = failure.get("tail").and_then(|t| t.as_array()).cloned().unwrap_or_default();
                     let lines: Vec<String> = lines.iter().filter_map(|l| l.as_str()).map(str::to_owned).collect();
                     Err(step(phase, rc, message, if lines.is_empty() { tail } else { lines }))
@@ -393,6 +394,14 @@ fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Bo
 
 fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
+}
+
+/// That the executor ended the run because of its length, where it did.
+fn too_long(end: &serde_json::Value, limit: Duration) -> String {
+    match end.get("stopped").and_then(|s| s.as_str()) {
+        Some("timeout") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
+        _ => String::new(),
+    }
 }
 
 fn lost(phase: Phase) -> Box<Failure> {

@@ -122,6 +122,19 @@ impl Desk<'_> {
         })
     }
 
+    /// Who was never set up, or is no more, is set up by `commission` only.
+    fn in_service(&self) -> Result<(), Failure> {
+        let name = self.node.name();
+        let text = match self.node.lifecycle {
+            Lifecycle::Commissioning | Lifecycle::Commissioned => return Ok(()),
+            Lifecycle::Accepted => format!("{name} was never commissioned"),
+            out @ (Lifecycle::Decommissioning | Lifecycle::Decommissioned) => {
+                format!("{name} is {} and is not set up again", out.word())
+            }
+        };
+        Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
+    }
+
     async fn resetup(&self) -> Result<OrderView, Failure> {
         let name = self.node.name();
         let inventory = self.shared.inventory();
@@ -136,10 +149,7 @@ impl Desk<'_> {
             let text = format!("the agent of {name} is silent while its host answers");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
-        if self.node.lifecycle == Lifecycle::Accepted {
-            let text = format!("{name} was never commissioned");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")));
-        }
+        self.in_service()?;
         if self.request.force || gone.is_some() {
             return self.want(Occasion::Live, services, Vec::new(), false).await;
         }
@@ -204,8 +214,10 @@ impl Desk<'_> {
         self.want(Occasion::Apply, Vec::new(), Vec::new(), true).await
     }
 
+    /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
     async fn update(&self) -> Result<OrderView, Failure> {
         let inventory = self.shared.inventory();
+        self.in_service()?;
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
         if applied.is_some() && applied == inventory.desired(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);
