@@ -30,14 +30,20 @@ pub fn manifest(
                 continue;
             }
         };
+        let mut paths = |declared: &[String]| {
+            super::paths(host, declared, context).unwrap_or_else(|fault| {
+                faults.push(fault);
+                Vec::new()
+            })
+        };
         services.push(ServiceManifest {
             name: name.clone(),
-            files: service.files.clone(),
-            exclude: service.exclude.clone(),
-            secret: service.secret.clone(),
+            files: paths(&service.files),
+            exclude: paths(&service.exclude),
+            secret: paths(&service.secret),
             units: service.units.clone(),
-            state: service.state.clone(),
-            keep: service.keep.clone(),
+            state: paths(&service.state),
+            keep: paths(&service.keep),
             checks,
         });
     }
