@@ -1,21 +1,21 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long tools lint bench
+.PHONY: demo test test-long tools test-tools lint bench
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: tools lint
+test: test-tools lint
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
-	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
-	$(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
+	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production.
-test-long: tools
+test-long: test-tools
 	$(CARGO) build --quiet --bins --examples
 	REMOOR_SIM_SEEDS=100000 REMOOR_LONG=1 $(CARGO) test --no-fail-fast
 
@@ -26,6 +26,9 @@ lint:
 bench:
 	$(CARGO) bench
 
-# Says what it installs before it does; without root or sudo it goes on and says what is missing.
+# Says what it gets before it does, and what is missing where it can't.
 tools:
 	@tests/tools.sh
+
+test-tools:
+	@tests/tools.sh test
