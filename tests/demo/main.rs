@@ -17,7 +17,7 @@ use real::Real;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use story::Story;
-use world::{World, commission, row, status, verdict, wait};
+use world::{World, ask, commission, row, status, verdict, wait};
 
 const NAME: &str = "demo";
 
@@ -173,7 +173,7 @@ fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
 /// The command as an operator types it, and what it prints. `1` is an answer too.
 fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
     story.say(&format!("{host}$ remoor {}", argv.join(" ")));
-    let output = world.remoor(host, argv)?;
+    let output = ask(world, host, argv)?;
     story.say(&output.text());
     story.say(String::from_utf8_lossy(&output.stderr).trim_end());
     if output.code > 1 {

@@ -76,7 +76,7 @@ impl World for Real {
     }
 
     fn kill_agent(&self, host: &str) -> Result<()> {
-        self.lab()?.kill(host, "remoor", Signal::KILL)
+        self.lab()?.kill(host, "remoor", Signal::KILL).map(drop)
     }
 
     fn nginx_pid(&self, host: &str) -> Result<u32> {

@@ -9,6 +9,7 @@ use crate::lab::five::HOSTS;
 use crate::lab::tool::wait_for;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, set_child_subreaper};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -131,12 +132,12 @@ fn build(end: Sender<()>, kept: Arc<AtomicBool>) -> Result<tokio::runtime::Runti
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let (place, relay) = runtime.block_on(network())?;
     place.make(&Programs::find()?)?;
-    let mut roots = Vec::new();
+    let mut roots = BTreeMap::new();
     for name in HOSTS {
         let mut command = Command::new(std::env::current_exe()?);
         command.args([HOST_WORD, name, &place.net.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
         let child = command.process_group(0).spawn().with_context(|| format!("starting {name}"))?;
-        roots.push((name.to_owned(), Pid::from_child(&child).as_raw_nonzero().get()));
+        roots.insert(name.to_owned(), Pid::from_child(&child).as_raw_nonzero().get());
     }
     let inside = runtime.enter();
     let relay = relay.start(roots);

@@ -17,7 +17,7 @@ mod tree;
 
 use crate::lab::five::{HOSTS, MASTERS, built};
 use crate::lab::tool::{Output, run, wait_for};
-use crate::world::{PATIENCE, World, status, wait};
+use crate::world::{PATIENCE, World, ask, status, wait};
 use anyhow::{Context, Result};
 use ground::Ground;
 use place::{API, GOSSIP, Place, Programs};
@@ -158,7 +158,7 @@ impl World for Loopback {
     fn apply(&self) -> Result<()> {
         let dir = self.place().dir("m1").join("fleet");
         self.write_fleet(&dir)?;
-        self.remoor("m1", &["apply", dir.to_str().context("a path in UTF-8")?])?.checked("remoor apply").map(drop)
+        ask(self, "m1", &["apply", dir.to_str().context("a path in UTF-8")?])?.checked("remoor apply").map(drop)
     }
 
     fn introduce(&self) -> Result<Vec<String>> {

@@ -2,23 +2,24 @@
 //! cable is pulled neither hears nor is heard: its datagrams are lost, its connections stand still, in both directions,
 //! whichever side opened them, and go on when it is plugged in again, as TCP does.
 //!
-//! Who sends is told by the kernel: datagrams come from a back address, and of a connection the process that opened it is
-//! looked up. What belongs to no host is the operator's. No delay and no loss can be had here.
+//! Who sends is told by the kernel: datagrams come from a back address; of connections, those whose connecting end a process
+//! of the host holds are looked up when its cable is pulled, and of new ones as they come while it is. What belongs to no
+//! host is the operator's. No delay and no loss can be had here.
 
 use super::place::{GOSSIP, Place, TCP};
 use super::tree;
 use crate::lab::five::HOSTS;
 use anyhow::{Context, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 
-/// Names of the hosts that are cut off.
-type Cut = BTreeSet<String>;
+/// The hosts that are cut off, each with the connecting ends that it holds.
+type Cut = BTreeMap<String, BTreeSet<SocketAddrV4>>;
 
 /// Bound, and not yet at work.
 pub struct Relay {
@@ -27,7 +28,7 @@ pub struct Relay {
     udp: Vec<Arc<UdpSocket>>,
     cut: watch::Sender<Cut>,
     /// First process of each host.
-    roots: Mutex<Vec<(String, i32)>>,
+    roots: BTreeMap<String, i32>,
 }
 
 impl Relay {
@@ -42,12 +43,12 @@ impl Relay {
             let at = place.at(host, GOSSIP);
             udp.push(Arc::new(UdpSocket::bind(at).await.with_context(|| format!("listening on {at}, UDP"))?));
         }
-        Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: Mutex::default() })
+        Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: BTreeMap::new() })
     }
 
     /// Works until the runtime ends.
-    pub fn start(mut self, roots: Vec<(String, i32)>) -> Arc<Relay> {
-        *self.roots.lock().expect("nobody panics with it") = roots;
+    pub fn start(mut self, roots: BTreeMap<String, i32>) -> Arc<Relay> {
+        self.roots = roots;
         let listeners = std::mem::take(&mut self.tcp);
         let relay = Arc::new(self);
         for (host, port, listener) in listeners {
@@ -59,13 +60,25 @@ impl Relay {
         relay
     }
 
+    /// Pulls a host's cable, or plugs it in. Looks at its processes, so it blocks.
     pub fn change(&self, host: &str, cut: bool) {
-        self.cut.send_modify(|hosts| {
+        self.cut.send_modify(|cables| {
+            cables.remove(host);
             if cut {
-                hosts.insert(host.to_owned())
-            } else {
-                hosts.remove(host)
-            };
+                cables.insert(host.to_owned(), BTreeSet::new());
+            }
+        });
+        self.look(host);
+    }
+
+    /// Notes the connecting ends of a host that is cut off. Blocking.
+    fn look(&self, host: &str) {
+        let Some(root) = self.roots.get(host) else { return };
+        let held = tree::sockets(&tree::Tree::read().below(*root));
+        self.cut.send_modify(|cables| {
+            if let Some(known) = cables.get_mut(host) {
+                known.extend(held);
+            }
         });
     }
 
@@ -76,7 +89,7 @@ impl Relay {
             let Ok((length, SocketAddr::V4(from))) = self.udp[at].recv_from(&mut packet).await else { continue };
             let Some(sender) = HOSTS.iter().position(|host| *from.ip() == self.place.back(host)) else { continue };
             let cut = self.cut.borrow().clone();
-            if !cut.contains(to) && !cut.contains(HOSTS[sender]) {
+            if !cut.contains_key(to) && !cut.contains_key(HOSTS[sender]) {
                 // From the sender's own front address: an answer finds its way back.
                 let _lost = self.udp[sender].send_to(&packet[..length], self.place.behind(to, GOSSIP)).await;
             }
@@ -96,12 +109,13 @@ impl Relay {
     }
 
     async fn carry(self: Arc<Self>, to: &'static str, port: u16, stream: TcpStream, from: SocketAddrV4) {
-        let (relay, at) = (self.clone(), self.place.at(to, port));
-        let sender = tokio::task::spawn_blocking(move || {
-            let roots = relay.roots.lock().expect("nobody panics with it").clone();
-            tree::owner(from, at, &roots)
-        });
-        let line = Line { ends: [Some(to.to_owned()), sender.await.ok().flatten()], cut: self.cut.subscribe() };
+        let cut: Vec<String> = self.cut.borrow().keys().cloned().collect();
+        if !cut.is_empty() {
+            let relay = self.clone();
+            let looked = tokio::task::spawn_blocking(move || cut.iter().for_each(|host| relay.look(host)));
+            let _never_panics = looked.await;
+        }
+        let line = Line { to, from, cut: self.cut.subscribe() };
         line.clone().whole().await;
         let Ok(server) = TcpStream::connect(self.place.behind(to, port)).await else { return };
         let _a_little_slower = (stream.set_nodelay(true), server.set_nodelay(true));
@@ -113,15 +127,18 @@ impl Relay {
 /// A connection's way through the network.
 #[derive(Clone)]
 struct Line {
-    ends: [Option<String>; 2],
+    to: &'static str,
+    /// The connecting end.
+    from: SocketAddrV4,
     cut: watch::Receiver<Cut>,
 }
 
 impl Line {
     /// Waits until neither end is cut off.
     async fn whole(mut self) {
-        let ends = self.ends.clone();
-        let _the_relay_ends = self.cut.wait_for(|cut| !ends.iter().flatten().any(|host| cut.contains(host))).await;
+        let (to, from) = (self.to, self.from);
+        let whole = |cut: &Cut| !cut.contains_key(to) && !cut.values().any(|held| held.contains(&from));
+        let _the_relay_ends = self.cut.wait_for(whole).await;
     }
 
     async fn pump(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {

@@ -1,9 +1,9 @@
-//! The processes of this machine as a tree: who belongs to which host, and whose socket that is. Each host has a process
+//! The processes of this machine as a tree: who belongs to which host, and which sockets are theirs. Each host has a process
 //! that adopts whatever is orphaned below it, so nothing that a host starts leaves its tree.
 
 use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
@@ -58,26 +58,21 @@ pub fn end_all_below_me() -> Result<()> {
     }
 }
 
-/// Below which of `roots` the process is that holds the connecting end of a connection `from` -> `to`. None: none of them,
-/// or it is gone.
-pub fn owner(from: SocketAddrV4, to: SocketAddrV4, roots: &[(String, i32)]) -> Option<String> {
-    let socket = format!("socket:[{}]", inode(&fs::read_to_string("/proc/net/tcp").ok()?, from, to)?);
-    let tree = Tree::read();
-    let holds = |pid: &i32| {
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        files.filter_map(|file| fs::read_link(file.path()).ok()).any(|link| link.to_str() == Some(&socket))
-    };
-    roots.iter().find(|(_, root)| tree.below(*root).iter().any(holds)).map(|(host, _)| host.clone())
-}
-
-fn inode(table: &str, local: SocketAddrV4, remote: SocketAddrV4) -> Option<u64> {
-    let (local, remote) = (hex(local), hex(remote));
+/// The connecting and accepting ends of TCP that these processes hold.
+pub fn sockets(pids: &[i32]) -> BTreeSet<SocketAddrV4> {
+    let files = pids.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten());
+    let links = files.filter_map(|file| fs::read_link(file.path()).ok()?.to_str().map(str::to_owned));
+    let inode = |link: String| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok();
+    let held: BTreeSet<u64> = links.filter_map(inode).collect();
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     let rows = table.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
-    let mut found = rows.filter(|row| row.get(1) == Some(&local.as_str()) && row.get(2) == Some(&remote.as_str()));
-    found.next()?.get(9)?.parse().ok()
+    let ours = rows.filter(|row| row.get(9).and_then(|i| i.parse().ok()).is_some_and(|inode| held.contains(&inode)));
+    ours.filter_map(|row| address(row.get(1)?)).collect()
 }
 
 /// As the kernel prints it: the address in the machine's own byte order.
-fn hex(addr: SocketAddrV4) -> String {
-    format!("{:08X}:{:04X}", u32::from_ne_bytes(addr.ip().octets()), addr.port())
+fn address(hex: &str) -> Option<SocketAddrV4> {
+    let (ip, port) = hex.split_once(':')?;
+    let ip = u32::from_str_radix(ip, 16).ok()?.to_ne_bytes();
+    Some(SocketAddrV4::new(ip.into(), u16::from_str_radix(port, 16).ok()?))
 }
