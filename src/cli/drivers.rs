@@ -73,9 +73,10 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
 
 /// The daemon; returns when it was told to stop.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
-    telemetry::init(&telemetry::Registry::new())?;
+    let registry = telemetry::Registry::new();
+    telemetry::init(&registry)?;
     telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
-    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }))?;
+    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }, registry))?;
     Ok(())
 }
 
@@ -117,7 +118,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn node_config(here: &Here) -> NodeConfig {
     let Here { advertise, bind, api_port, gossip_port, .. } = *here;
-    NodeConfig { advertise, bind, api_port, gossip_port }
+    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None }
 }
 
 /// An older identity is kept beside, never deleted.

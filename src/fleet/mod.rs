@@ -16,3 +16,6 @@ pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, compile, expected_files, tags_of};
 pub use summary::{lint, summary};
+
+#[cfg(test)]
+mod tests;

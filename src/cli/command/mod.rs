@@ -9,6 +9,8 @@ pub mod job;
 pub mod local;
 pub mod nodes;
 pub mod order;
+pub mod own;
+pub mod replay;
 pub mod status;
 pub mod wait;
 pub mod watch;

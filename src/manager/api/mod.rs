@@ -9,6 +9,7 @@ mod invite;
 mod member;
 mod order;
 mod read;
+mod replay;
 
 use super::{Shared, wall};
 use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node};
@@ -21,6 +22,7 @@ use axum::routing::{get, post};
 use std::sync::Arc;
 
 pub use member::{CaReply, JoinDesk, JoinParts};
+pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
@@ -28,6 +30,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/status", get(read::status))
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
+        .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(read::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))
