@@ -31,8 +31,15 @@ deny:
 	@command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
 	$(CARGO) deny --log-level error check bans licenses sources
 
-bench:
-	$(CARGO) bench
+# The figures of docs/performance.md, measured here and now; half an hour, as root. REMOOR_BENCH_ROUNDS=3 is a first look.
+FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures
+bench: tools
+	$(CARGO) build --quiet --release --bins --example contiv-standin
+	rm -f $(FIGURES)-*.md
+	$(CARGO) bench --quiet --bench engine
+	$(CARGO) bench --quiet --bench hosts
+	@echo; echo "| what | at least | found | command |"; echo "|---|---|---|---|"
+	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
 # Says what it installs before it does; without root or sudo it goes on and says what is missing.
 tools:

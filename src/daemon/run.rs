@@ -112,7 +112,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         epoch: identity.epoch,
         manager: is_manager,
     });
-    let metrics = Metrics::new(registry, own.clone());
+    let metrics = Metrics::new(registry.clone(), own.clone());
     let scraped = listen_metrics(&config).await?;
     let agent_config = AgentConfig {
         name: identity.name.clone(),
@@ -128,7 +128,8 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let agent_routes = agent::routes(own.clone(), metrics.clone(), wall);
     let manager = match identity.raft {
         Some(raft) => {
-            let parts = Parts { layout: &layout, identity: &identity, credentials: &credentials, peers, raft };
+            let (identity, credentials) = (&identity, &credentials);
+            let parts = Parts { layout: &layout, identity, credentials, peers, raft, counts: registry };
             let socket = (options.socket.as_path(), agent_routes);
             Some(parts.start(listener, manager_rx, socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
         }
@@ -269,6 +270,7 @@ struct Parts<'a> {
     credentials: &'a Credentials,
     peers: Arc<Peers>,
     raft: RaftId,
+    counts: Registry,
 }
 
 struct ManagerParts {
@@ -306,6 +308,7 @@ impl Parts<'_> {
             runs: self.layout.runs(),
             sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
+            counts: self.counts.clone(),
         }));
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });

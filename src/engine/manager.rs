@@ -13,6 +13,8 @@ use crate::model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
+/// How long a run that was called off may take to end; a manager gives it as long before it drops the session.
+const STOPPING_MS: u64 = 10_000;
 /// A proposal without an answer is given up after this time; it may still be applied, which apply can bear.
 const PROPOSAL_MS: u64 = 15_000;
 /// An examination without an answer, beyond its own limit.
@@ -138,6 +140,7 @@ impl Manager {
         let ended: Vec<AttemptId> = self.mine.iter().copied().filter(|a| !open(inventory, *a)).collect();
         for attempt in ended {
             self.forget(attempt, &mut out);
+            self.let_stop(at, attempt);
         }
         out
     }
@@ -149,6 +152,18 @@ impl Manager {
         self.verify_tries.remove(&attempt);
         self.running.remove(&attempt);
         out.push(Action::Stop { attempt });
+    }
+
+    /// A run that is called off ends a moment later: what is seen before that is a node that is about to change.
+    fn let_stop(&mut self, at: Moment, attempt: AttemptId) {
+        let cancelled = |j: &&std::sync::Arc<crate::model::Job>| {
+            j.state == crate::model::JobState::Cancelled && j.attempts.iter().any(|a| a.id == attempt)
+        };
+        if let Some(job) = at.inventory.jobs.values().find(cancelled) {
+            let seen = self.seen.entry(job.node).or_default();
+            seen.exam_due = seen.exam_due.max(at.now.after(STOPPING_MS));
+            seen.exam = None;
+        }
     }
 
     fn wanting(&self, inventory: &Inventory) -> Vec<NodeId> {
@@ -220,6 +235,9 @@ impl Manager {
             if let crate::model::Wait::Budget(text) = wait {
                 full.insert(if text.contains("of the fleet") { String::new() } else { group });
             }
+            return;
+        }
+        if want.by.is_none() && super::crowd::undecided(at.inventory, at.wall).is_some() {
             return;
         }
         // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).

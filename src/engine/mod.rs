@@ -6,6 +6,7 @@
 
 mod absence;
 mod budget;
+mod crowd;
 mod drift;
 mod event;
 mod examination;

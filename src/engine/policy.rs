@@ -16,7 +16,8 @@ pub fn occasion(cause: Cause) -> Occasion {
     }
 }
 
-/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8).
+/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8); one that was only adopted is set up again
+/// only where its group says so.
 pub fn remedy(
     inventory: &Inventory,
     node: &Node,
@@ -47,11 +48,11 @@ pub fn decide(
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
     let policy = match verdict {
-        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy(occasion)) {
+        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy_of(node, occasion)) {
             (Policy::Report, Policy::Resetup) if occasion != Occasion::Live => Policy::Resetup,
             (apply, _) => apply,
         },
-        _ => group.policy(occasion),
+        _ => group.policy_of(node, occasion),
     };
     // Who was never away, or only lags behind what is desired, is not set up "always".
     let policy = match (policy, verdict) {

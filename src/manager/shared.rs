@@ -9,6 +9,7 @@ use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName, Report, 
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
+use crate::telemetry::{self, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -47,6 +48,8 @@ pub struct Startup {
     /// Secret of the cluster from which each node's digest key is derived.
     pub secret: [u8; 32],
     pub timing: Timing,
+    /// What this process counts.
+    pub counts: Registry,
 }
 
 pub struct Shared {
@@ -63,6 +66,7 @@ pub struct Shared {
     pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
     pub started: Instant,
+    pub counts: Registry,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -87,6 +91,7 @@ impl Shared {
             sponsors: s.sponsors,
             timing: s.timing,
             started: Instant::now(),
+            counts: s.counts,
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
@@ -136,6 +141,11 @@ impl Shared {
             tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
             self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });
         }
+    }
+
+    /// Gossip pings of this manager that the node left unanswered, since its daemon began.
+    pub fn unanswered(&self, name: &NodeName) -> u64 {
+        telemetry::unanswered(&self.counts, name.as_str())
     }
 
     pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {

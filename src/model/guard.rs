@@ -1,7 +1,7 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want};
+use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want, weekday_text};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -15,6 +15,8 @@ pub enum Wait {
     KeyChanged(String),
     Paused,
     Maintenance,
+    /// When the window opens; none: never.
+    Window(Option<Wall>),
     Held(String),
     Breaker(String),
     Budget(String),
@@ -33,6 +35,8 @@ impl fmt::Display for Wait {
             Wait::KeyChanged(fingerprint) => write!(f, "its SSH host key changed to {fingerprint}"),
             Wait::Paused => f.write_str("paused"),
             Wait::Maintenance => f.write_str("in maintenance"),
+            Wait::Window(Some(at)) => write!(f, "window opens at {}", weekday_text(*at)),
+            Wait::Window(None) => f.write_str("its windows never open"),
             Wait::Held(why) => write!(f, "held: {why}"),
             Wait::Breaker(why) => write!(f, "breaker open: {why}"),
             Wait::Budget(text) => write!(f, "budget: {text}"),
@@ -61,8 +65,9 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 
 /// Ok, or the first thing in the way. `at` is the moment of asking.
 ///
-/// An operator's order passes pause and breaker; with `now` also hold and maintenance. Nothing passes the lifecycle,
-/// the host key, the budgets of running work and the quorum.
+/// An operator's order passes pause and breaker; with `now` also hold, window and maintenance. Nothing passes the
+/// lifecycle, the host key, the budgets of running work and the quorum. Windows protect what serves: they don't hold back
+/// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let automatic = want.by.is_none();
     // An operator may insist where the host answers and only the agent is silent.
@@ -93,6 +98,10 @@ pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Re
         }
         if let Some(hold) = node.held(at) {
             return Err(Wait::Held(hold.why.clone()));
+        }
+        let takes_in_or_out = !automatic && (want.decommission || !node.serves());
+        if !takes_in_or_out && !node.half_done() && !group.windows.open(at) {
+            return Err(Wait::Window(group.windows.opens(at)));
         }
     }
     if automatic

@@ -74,6 +74,10 @@ pub struct NodeView {
     pub agent_version: String,
     /// Managers whose gossip does not have it, while the leader's has.
     pub unreachable_from: Vec<String>,
+    /// Pings of the answering manager that it left unanswered since that one's daemon began: what may end in a suspicion,
+    /// and after a blip does not.
+    #[serde(default)]
+    pub unanswered: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,6 +192,9 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
+    /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
+    #[serde(default)]
+    pub origin: String,
     /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,
@@ -200,6 +207,9 @@ pub struct AdoptView {
     pub digest: NodeDigest,
     /// What differs from the baseline before; empty for the first.
     pub changes: Vec<Difference>,
+    /// Never set up by remoor, and no policy says otherwise: drift on return will be reported, not repaired.
+    #[serde(default)]
+    pub reported_only: bool,
 }
 
 /// What an order came to.

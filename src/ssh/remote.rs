@@ -10,7 +10,7 @@ use crate::exec::wire::{Hello, PROTO};
 use crate::model::Sha256;
 use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
 use std::fs::{self, DirBuilder};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -39,9 +39,19 @@ pub struct Build {
 }
 
 impl Build {
-    /// Reads and hashes the file.
+    /// Reads and hashes the file, in parts: it may be large, and daemons do this at their start.
     pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
-        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256::of(&fs::read(path)?) })
+        use sha2::Digest;
+        let mut file = fs::File::open(path)?;
+        let mut hasher = sha2::Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                n => hasher.update(&buffer[..n]),
+            }
+        }
+        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256(hasher.finalize().into()) })
     }
 
     /// The program that runs here, even if its file has been replaced since.

@@ -81,7 +81,7 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
         if out.quiet {
             out.names([node.name.as_str()])?;
         } else {
-            out.text(&table::fields(&facts(node, Today::of(&as_of.at))))?;
+            out.text(&table::fields(&facts(node, as_of)))?;
         }
     }
     Ok(out.source(as_of))
@@ -98,7 +98,8 @@ pub fn says(report: &ReportView) -> String {
 }
 
 /// Everything about a node, as name and value.
-pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
+pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
+    let (today, by) = (Today::of(&as_of.at), &as_of.by);
     let mut out = vec![
         ("node", format!("{} (id {})", node.name, node.id)),
         ("group", node.group.clone().unwrap_or_default()),
@@ -112,6 +113,9 @@ pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
         ("host keys", node.ssh_fingerprints.join(", ")),
         ("absences", format!("{}, of these {} agent faults", node.absences, node.agent_faults)),
     ];
+    if node.unanswered > 0 {
+        out.push(("unanswered", format!("{} pings of {by} since its daemon began", node.unanswered)));
+    }
     if let Some(baseline) = &node.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };
         let root = baseline.root.short();

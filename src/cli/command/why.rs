@@ -8,7 +8,7 @@ use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
-use crate::model::{Absence, Finding, Job, NodeName, Want};
+use crate::model::{Absence, Finding, Job, NodeName, Outcome, Want};
 use crate::rpc::view::{ReplayView, WhyView};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub fn show(out: &Out, view: &WhyView) -> anyhow::Result<Exit> {
 
 fn tell(view: &WhyView) -> String {
     let today = Today::of(&view.as_of.at);
-    let facts = nodes::facts(&view.node, today);
+    let facts = nodes::facts(&view.node, &view.as_of);
     let mut out = table::fields(&facts.into_iter().filter(|(name, _)| *name != "last verdict").collect::<Vec<_>>());
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
@@ -121,6 +121,9 @@ fn job(job: &Job, today: Today) -> Vec<String> {
         today.show(job.opened)
     )];
     out.extend(job.attempts.iter().map(|a| super::job::attempt_line(a, today)));
+    if let Some(Outcome::Failed(failure)) = job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, how)| how) {
+        out.extend(failure.tail.iter().map(|line| format!("  | {line}")));
+    }
     if let Some(at) = job.retry_at {
         out.push(format!("the next attempt is due at {}", today.show(at)));
     }

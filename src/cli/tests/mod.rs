@@ -5,4 +5,4 @@ mod flags;
 mod goldens;
 mod own;
 mod transport;
-mod views;
+pub mod views;

@@ -122,6 +122,19 @@ impl Desk<'_> {
         })
     }
 
+    /// Who was never set up, or is no more, is set up by `commission` only.
+    fn in_service(&self) -> Result<(), Failure> {
+        let name = self.node.name();
+        let text = match self.node.lifecycle {
+            Lifecycle::Commissioning | Lifecycle::Commissioned => return Ok(()),
+            Lifecycle::Accepted => format!("{name} was never commissioned"),
+            out @ (Lifecycle::Decommissioning | Lifecycle::Decommissioned) => {
+                format!("{name} is {} and is not set up again", out.word())
+            }
+        };
+        Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
+    }
+
     async fn resetup(&self) -> Result<OrderView, Failure> {
         let name = self.node.name();
         let inventory = self.shared.inventory();
@@ -136,10 +149,7 @@ impl Desk<'_> {
             let text = format!("the agent of {name} is silent while its host answers");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
-        if self.node.lifecycle == Lifecycle::Accepted {
-            let text = format!("{name} was never commissioned");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")));
-        }
+        self.in_service()?;
         if self.request.force || gone.is_some() {
             return self.want(Occasion::Live, services, Vec::new(), false).await;
         }
@@ -172,6 +182,11 @@ impl Desk<'_> {
     }
 
     async fn commission(&self) -> Result<OrderView, Failure> {
+        if self.node.watched {
+            let text = "was adopted, and is entrusted to remoor now: the policies of its group hold; nothing was run";
+            let view = self.simple(Command::Entrust { node: self.node.id }, text).await?;
+            return Ok(OrderView { nothing_to_do: true, ..view });
+        }
         if self.node.lifecycle == Lifecycle::Commissioned {
             let text = format!("{} is commissioned already", self.node.name());
             return Ok(OrderView { version: 1, text, nothing_to_do: true, queued: false });
@@ -199,8 +214,10 @@ impl Desk<'_> {
         self.want(Occasion::Apply, Vec::new(), Vec::new(), true).await
     }
 
+    /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
     async fn update(&self) -> Result<OrderView, Failure> {
         let inventory = self.shared.inventory();
+        self.in_service()?;
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
         if applied.is_some() && applied == inventory.desired(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);
@@ -293,6 +310,7 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
             path: difference.path.clone(),
             what: what.to_owned(),
             attributes: Vec::new(),
+            origin: origin(&evidence, &difference.path).to_owned(),
             unified: None,
             note: None,
         });
@@ -322,6 +340,16 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
         contents(&shared, &node, paths, &mut files).await?;
     }
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
+}
+
+/// How it is known what a path is to be.
+fn origin(evidence: &Evidence, path: &str) -> &'static str {
+    let recorded = |e: &crate::model::NodeDigest| e.services.values().flat_map(|s| &s.entries).any(|e| e.path == path);
+    match &evidence.expected {
+        _ if evidence.rendered.contains(path) => "rendered",
+        Some(expected) if recorded(expected) => "recorded",
+        _ => "none",
+    }
 }
 
 async fn contents(
@@ -389,7 +417,11 @@ pub async fn adopt(
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
-    let bytes = rmp_serde::to_vec_named(&digest).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let prepared = examine::prepare(&shared, node.id, None).await;
+    let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
+    let record = examine::record(&prepared.rendered, &facts, &digest);
+    let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
     let before = node.baseline.as_ref();
     let baseline = Baseline {
@@ -401,7 +433,10 @@ pub async fn adopt(
         at: wall(),
     };
     propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
-    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes }))
+    let after = shared.inventory();
+    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
+    let reported_only = after.node(node.id).is_some_and(spared);
+    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
 /// The baseline before, with `paths` as they are found now.

@@ -3,7 +3,7 @@
 use super::super::{Shared, blobs, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
-use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{HistoryView, JobsView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -199,7 +199,9 @@ pub async fn why(
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
-    let (not_done, next) = untold(&node, &view);
+    let spared = |f: &Finding| inventory.group(&node).is_some_and(|(_, g)| g.spares(&node, f.occasion));
+    let spared = node.finding.as_ref().is_some_and(spared);
+    let (not_done, next) = untold(&node, &view, spared);
     let mut history: Vec<_> = inventory
         .history
         .iter()
@@ -222,8 +224,8 @@ pub async fn why(
     }))
 }
 
-/// What was not done and why, and what an operator may do about it.
-fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
+/// What was not done and why, and what an operator may do about it. `spared`: only since the node was adopted.
+fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
@@ -232,6 +234,13 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
             (Remedy::Report, Verdict::Unknown(why)) => {
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
                 next.push(format!("remoor check {name}"));
+            }
+            (Remedy::Report, verdict) if verdict.drifted() && spared => {
+                let why = "the node was adopted and never set up by remoor, and its group names no policy";
+                not_done.push(format!("no re-setup: {why} for this occasion ({verdict})"));
+                next.push(format!("remoor diff {name}"));
+                next.push(format!("remoor resetup {name}"));
+                next.push(format!("remoor commission {name} (from now on, drift on return is repaired)"));
             }
             (Remedy::Report, verdict) if *verdict != Verdict::Same => {
                 not_done.push(format!("no re-setup: the policy for this occasion is report ({verdict})"));
@@ -247,6 +256,9 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
         }
     }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
+    if view.conditions.iter().any(|c| c.is == "waiting" && c.why.contains("window opens at")) {
+        next.push(format!("remoor resetup {name} --now (does not wait for the window)"));
+    }
     if view.presence == "away" {
         next.push(format!("look at the host's power and network; remoor watches for {name} and examines it on return"));
     }
@@ -347,6 +359,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unreachable_from: Vec::new(),
+        unanswered: shared.unanswered(node.name()),
     }
 }
 

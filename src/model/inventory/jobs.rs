@@ -284,6 +284,7 @@ impl Inventory {
             node.failed = None;
             node.hold = None;
             node.unknowns = 0;
+            node.watched = false;
             if decommission {
                 node.lifecycle = Lifecycle::Decommissioned;
                 node.baseline = None;

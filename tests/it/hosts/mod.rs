@@ -7,20 +7,23 @@
 mod add;
 mod fleets;
 mod leader;
+mod limits;
 mod noise;
 mod operator;
+mod power;
+mod refusals;
+mod roles;
 mod stories;
 
 /// The longest, told first: one that comes last would keep one fleet busy and the others idle. Seconds on a quiet machine.
 const LONGEST: &[(&str, u32)] = &[
-    ("A25 ", 90),
+    ("A19", 240),
+    ("A25a", 90),
     ("A25c", 46),
     ("A18", 44),
-    ("X3", 43),
     ("A01", 38),
     ("A25b", 34),
     ("A16", 33),
-    ("A19", 33),
     ("A21", 33),
     ("A22", 28),
     ("A24", 27),
@@ -36,7 +39,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let mut all = [stories::ALL, leader::ALL, operator::ALL, noise::ALL].concat();
+    let mut all = [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL].concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }
