@@ -56,6 +56,8 @@ pub struct Manager {
     pub(super) running: BTreeMap<AttemptId, Phase>,
     /// Answers that came and are not applied yet: proposed until they are.
     pub(super) answers: BTreeMap<AttemptId, (Phase, Command)>,
+    /// Stopped while a phase was under way, and not heard of since: their current tasks may still run.
+    pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     proposing_fleet: Option<Now>,
     pub(super) next_ticket: u64,
@@ -79,6 +81,7 @@ impl Manager {
             mine: BTreeSet::new(),
             running: BTreeMap::new(),
             answers: BTreeMap::new(),
+            stopping: BTreeSet::new(),
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
             next_ticket: 0,
@@ -137,18 +140,24 @@ impl Manager {
         }
         let ended: Vec<AttemptId> = self.mine.iter().copied().filter(|a| !open(inventory, *a)).collect();
         for attempt in ended {
-            self.forget(attempt, &mut out);
+            self.forget(inventory, attempt, &mut out);
+        }
+        for attempt in self.stopping.extract_if(.., |a| cut(inventory, *a)) {
+            out.push(Action::Stop { attempt, now: true });
         }
         out
     }
 
-    /// An attempt that is no longer open: whatever still runs for it is stopped.
-    fn forget(&mut self, attempt: AttemptId, out: &mut Vec<Action>) {
+    /// An attempt that is no longer open: whatever still runs for it is stopped, at once where its job says so.
+    fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.mine.remove(&attempt);
-        self.answers.remove(&attempt);
+        let answered = self.answers.remove(&attempt).map(|(phase, _)| phase);
         self.verify_tries.remove(&attempt);
-        self.running.remove(&attempt);
-        out.push(Action::Stop { attempt });
+        let now = cut(inventory, attempt);
+        if self.running.remove(&attempt).is_some_and(|phase| answered != Some(phase)) && !now {
+            self.stopping.insert(attempt);
+        }
+        out.push(Action::Stop { attempt, now });
     }
 
     fn wanting(&self, inventory: &Inventory) -> Vec<NodeId> {
@@ -199,7 +208,7 @@ impl Manager {
             self.drive(at, node, job, out);
             return;
         }
-        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now) {
+        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now && !w.force) {
             return;
         }
         if let Some(want) = &node.want {
@@ -259,6 +268,11 @@ pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
 /// The marks that a report hints at.
 pub(super) fn marks_of(report: &Report) -> Marks {
     Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
+}
+
+/// Its job was cancelled with the word that nothing is let finish.
+fn cut(inventory: &Inventory, attempt: AttemptId) -> bool {
+    inventory.jobs.values().any(|j| j.cut && j.attempts.iter().any(|a| a.id == attempt))
 }
 
 fn open(inventory: &Inventory, attempt: AttemptId) -> bool {

@@ -29,9 +29,16 @@ pub enum Happening {
     Gone { absence: AbsenceNo, gone: Gone },
     Returned { absence: AbsenceNo },
     Concluded { finding: Box<Finding> },
-    Wanted { services: Vec<ServiceName>, operator: Option<String> },
+    Wanted { services: Vec<ServiceName>, operator: Option<String>, #[serde(default)] undo: Option<AttemptId> },
     WantDropped { why: String },
-    JobOpened { job: JobId, services: Vec<ServiceName>, reasons: Vec<Reason>, generation: GenerationSeq },
+    JobOpened {
+        job: JobId,
+        services: Vec<ServiceName>,
+        reasons: Vec<Reason>,
+        generation: GenerationSeq,
+        #[serde(default)]
+        undo: Option<AttemptId>,
+    },
     AttemptOpened { job: JobId, attempt: AttemptId, no: u32, runner: NodeName, why: String },
     Phase { job: JobId, attempt: AttemptId, phase: Phase },
     AttemptClosed { job: JobId, attempt: AttemptId, outcome: Outcome },

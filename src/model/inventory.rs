@@ -4,9 +4,11 @@
 //! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
 //! engine should never have asked (I3, I7, I8, I11).
 
+mod batch;
 mod invites;
 mod jobs;
 mod nodes;
+mod undo;
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -187,6 +189,7 @@ impl Inventory {
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
                 changed.altered = at.index;
+                changed.unseen = false;
                 changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
@@ -220,12 +223,15 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.availability = Availability::Active;
                 changed.hold = None;
-                if let Some(job) = held {
+                // An undo is done now or not at all.
+                let away = changed.away();
+                if let Some(job) = held.filter(|j| j.undo.is_none() || !away) {
                     changed.want = Some(job.again(at.entry.at));
                 }
                 self.note(at, Some(*node), Happening::Resumed);
                 Ok(Applied::Done)
             }
+            Command::Batch(commands) => self.batch(at, commands),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One machine as the replicated state knows it.
 
 use super::{
-    AbsenceNo, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId, Reason,
+    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId, Reason,
     ServiceName, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
@@ -109,6 +109,12 @@ pub struct Want {
     pub now: bool,
     /// Only cleanup, no provisioning after it.
     pub decommission: bool,
+    /// Also where only the agent is down; overrides nothing else.
+    #[serde(default)]
+    pub force: bool,
+    /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
+    #[serde(default)]
+    pub undo: Option<AttemptId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,6 +187,9 @@ pub struct Node {
     pub altered: u64,
     /// Since when it is known to be drifted; a later look that confirms it does not make the drift new.
     pub drifted_since: Option<Wall>,
+    /// Something ran on it that nobody has looked at since: it is examined whatever its agent says.
+    #[serde(default)]
+    pub unseen: bool,
 }
 
 impl Node {

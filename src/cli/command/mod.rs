@@ -9,6 +9,7 @@ pub mod job;
 pub mod local;
 pub mod nodes;
 pub mod order;
+pub mod plan;
 pub mod status;
 pub mod wait;
 pub mod watch;

@@ -4,7 +4,8 @@ use super::follow::{self, Followed};
 use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
-    CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UpdateArgs,
+    CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UndoArgs,
+    UpdateArgs,
     Which,
 };
 use crate::cli::ask::{self, Confirmed};
@@ -13,7 +14,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::state;
 use crate::model::Job;
-use crate::rpc::view::{NodeView, OrderRequest, OrderView};
+use crate::rpc::view::{NodeView, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
 use serde::Serialize;
 use serde_json::json;
 
@@ -54,6 +55,9 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         ..OrderRequest::default()
     };
     let nodes = which::choose(api, &args.which).await?;
+    if args.check {
+        return super::plan::run(api, out, &nodes, &request).await;
+    }
     work(api, out, &nodes, Verb::Resetup, &request, &args.following).await
 }
 
@@ -118,7 +122,6 @@ async fn work(
     request: &OrderRequest,
     following: &Following,
 ) -> anyhow::Result<Exit> {
-    preflight(nodes, verb, request)?;
     place(api, out, nodes, verb, request, following).await?.finish(out)
 }
 
@@ -131,25 +134,19 @@ async fn place(
     request: &OrderRequest,
     following: &Following,
 ) -> anyhow::Result<Told> {
-    let before = follow::newest_jobs(api).await?;
+    let (before, _) = follow::newest_job(api).await?;
     let mut ordered: Vec<Ordered> = Vec::new();
     let mut pending: Vec<Followed> = Vec::new();
-    for node in nodes {
-        let order = send(api, node, verb.word(), request, &ordered).await?;
+    for (node, order) in nodes.iter().zip(send(api, nodes, verb.word(), request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }
         if !order.queued && !order.nothing_to_do {
-            pending.push(Followed::new(&node.name, node.id, before.get(&node.id).copied().unwrap_or(0)));
+            pending.push(Followed::new(&node.name, node.id, before));
         }
         ordered.push(Ordered { node: node.name.clone(), order, job: None });
     }
-    let exit = if following.detach {
-        follow::begin(api, out, &mut pending).await?;
-        Exit::Done
-    } else {
-        follow::to_the_end(api, out, &mut pending).await?
-    };
+    let exit = pursue(api, out, &mut pending, following.detach).await?;
     for followed in pending {
         if let Some(one) = ordered.iter_mut().find(|o| o.node == followed.node) {
             one.job = followed.last;
@@ -158,60 +155,48 @@ async fn place(
     Ok(Told { ordered, exit })
 }
 
-async fn send(
-    api: &Api,
-    node: &NodeView,
-    verb: &str,
-    request: &OrderRequest,
-    before: &[Ordered],
-) -> anyhow::Result<OrderView> {
-    let path = format!("/v1/nodes/{}/{verb}", api::segment(&node.name));
-    api.post(&path, request).await.map_err(|error| {
-        let done: Vec<&str> = before.iter().map(|o| o.node.as_str()).collect();
-        let error = anyhow::Error::new(error);
-        match done.as_slice() {
-            [] => error,
-            done => error.context(format!("{verb} stopped at {}; ordered before it: {}", node.name, done.join(", "))),
-        }
-    })
+async fn pursue(api: &Api, out: &Out, pending: &mut [Followed], detach: bool) -> anyhow::Result<Exit> {
+    if detach {
+        follow::begin(api, out, pending).await?;
+        return Ok(Exit::Done);
+    }
+    follow::to_the_end(api, out, pending).await
 }
 
-/// Refuses a batch as a whole for what a manager would refuse one of its nodes for, so that nothing of it happens. Only
-/// for batches: the manager's own answer about one node is better.
-fn preflight(nodes: &[NodeView], verb: Verb, request: &OrderRequest) -> anyhow::Result<()> {
-    if nodes.len() < 2 {
-        return Ok(());
+/// One order for all of them, which is accepted or refused as a whole. The answers are in the order of the nodes.
+async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Vec<OrderView>> {
+    if let [node] = nodes {
+        return Ok(vec![api.post(&format!("/v1/nodes/{}/{verb}", api::segment(&node.name)), request).await?]);
     }
-    match nodes.iter().find_map(|n| Some((n, objection(n, verb, request)?))) {
-        None => Ok(()),
-        Some((node, (why, next))) => {
-            let text = format!("{} {why}; nothing was ordered", node.name);
-            Err(Stop::refused(text).next(format!("leave {} out, or {next}", node.name)).into())
-        }
-    }
+    let names = nodes.iter().map(|n| n.name.clone()).collect();
+    let batch = OrdersRequest { order: verb.to_owned(), nodes: names, request: request.clone() };
+    let mut view: OrdersView = api.post("/v1/orders", &batch).await?;
+    let told = nodes.iter().map(|node| {
+        let at = view.orders.iter().position(|o| o.node == node.name)?;
+        Some(view.orders.swap_remove(at).order)
+    });
+    let told: Option<Vec<OrderView>> = told.collect();
+    told.ok_or_else(|| Stop::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into())
 }
 
-fn objection(node: &NodeView, verb: Verb, request: &OrderRequest) -> Option<(String, &'static str)> {
-    let gone = matches!(node.presence.as_str(), "away" | "left" | "agent-down");
-    let is = format!("is {}", node.presence);
-    if gone && request.no_queue {
-        return Some((is, "leave out --no-queue"));
+/// Puts back what an attempt copied aside.
+pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit> {
+    let (before, names) = follow::newest_job(api).await?;
+    let view: OrderedView = api.post(&format!("/v1/attempts/{}/undo", args.attempt), &json!({})).await?;
+    if !out.format.is_machine() && !out.quiet {
+        out.text(&format!("{}\n", view.order.text))?;
     }
-    match verb {
-        Verb::Resetup if node.lifecycle == "accepted" => {
-            Some(("was never commissioned".into(), "remoor commission it"))
-        }
-        Verb::Resetup if node.presence == "agent-down" && !request.force => Some((is, "add --force")),
-        Verb::Decommission if gone && !request.force => Some((is, "add --force: it is cleaned up on its return")),
-        _ => None,
-    }
+    let id = names.iter().find(|(_, name)| **name == view.node).map_or(0, |(id, _)| *id);
+    let mut pending = vec![Followed::new(&view.node, id, before)];
+    let exit = pursue(api, out, &mut pending, args.detach).await?;
+    let job = pending.pop().and_then(|f| f.last);
+    Told { ordered: vec![Ordered { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
 /// An order that is done at once, for every node.
 async fn at_once(api: &Api, out: &Out, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Exit> {
     let mut ordered: Vec<Ordered> = Vec::new();
-    for node in nodes {
-        let order = send(api, node, verb, request, &ordered).await?;
+    for (node, order) in nodes.iter().zip(send(api, nodes, verb, request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }

@@ -5,7 +5,7 @@ use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, JobsView, NodeView, StatusView, StreamItem, WhyView};
+use crate::rpc::view::{HistoryView, NodeView, StatusView, StreamItem, WhyView};
 use crate::rpc::wire::{self, Code, Failure};
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -70,13 +70,6 @@ pub async fn history(
     let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
     items.reverse();
     Ok(Json(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
-}
-
-pub async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<JobsView>, Failure> {
-    operator(&shared, &caller)?;
-    let inventory = shared.inventory();
-    let jobs = inventory.jobs.values().map(|j| j.as_ref().clone()).collect();
-    Ok(Json(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -228,6 +221,14 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
             _ => {}
         }
     }
+    if let Some(hold) = &node.hold.as_ref().filter(|_| view.conditions.iter().any(|c| c.is == "held")) {
+        not_done.push(format!("nothing is set up by itself: held: {}", hold.why));
+        next.push(format!("remoor resume {name}"));
+    }
+    if let Some(want) = &node.want {
+        let what = if want.undo.is_some() { "undo" } else { "re-setup" };
+        next.push(format!("remoor job cancel {name} calls off the {what} that is queued"));
+    }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
     if view.presence == "away" {
         next.push(format!("look at the host's power and network; remoor watches for {name} and examines it on return"));
@@ -272,7 +273,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
     Ok(out)
 }
 
-fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
+pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
     inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).collect()
 }
 

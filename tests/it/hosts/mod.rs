@@ -6,6 +6,7 @@ mod leader;
 mod noise;
 mod operator;
 mod stories;
+mod undo;
 
 use crate::lab::cluster::Cluster;
 use crate::lab::{Lab, five};
@@ -29,7 +30,7 @@ fn scenarios_on_real_hosts() -> Result<()> {
     }
     let only = std::env::var("REMOOR_STORY").ok();
     let mut failed = Vec::new();
-    for (name, story) in [stories::ALL, leader::ALL, operator::ALL, noise::ALL].concat() {
+    for (name, story) in [stories::ALL, leader::ALL, operator::ALL, noise::ALL, undo::ALL].concat() {
         if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
             continue;
         }
