@@ -2,7 +2,9 @@
 
 use super::event::{Action, Purpose};
 use super::manager::{Manager, Moment};
-use crate::model::{Availability, CheckSummary, Command, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want};
+use crate::model::{
+    Availability, CheckSummary, Command, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
+};
 
 impl Manager {
     /// A node that was never away: its agent's hints decide when to look, never what is concluded.

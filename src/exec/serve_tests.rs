@@ -413,9 +413,12 @@ fn undo_puts_the_backup_of_an_earlier_attempt_back() {
     first.ask(&run(3, "keep"));
     first.ask(&close(3));
     let mut second = start(dir.path());
+    assert_eq!(second.ask(&Order::Backups), Reply::Backups { attempts: vec![AttemptId(3)] });
     second.ask(&fence(4));
     let undone = second.ask(&Order::Undo { attempt: AttemptId(3) });
     assert_eq!(undone, Reply::Undone { restored: vec!["etc-hosts".into()] });
+    let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
+    assert!(audit.ends_with(" undo 1-4 attempt-3 done\n"), "{audit}");
     assert!(matches!(second.ask(&Order::Undo { attempt: AttemptId(1) }), Reply::Error { .. }));
 }
 

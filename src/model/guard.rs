@@ -87,7 +87,19 @@ type Ask = fn(&Question) -> Option<Wait>;
 
 /// In this order.
 const ASKED: [Ask; 13] = [
-    away, unexamined, lifecycle, key_changed, unknown, paused, maintenance, held, breaker, rollout, budgets, manager, quorum,
+    away,
+    unexamined,
+    lifecycle,
+    key_changed,
+    unknown,
+    paused,
+    maintenance,
+    held,
+    breaker,
+    rollout,
+    budgets,
+    manager,
+    quorum,
 ];
 
 impl<'a> Question<'a> {
@@ -107,7 +119,8 @@ impl<'a> Question<'a> {
     }
 
     fn busy(&self) -> &[&'a Node] {
-        self.busy.get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| self.working(n)).collect())
+        self.busy
+            .get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| self.working(n)).collect())
     }
 
     fn of_group(&self, node: &Node) -> bool {

@@ -1,8 +1,8 @@
 //! One machine as the replicated state knows it.
 
 use super::{
-    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId, Reason,
-    ServiceName, Sha256, Wall,
+    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
+    Reason, ServiceName, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
 

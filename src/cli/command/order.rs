@@ -5,8 +5,7 @@ use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
     CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UndoArgs,
-    UpdateArgs,
-    Which,
+    UpdateArgs, Which,
 };
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::error::Stop;
@@ -85,7 +84,12 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;
     }
-    preflight(&nodes, Verb::Update, &request)?;
+    // The canary is ordered before the others are, so what would refuse them is asked for here.
+    let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
+    if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
+        let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
+        return Err(Stop::refused(text).next(format!("leave {} out, or leave out --no-queue", node.name)).into());
+    }
     // An absent canary would hold everything up, one that has the generation already would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (canary, others) = nodes.split_at(1);
@@ -176,7 +180,9 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
         Some(view.orders.swap_remove(at).order)
     });
     let told: Option<Vec<OrderView>> = told.collect();
-    told.ok_or_else(|| Stop::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into())
+    told.ok_or_else(|| {
+        Stop::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into()
+    })
 }
 
 /// Puts back what an attempt copied aside.

@@ -98,8 +98,13 @@ mod tests {
     #[test]
     fn the_answer_names_services_tasks_and_obstacles() {
         let text = tell(&plan("drifted", true));
-        for part in ["w1: drifted", "would set up again: net, web", "cleanup: 1 task selected",
-            "playbooks/net.yml:9  systemd  stop netplugin", "against it: held: undone by root@m1"] {
+        for part in [
+            "w1: drifted",
+            "would set up again: net, web",
+            "cleanup: 1 task selected",
+            "playbooks/net.yml:9  systemd  stop netplugin",
+            "against it: held: undone by root@m1",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -153,6 +153,7 @@ pub fn story() -> Vec<HistoryItem> {
                 services: vec!["contiv_network".into()],
                 reasons: vec![reason()],
                 generation: GenerationSeq(3),
+                undo: None,
             },
         ),
         item(

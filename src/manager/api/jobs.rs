@@ -36,8 +36,14 @@ pub async fn jobs(
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let wanted = Wanted::of(&inventory, &query)?;
-    let mut jobs: Vec<Job> =
-        inventory.jobs.values().rev().filter(|j| wanted.job(j)).take(wanted.limit).map(|j| j.as_ref().clone()).collect();
+    let mut jobs: Vec<Job> = inventory
+        .jobs
+        .values()
+        .rev()
+        .filter(|j| wanted.job(j))
+        .take(wanted.limit)
+        .map(|j| j.as_ref().clone())
+        .collect();
     jobs.reverse();
     let shown = shared.shown();
     let waits = |node: NodeId| {
@@ -63,7 +69,8 @@ struct Wanted {
 
 impl Wanted {
     fn of(inventory: &Inventory, query: &JobsQuery) -> Result<Self, Failure> {
-        let nodes = query.node.as_deref().map(|names| names.split(',').map(|n| named(inventory, n).map(|n| n.id)).collect());
+        let nodes =
+            query.node.as_deref().map(|names| names.split(',').map(|n| named(inventory, n).map(|n| n.id)).collect());
         let number = |text: &str| {
             text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is no number of a job")))
         };

@@ -129,7 +129,18 @@ impl World {
         }
         let serial = self.serial();
         let undo = self.state.job(job).and_then(|j| j.undo);
-        let run = Run { serial, attempt, phase, term, orphan: false, stopping: false, undo, fails, services: chosen, version };
+        let run = Run {
+            serial,
+            attempt,
+            phase,
+            term,
+            orphan: false,
+            stopping: false,
+            undo,
+            fails,
+            services: chosen,
+            version,
+        };
         let copies = if locked || phase != Phase::Provision { 1 } else { 2 };
         for _ in 0..copies {
             self.hosts[at].runs.push(run.clone());
@@ -244,7 +255,9 @@ impl World {
                 host.copies.pop_first();
             }
         }
-        if let (Phase::Undo, true, Some(copies)) = (run.phase, last, run.undo.and_then(|a| host.copies.get(&a).cloned())) {
+        if let (Phase::Undo, true, Some(copies)) =
+            (run.phase, last, run.undo.and_then(|a| host.copies.get(&a).cloned()))
+        {
             for (name, copy) in copies {
                 let part = host.part(name);
                 (part.version, part.edits) = (copy.version, copy.edits);

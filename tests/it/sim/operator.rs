@@ -29,9 +29,7 @@ impl World {
                 Command::Maintenance { node: id, until }
             }
             9 => match self.state.jobs.values().find(|j| j.closed.is_none()) {
-                Some(job) => {
-                    Command::CancelJob { job: job.id, why: "cancelled".to_owned(), now: self.rng.chance(300) }
-                }
+                Some(job) => Command::CancelJob { job: job.id, why: "cancelled".to_owned(), now: self.rng.chance(300) },
                 None => return,
             },
             10 => Command::Resume,

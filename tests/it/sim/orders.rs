@@ -119,7 +119,9 @@ fn an_undo_that_has_not_begun_is_dropped_when_its_node_goes_away() {
 fn a_cancelled_task_is_let_finish_and_is_ended_when_told_so_later() {
     let mut story = Story::begin();
     story.want("w1", Occasion::Live, false);
-    story.until("cleanup", 20, |w| w1(w).job.and_then(|j| w.state.job(j)).and_then(Job::open_attempt).is_some_and(|a| a.phase == Phase::Cleanup));
+    story.until("cleanup", 20, |w| {
+        w1(w).job.and_then(|j| w.state.job(j)).and_then(Job::open_attempt).is_some_and(|a| a.phase == Phase::Cleanup)
+    });
     let job = w1(&story.world).job.expect("a job");
     let cancel = |now| Command::CancelJob { job, why: "cancelled".to_owned(), now };
     assert_eq!(story.world.write(cancel(false)), Applied::Done);
