@@ -30,9 +30,12 @@ impl Manager {
             CheckSummary::None | CheckSummary::Unknown => false,
         };
         let every = at.inventory.limits().check_interval_ms;
+        // What was desired is desired again: the conclusion that it had changed no longer holds.
+        let behind = at.inventory.desired(node).is_some_and(|desired| desired != baseline.desired);
+        let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let again = seen.looked_at.filter(|(before, _, _)| *before == look);
         let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
-        let news = (hashed || checked || node.half_done()) && rested || node.unseen;
+        let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,

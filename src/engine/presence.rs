@@ -4,10 +4,15 @@ use super::event::{Action, Purpose};
 use super::manager::{FIRST_SIGHT_MS, Manager, Moment, in_attempt, marks_of};
 use crate::model::{AbsenceNo, Command, Gone, Node, NodeId};
 
+/// Gossip may lose a member for less than this without an absence: whoever was cut off comes back with its own suspicions of
+/// all the others, and these refute them within a round or two.
+const COALESCE_MS: u64 = 1_000;
+
 impl Manager {
     pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default().clone();
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
+        let settled = seen.report.is_none() || leaving || at.now.since(seen.since) >= COALESCE_MS;
         match &node.absence {
             None if seen.alive => {
                 let Some(after) = seen.report.as_ref().map(marks_of).filter(|_| !leaving) else { return };
@@ -31,7 +36,7 @@ impl Manager {
             }
             None => {
                 let gone_now = seen.report.is_some() || at.now.since(self.began) > FIRST_SIGHT_MS;
-                if node.marks.is_some() && gone_now {
+                if node.marks.is_some() && gone_now && settled {
                     let command = Command::AbsenceOpened {
                         node: node.id,
                         no: AbsenceNo(node.absences.0 + 1),
@@ -57,7 +62,7 @@ impl Manager {
                 }
             }
             Some(absence) => {
-                if !seen.alive && at.now.since(self.began) > FIRST_SIGHT_MS {
+                if !seen.alive && settled && at.now.since(self.began) > FIRST_SIGHT_MS {
                     self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
                 } else if seen.alive && node.key_changed.is_none() && !in_attempt(at, node) {
                     self.examine(at, node, Purpose::Absence(absence.no), out);

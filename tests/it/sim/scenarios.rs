@@ -3,7 +3,7 @@
 use super::host::Cut;
 use super::options::Options;
 use super::story::Story;
-use remoor::engine::Presence;
+use remoor::engine::{Event, Presence};
 use remoor::model::*;
 
 #[test]
@@ -494,4 +494,41 @@ fn drift_of_a_present_node_is_found_though_the_first_conclusion_is_lost() {
     story.world.options.lost_permille = 0;
     story.at_rest(120);
     assert_eq!(story.jobs("x1").len(), 1);
+}
+
+/// On real hosts: w2 came back from a cut with the suspicion that m1 is gone, m1 refuted it 0.3 s later, and had an absence.
+#[test]
+fn a_suspicion_that_is_refuted_at_once_is_no_absence() {
+    let mut story = Story::begin();
+    let m = (0..3).find(|h| *h != story.leader()).expect("a follower");
+    let (id, report) = (story.world.hosts[m].id, story.world.hosts[m].report(false));
+    story.world.tell_all(Event::Gone { node: id });
+    let soon = story.world.now + 400;
+    story.world.run_until(soon);
+    story.world.tell_all(Event::Alive { node: id, report });
+    story.at_rest(10);
+    assert_eq!(story.node(story.world.hosts[m].name).absences, AbsenceNo(0));
+}
+
+/// On real hosts: m1 was examined between an `apply` and the one that took it back, and stayed `outdated` for ever.
+#[test]
+fn a_change_that_is_taken_back_leaves_nobody_outdated() {
+    let mut story = Story::begin();
+    let before = story.world.state.generation().expect("a generation").clone();
+    let w1 = story.at("w1");
+    story.world.cut(w1, Cut::Full, 15_000);
+    story.until("away", 10, |w| w.state.by_name("w1").is_some_and(Node::away));
+    let mut summary = before.summary.clone();
+    for host in summary.hosts.values_mut() {
+        host.desired = Sha256([9; 32]);
+    }
+    story.order(Command::Generation { blob: Sha256([9; 32]), summary: Box::new(summary) });
+    story.until("outdated", 60, |w| {
+        w.state.by_name("w1").and_then(|n| n.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Outdated)
+    });
+    story.order(Command::Generation { blob: before.blob, summary: Box::new(before.summary) });
+    story.until("as desired", 30, |w| {
+        w.state.by_name("w1").and_then(|n| n.finding.as_ref()).is_some_and(|f| f.verdict == Verdict::Same)
+    });
+    assert!(story.jobs("w1").is_empty());
 }
