@@ -104,7 +104,7 @@ mod tests {
 
     fn job(id: u64, node: u64, state: &str) -> Job {
         serde_json::from_value(serde_json::json!({
-            "id": id, "node": node, "opened": 1, "occasion": "Live", "reasons": [], "services": [], "generation": 1,
+            "id": id, "node": node, "opened": 1, "occasion": "live", "reasons": [], "services": [], "generation": 1,
             "by": null, "now": false, "decommission": false, "state": state, "attempts": [], "failures": 0,
             "retry_at": null, "closed": null, "result": null, "attempts_dropped": 0,
         }))

@@ -77,6 +77,7 @@ impl World {
     }
 
     pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
+        let draw = self.rng.below(1_000);
         let want = Want {
             occasion,
             reasons: Vec::new(),
@@ -84,9 +85,9 @@ impl World {
             since: Wall(EPOCH + self.now),
             examined: None,
             by: Some("operator".to_owned()),
-            now: self.rng.chance(200),
+            now: draw < 200,
             decommission,
-            force: self.rng.chance(200) && !decommission,
+            force: (200..400).contains(&draw) && !decommission,
             undo: None,
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }

@@ -84,7 +84,7 @@ fn an_undo_is_refused_where_it_would_have_to_wait_or_means_nothing() {
     story.world.cut(at, Cut::Full, 15_000);
     story.until("away", 20, |w| w1(w).away());
     assert_eq!(code(&undo(&mut story, attempt)), "away");
-    story.at_rest(90);
+    story.until("back", 90, |w| w1(w).absence.is_none());
     story.want("w1", Occasion::Apply, true);
     assert_eq!(code(&undo(&mut story, attempt)), "decommissioned");
 }
