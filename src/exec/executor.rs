@@ -109,6 +109,8 @@ impl<'a> Executor<'a> {
 
     fn examine(&mut self, manifest: &Manifest, digest_key: &[u8; 32]) -> Reply {
         let started = Instant::now();
+        // First, so that a run which ends meanwhile is not missed.
+        let host = host::host_part(&self.state_dir);
         let found = guarded("examining", || self.work.examine(manifest, digest_key));
         self.fetcher = Fetcher::new(manifest).ok();
         match found {
@@ -117,7 +119,7 @@ impl<'a> Executor<'a> {
                 digest: found.digest,
                 checks: found.checks,
                 took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                ..host::host_part(&self.state_dir)
+                ..host
             }),
         }
     }

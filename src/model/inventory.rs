@@ -223,9 +223,8 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.availability = Availability::Active;
                 changed.hold = None;
-                // An undo is done now or not at all.
-                let away = changed.away();
-                if let Some(job) = held.filter(|j| j.undo.is_none() || !away) {
+                // An undo that failed is ordered again, or not done.
+                if let Some(job) = held.filter(|j| j.undo.is_none()) {
                     changed.want = Some(job.again(at.entry.at));
                 }
                 self.note(at, Some(*node), Happening::Resumed);

@@ -161,6 +161,10 @@ pub async fn adopt(
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let evidence = look(&shared, &node).await?;
+    if let Some(run) = &evidence.exam.busy {
+        return Err(Failure::new(Code::Refused, format!("{run} still goes on on {name}; what is there is half done"))
+            .next("the same command when it has ended"));
+    }
     let mut digest = evidence.exam.digest.clone();
     let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unreadable.keys().cloned()).collect();
     if !unreadable.is_empty() {

@@ -217,6 +217,7 @@ impl Host {
             digest: self.digest().clone(),
             checks: self.checks(),
             took_ms: 1,
+            busy: self.runs.iter().find(|r| r.phase != Phase::Verify).map(|r| format!("attempt {}", r.attempt)),
         }
     }
 
