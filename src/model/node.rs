@@ -200,9 +200,9 @@ impl Node {
     pub fn away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
-    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten.
+    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten, also not for an undo.
     pub(super) fn fail(&mut self, phase: Phase) {
-        if phase != Phase::Fence || self.failed.is_none() {
+        if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
             self.failed = Some(phase.word().to_owned());
         }
     }

@@ -58,6 +58,8 @@ impl Inventory {
                 {
                     changed.lifecycle =
                         if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
+                    // What was concluded meanwhile was concluded of a node that was on its way out.
+                    changed.unseen = true;
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
