@@ -1,30 +1,45 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long tools lint bench
+.PHONY: demo test test-long tools lint deny bench
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: tools lint
+test: tools lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
 	$(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
 
-# The same with ten times the seeds, and the scenarios with the durations of production.
+# The same with ten times the seeds, and the scenarios with the durations of production: hours.
 test-long: tools
 	$(CARGO) build --quiet --bins --examples
-	REMOOR_SIM_SEEDS=100000 REMOOR_LONG=1 $(CARGO) test --no-fail-fast
+	$(CARGO) test --lib
+	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab
+	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
 
 lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --quiet --all-targets -- -D warnings
 
-bench:
-	$(CARGO) bench
+# What may be depended upon (deny.toml). Advisories need a database from the network, so they are asked for by hand.
+deny:
+	@command -v cargo-deny >/dev/null || echo "remoor: installing cargo-deny with cargo"
+	@command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked --debug cargo-deny
+	$(CARGO) deny --log-level error check bans licenses sources
+
+# The figures of docs/performance.md, measured here and now; half an hour, as root. REMOOR_BENCH_ROUNDS=3 is a first look.
+FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures
+bench: tools
+	$(CARGO) build --quiet --release --bins --example contiv-standin
+	rm -f $(FIGURES)-*.md
+	$(CARGO) bench --quiet --bench engine
+	$(CARGO) bench --quiet --bench hosts
+	@echo; echo "| what | at least | found | command |"; echo "|---|---|---|---|"
+	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
 # Says what it installs before it does; without root or sudo it goes on and says what is missing.
 tools:

@@ -3,10 +3,16 @@
 //! What it says is a hint that decides when a manager looks; evidence is taken over SSH. It goes on without managers,
 //! by the manifest it cached.
 
+mod api;
 mod book;
+mod metrics;
+mod own;
 mod record;
 mod task;
 
+pub use api::{exposition, routes, worker};
 pub use book::{KeyBook, PeerBook};
+pub use metrics::Metrics;
+pub use own::{Own, OwnId};
 pub use record::RecordKeeper;
 pub use task::{AgentConfig, AgentTask};

@@ -1,12 +1,15 @@
 //! The agent's loop: gossip, files, checks, manifest.
 
 use super::book::{KeyBook, PeerBook};
+use super::own::{Kept, Own};
 use super::record::RecordKeeper;
 use crate::check;
 use crate::disk::atomic_write;
 use crate::files;
 use crate::gossip::{Gossip, MemberEvent, RejoinLoop, Timing};
-use crate::model::{CheckState, CheckSummary, Manifest, NodeDigest, NodeName, Now, Report, Wall};
+use crate::model::{
+    CheckResult, CheckState, CheckSummary, GenerationSeq, Manifest, NodeDigest, NodeName, Now, Report, Wall,
+};
 use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
 use crate::rpc::join::Peer;
@@ -30,6 +33,8 @@ pub struct AgentConfig {
     pub state_dir: PathBuf,
     pub tls: ClientTls,
     pub keys: KeyBook,
+    /// Told what the agent comes to know.
+    pub own: Own,
 }
 
 pub struct AgentTask {
@@ -56,6 +61,18 @@ pub struct AgentTask {
 struct Look {
     digest: NodeDigest,
     checks: CheckSummary,
+    results: Vec<CheckResult>,
+    generation: GenerationSeq,
+    began: Wall,
+    took_ms: u64,
+}
+
+/// What came of asking the managers.
+struct Answer {
+    /// Who answered, or why nobody did; None: nobody is known to ask.
+    by: Option<Result<NodeName, String>>,
+    peers: Option<PeersReply>,
+    manifest: Option<ManifestReply>,
 }
 
 impl AgentTask {
@@ -92,6 +109,7 @@ impl AgentTask {
         let mut ask_at = tokio::time::Instant::now();
         self.introduce();
         self.rewatch();
+        self.config.own.record(self.record.record());
         loop {
             tokio::select! {
                 _ = shutdown.changed() => break,
@@ -117,8 +135,11 @@ impl AgentTask {
                         let _ = tx.send(ask(&tls, &managers).await).await;
                     });
                 }
-                Some((peers, manifest)) = news.recv() => {
+                Some(Answer { by, peers, manifest }) = news.recv() => {
                     asking = false;
+                    if let Some(outcome) = by {
+                        self.config.own.asked(outcome, now());
+                    }
                     ask_at = tokio::time::Instant::now() + if self.known.is_some() { REFRESH } else { FIRST };
                     if self.news(peers, manifest).await {
                         look_at = tokio::time::Instant::now();
@@ -133,9 +154,11 @@ impl AgentTask {
     fn introduce(&self) {
         self.config.keys.set(self.peers.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
         self.rejoin.set_known(self.peers.addresses());
+        self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
     }
 
     async fn member(&mut self, event: MemberEvent) {
+        self.config.own.member(&event, now());
         let (name, here) = match event {
             MemberEvent::Alive { name, .. } | MemberEvent::Update { name, .. } => (name, true),
             MemberEvent::Gone { name, .. } => (name, false),
@@ -157,6 +180,7 @@ impl AgentTask {
         if let Err(error) = saved {
             tracing::error!(%error, "the agent's record could not be saved");
         }
+        self.config.own.record(self.record.record());
         self.report.isolation = self.record.record().isolation;
         self.publish().await;
     }
@@ -165,11 +189,13 @@ impl AgentTask {
         let Some(known) = self.known.clone() else { return };
         let (cache, patience) = (self.cache.clone(), self.patience.clone());
         tokio::task::spawn_blocking(move || {
+            let (began, clock) = (now(), std::time::Instant::now());
             let mut key = [0; 32];
             let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
             let digest = files::digest(&known.manifest, &key, &mut cache.lock().unwrap_or_else(|p| p.into_inner()));
-            let checks = summary(&known.manifest, &mut patience.lock().unwrap_or_else(|p| p.into_inner()));
-            let _ = tx.blocking_send(Look { digest, checks });
+            let (checks, results) = summary(&known.manifest, &mut patience.lock().unwrap_or_else(|p| p.into_inner()));
+            let (generation, took_ms) = (known.manifest.generation, clock.elapsed().as_millis() as u64);
+            let _ = tx.blocking_send(Look { digest, checks, results, generation, began, took_ms });
         });
     }
 
@@ -183,6 +209,8 @@ impl AgentTask {
         if self.report != before {
             self.publish().await;
         }
+        let Look { digest, results, generation, began, took_ms, .. } = look;
+        self.config.own.looked(Kept::new(began, took_ms, generation.0, &digest, results));
     }
 
     /// True if there is another manifest than before.
@@ -213,6 +241,7 @@ impl AgentTask {
             }
         }
         self.known = Some(reply);
+        self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
         if new {
             self.rewatch();
         }
@@ -246,40 +275,45 @@ impl AgentTask {
 }
 
 /// Asks one manager after the other until one answers.
-async fn ask(tls: &ClientTls, managers: &[Peer]) -> (Option<PeersReply>, Option<ManifestReply>) {
+async fn ask(tls: &ClientTls, managers: &[Peer]) -> Answer {
+    let mut why = None;
     for manager in managers {
         let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
         match client.get::<PeersReply>("/agent/v1/peers").await {
             Ok(peers) => {
                 let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
                 let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
-                return (Some(peers), manifest);
+                return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest };
             }
-            Err(error) => tracing::debug!(manager = %manager.name, %error, "a manager does not answer"),
+            Err(error) => {
+                tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
+                why.get_or_insert(Err(format!("{}: {error}", manager.name)));
+            }
         }
     }
-    (None, None)
+    Answer { by: why, peers: None, manifest: None }
 }
 
 /// Periodic checks only: a failure counts once it has lasted as long as the check says.
-fn summary(manifest: &Manifest, patience: &mut check::Patience) -> CheckSummary {
+fn summary(manifest: &Manifest, patience: &mut check::Patience) -> (CheckSummary, Vec<CheckResult>) {
     let mut checks = Vec::new();
     for service in &manifest.services {
         for file in &service.checks {
             match check::parse(&file.file, &service.name, &file.text) {
                 Ok(more) => checks.extend(more),
-                Err(_) => return CheckSummary::Unknown,
+                Err(_) => return (CheckSummary::Unknown, Vec::new()),
             }
         }
     }
     let mut results = check::run(&checks, &check::RunOptions::at(now()));
     patience.settle(&checks, &mut results, Now(now().0));
     let any = |state| results.iter().any(|r| r.state == state && r.on_fail != crate::model::OnFail::None);
-    match () {
+    let summary = match () {
         () if any(CheckState::Fail) => CheckSummary::Fail,
         () if any(CheckState::Unknown) => CheckSummary::Unknown,
         () => CheckSummary::Pass,
-    }
+    };
+    (summary, results)
 }
 
 fn now() -> Wall {

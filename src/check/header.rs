@@ -149,9 +149,9 @@ impl Reader<'_> {
         }
         for (key, node) in pairs(node) {
             match key.text.as_str() {
-                "include" => digest.include = self.texts(key, node),
-                "exclude" => digest.exclude = self.texts(key, node),
-                "secret" => digest.secret = self.texts(key, node),
+                "include" => digest.include = self.paths(key, node),
+                "exclude" => digest.exclude = self.paths(key, node),
+                "secret" => digest.secret = self.paths(key, node),
                 "normalize" => {
                     self.faults.push(key.fault(self.file, "`normalize` comes in a later version"));
                 }
@@ -196,6 +196,19 @@ impl Reader<'_> {
                 String::new()
             }
         }
+    }
+
+    /// Absolute paths or globs, as `files` of `remoor.yml` takes them.
+    fn paths(&mut self, key: &Key, node: &Node) -> Vec<String> {
+        let paths = self.texts(key, node);
+        for path in &paths {
+            if !path.starts_with('/') {
+                self.faults.push(node.fault(self.file, format!("`{path}` is no absolute path")));
+            } else if let Err(error) = globset::Glob::new(path) {
+                self.faults.push(node.fault(self.file, format!("`{path}` is no glob: {}", error.kind())));
+            }
+        }
+        paths
     }
 
     fn texts(&mut self, key: &Key, node: &Node) -> Vec<String> {

@@ -78,9 +78,10 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
 
 /// The daemon; returns when it was told to stop.
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
-    telemetry::init(&telemetry::Registry::new())?;
+    let registry = telemetry::Registry::new();
+    telemetry::init(&registry)?;
     telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
-    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }))?;
+    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }, registry))?;
     Ok(())
 }
 
@@ -122,7 +123,7 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn node_config(advertise: &str, api_port: u16, gossip_port: u16) -> anyhow::Result<NodeConfig> {
     let advertise = advertise.parse().with_context(|| format!("{advertise} is no IP address"))?;
-    Ok(NodeConfig { advertise, api_port, gossip_port })
+    Ok(NodeConfig { advertise, api_port, gossip_port, metrics: None })
 }
 
 /// An older identity is kept beside, never deleted.

@@ -1,6 +1,7 @@
 //! The form of an answer: for people, for programs, or as a template says.
 
 use super::error::Stop;
+use crate::rpc::view::with_times;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -42,7 +43,7 @@ impl Format {
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         let text = match self {
             Self::Table | Self::Wide => return Ok(None),
-            Self::Json => serde_json::to_string_pretty(view)?,
+            Self::Json => serde_json::to_string_pretty(&timed(view)?)?,
             Self::Template(template) => render(template, view)?,
         };
         Ok(Some(if text.is_empty() || text.ends_with('\n') { text } else { text + "\n" }))
@@ -51,14 +52,21 @@ impl Format {
     /// The same on one line, for streams.
     pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<Option<String>> {
         match self {
-            Self::Json => Ok(Some(serde_json::to_string(view)? + "\n")),
+            Self::Json => Ok(Some(serde_json::to_string(&timed(view)?)? + "\n")),
             other => other.machine(view),
         }
     }
 }
 
+/// As the API answers it: with texts beside the moments of the log.
+fn timed(view: &impl Serialize) -> anyhow::Result<serde_json::Value> {
+    let mut value = serde_json::to_value(view)?;
+    with_times(&mut value);
+    Ok(value)
+}
+
 fn render(template: &str, view: &impl Serialize) -> anyhow::Result<String> {
-    let value = serde_json::to_value(view)?;
+    let value = timed(view)?;
     let wrong = |e: tera::Error| Stop::usage("the template can't be rendered").cause(&e);
     let context = tera::Context::from_serialize(&value).map_err(wrong)?;
     Ok(tera::Tera::one_off(template, &context, false).map_err(wrong)?)

@@ -58,12 +58,11 @@ impl Story {
             Happening::Accepted { name } => format!("joined as {name}"),
             Happening::Generation { seq } => format!("generation {seq} applied by {}", item.by),
             Happening::Away { last_seen, gone, seen_by, retrospect: false, .. } => {
-                let ago = age(item.at.since(*last_seen));
-                format!("{}, last seen {ago} before{}", gone_words(*gone), missed_by(seen_by))
+                format!("{}, last seen {}{}", gone_words(*gone), before(item.at, *last_seen), missed_by(seen_by))
             }
             Happening::Away { last_seen, .. } => {
-                let ago = age(item.at.since(*last_seen));
-                format!("was away while nobody looked: its traces differ from {ago} before")
+                let before = before(item.at, *last_seen);
+                format!("was away while nobody looked: its traces differ from {before}")
             }
             Happening::Gone { gone, .. } => gone_words(*gone).to_owned(),
             Happening::Returned { absence } => match self.away_for(node, *absence) {
@@ -166,6 +165,14 @@ pub fn conclusion(finding: &Finding) -> String {
         other => out.push_str(&format!(" -> {other}")),
     }
     out
+}
+
+/// `92 s before`; what is less than a second is no span that anybody measured.
+fn before(at: Wall, earlier: Wall) -> String {
+    match at.since(earlier) {
+        ..1_000 => "just before".to_owned(),
+        ms => format!("{} before", age(ms)),
+    }
 }
 
 fn missed_by(names: &[NodeName]) -> String {

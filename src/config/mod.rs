@@ -18,6 +18,7 @@ mod target;
 mod tree;
 mod typed;
 mod validate;
+mod windows;
 
 pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
 pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, load_inventory};

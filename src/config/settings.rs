@@ -1,7 +1,7 @@
 //! What `remoor.yml` says, checked: the types that the rest of the crate sees. Reading it is `typed.rs`.
 
 use super::reader::Place;
-use crate::model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary};
+use crate::model::{Fault, GroupName, GroupSummary, Limits, ServiceName, ServiceSummary, Windows};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -18,6 +18,8 @@ pub struct FleetConfig {
     pub groups: BTreeMap<GroupName, GroupConfig>,
     pub services: BTreeMap<ServiceName, ServiceConfig>,
     pub limits: Limits,
+    /// The fleet's; those of each group are in its summary, these with them.
+    pub windows: Windows,
     pub notify: Vec<Notify>,
     /// Where each field stands, by its dotted path (`groups.web.provision`).
     pub places: BTreeMap<String, Place>,
@@ -36,7 +38,7 @@ impl FleetConfig {
 pub struct SshConfig {
     pub user: String,
     pub port: u16,
-    /// Private key: a file of the fleet (relative) or of the managers (absolute). None: the agent, or the cluster's key.
+    /// Private key: a file of the managers, absolute. None: the agent, or the cluster's key.
     pub identity: Option<String>,
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).

@@ -2,6 +2,7 @@
 
 use super::fleet::Fleet;
 use super::inventory::split_words;
+use super::settings::Provisioner;
 use crate::model::Fault;
 use serde_json::Value;
 
@@ -11,12 +12,12 @@ pub struct SshTarget {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Private key: a file of the fleet (relative) or of the manager (absolute). None: the agent, or the cluster's key.
+    /// Private key: a file of the managers. None: the agent, or the cluster's key.
     pub identity: Option<String>,
     pub sudo: bool,
     /// Further words for the command line of `ssh`. Nothing that touches host keys is among them.
     pub options: Vec<String>,
-    /// An ssh_config, as `identity`.
+    /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
 }
@@ -109,7 +110,11 @@ impl Fleet {
                 ));
             }
         }
+        // Where Ansible provisions, it uses what it is given.
+        let ansible = self.host_group(name).ok().and_then(|group| self.config.groups.get(&group));
+        let ansible = ansible.is_some_and(|group| group.provisioner == Provisioner::Ansible);
         if let Ok(Some((var, value, origin))) = self.host_var(name, &["ansible_connection"])
+            && !ansible
             && !value.as_str().is_some_and(|kind| {
                 matches!(kind.rsplit('.').next(), Some("ssh" | "smart" | "paramiko" | "paramiko_ssh"))
             })

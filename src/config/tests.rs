@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 const GOOD: &str = r#"version: 1
 inventory: inventory.yml
 vars: {ntp: 10.0.0.1, who: global, "yes": no}
-ssh: {user: admin, port: 2222, identity: keys/id, connect-timeout: 2s, config: ssh_config, sudo: true}
+ssh: {user: admin, port: 2222, identity: /keys/id, connect-timeout: 2s, config: ssh_config, sudo: true}
 groups:
   web:
     services: [nginx, etcd]
@@ -112,7 +112,7 @@ fn where_to_log_in() {
     assert_eq!((w1.host.as_str(), w1.port, w1.user.as_str(), w1.sudo), ("10.0.0.11", 2222, "admin", true));
     assert_eq!(
         (w1.identity.as_deref(), w1.config.as_deref(), w1.connect_timeout_ms),
-        (Some("keys/id"), Some("ssh_config"), 2000)
+        (Some("/keys/id"), Some("ssh_config"), 2000)
     );
     let w2 = fleet.ssh_target("w2").unwrap();
     assert_eq!((w2.host.as_str(), w2.port, w2.user.as_str(), w2.sudo), ("w2", 22, "root", false));
@@ -383,6 +383,52 @@ fn a_generation_needs_neither_disk_nor_executable() {
         ".remoor/inventory.json: is missing from these files"
     );
     assert!(Fleet::from_files(&FileSet::default()).is_err());
+}
+
+#[test]
+fn a_private_key_has_no_place_in_a_generation() {
+    let relative = GOOD.replace("identity: /keys/id", "identity: keys/id");
+    check_refused(
+        &relative,
+        INVENTORY,
+        expect![[r#"
+            remoor.yml:4:42: `ssh.identity` is a file of this directory, so each generation would carry the private key
+              hint: write the absolute path that it has on the managers, or leave it out for the cluster's key"#]],
+    );
+    let dir = directory(GOOD, INVENTORY);
+    fs::write(dir.path().join("keys/id"), "about\n-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n").unwrap();
+    let faults = Fleet::load(dir.path()).unwrap().validate();
+    let told: Vec<String> = faults.iter().filter(|f| f.file == "keys/id").map(ToString::to_string).collect();
+    expect![[r#"
+        keys/id:2:1: warning: looks like a private key, and every manager keeps every generation
+          hint: keep it out of the fleet directory; playbooks can make it on the node, or take it from there"#]]
+    .assert_eq(&told.join("\n"));
+}
+
+#[test]
+fn the_connection_is_ansibles_business_where_ansible_provisions() {
+    let inventory = INVENTORY.replace("ansible_port", "ansible_connection: local, ansible_port");
+    assert_ne!(inventory, INVENTORY);
+    let warned = |config: &str| {
+        let faults = load(config, &inventory).validate();
+        faults.iter().filter(|f| f.message.contains("ansible_connection is not used")).count()
+    };
+    assert_eq!(warned(GOOD), 0);
+    assert_eq!(warned(&GOOD.replace("provisioner: ansible", "provisioner: remoor")), 1);
+}
+
+#[test]
+fn a_group_takes_the_windows_of_the_fleet_and_adds_its_own() {
+    let config = format!("{GOOD}windows: {{allow: [\"Mon 01:00-02:00\"], deny: [Sun]}}\n");
+    let group = |config: &str| load(config, INVENTORY).config.groups["web"].summary.windows.clone();
+    let whole = group(&config);
+    assert_eq!((whole.allow.len(), whole.allow[0].from, whole.deny.len()), (1, 60, 1));
+    let own = config.replace("    quorum: true", "    quorum: true\n    windows: {allow: [Tue], deny: [Mon]}");
+    let own = group(&own);
+    assert_eq!((own.allow.len(), own.allow[0].from, own.deny.len()), (1, 1440, 2));
+    let never = config.replace("deny: [Sun]", "deny: [Mon]");
+    let told = load(&never, INVENTORY).validate();
+    assert!(told.iter().any(|f| f.warning && f.message.contains("never open")), "{told:#?}");
 }
 
 /// `docs/config.md` says how to choose each field; a field that it forgets is a field that nobody finds.

@@ -4,13 +4,15 @@
 use super::reader::{Reader, join};
 use super::settings::*;
 use super::tree::{self, Kind, Node};
+use super::windows::windows;
 use crate::model::{Fault, GroupName, Limits, Occasion, Policy, ServiceName};
 use serde_json::{Map, Value};
 
-pub const FIELDS: &[&str] = &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "notify"];
+pub const FIELDS: &[&str] =
+    &["version", "inventory", "vars", "ssh", "groups", "services", "limits", "windows", "notify"];
 pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout", "config", "sudo"];
 pub const GROUP_FIELDS: &[&str] =
-    &["services", "provision", "cleanup", "provisioner", "policy", "quorum", "scope", "parallel", "vars"];
+    &["services", "provision", "cleanup", "provisioner", "policy", "quorum", "scope", "parallel", "windows", "vars"];
 pub const SERVICE_FIELDS: &[&str] =
     &["files", "exclude", "secret", "keep", "units", "state", "depends-on", "tags", "resetup-on-recorded"];
 pub const LIMIT_FIELDS: &[&str] = &[
@@ -126,6 +128,16 @@ fn fleet(r: &mut Reader, node: &Node) -> FleetConfig {
     if let Some(node) = s.get("limits") {
         out.limits = limits(r, node);
     }
+    if let Some(node) = s.get("windows") {
+        out.windows = windows(r, node, "windows");
+    }
+    for group in out.groups.values_mut() {
+        let own = &mut group.summary.windows;
+        if own.allow.is_empty() {
+            own.allow.clone_from(&out.windows.allow);
+        }
+        own.deny.extend(&out.windows.deny);
+    }
     if let Some(node) = s.get("notify") {
         for (n, item) in r.list(node, "notify").iter().enumerate() {
             out.notify.extend(notify(r, item, &format!("notify.{n}")));
@@ -143,7 +155,14 @@ fn ssh(r: &mut Reader, node: &Node) -> SshConfig {
     if let Some(port) = s.get("port").and_then(|node| r.number(node, "ssh.port", 1, 65_535)) {
         out.port = port as u16;
     }
-    out.identity = s.get("identity").and_then(|node| file_name(r, node, "ssh.identity"));
+    if let Some(node) = s.get("identity") {
+        out.identity = file_name(r, node, "ssh.identity");
+        if out.identity.take_if(|name| !name.starts_with('/')).is_some() {
+            let message = "`ssh.identity` is a file of this directory, so each generation would carry the private key";
+            let hint = "write the absolute path that it has on the managers, or leave it out for the cluster's key";
+            r.fault(node, message).hint = Some(hint.into());
+        }
+    }
     out.config = s.get("config").and_then(|node| file_name(r, node, "ssh.config"));
     if let Some(node) = s.get("connect-timeout")
         && let Some(ms) = r.duration(node, "ssh.connect-timeout")
@@ -187,6 +206,9 @@ fn group(r: &mut Reader, node: &Node, path: &str) -> GroupConfig {
     }
     if let Some(parallel) = s.get("parallel").and_then(|node| r.number(node, &s.path("parallel"), 1, 1000)) {
         out.summary.parallel = parallel;
+    }
+    if let Some(node) = s.get("windows") {
+        out.summary.windows = windows(r, node, &s.path("windows"));
     }
     if let Some(node) = s.get("vars") {
         out.vars = variables(r, node, &s.path("vars"));

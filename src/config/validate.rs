@@ -27,6 +27,7 @@ impl Fleet {
     pub(super) fn validate_alone(&self) -> Vec<Fault> {
         let mut faults = Vec::new();
         self.check_files(&mut faults);
+        self.check_keys(&mut faults);
         self.check_services(&mut faults);
         faults
     }
@@ -44,6 +45,22 @@ impl Fleet {
             let mut fault = self.config.fault(&path, format!("there is no file `{file}` in the fleet directory"));
             fault.hint = suggest::nearest(file, self.files.under("")).map(|near| format!("did you mean `{near}`?"));
             faults.push(fault);
+        }
+    }
+
+    /// Every manager keeps every generation: no place for a private key.
+    fn check_keys(&self, faults: &mut Vec<Fault>) {
+        for file in self.files.under("") {
+            let Some(text) = self.files.text(file) else { continue };
+            let key = |line: &str| line.contains("-----BEGIN ") && line.contains("PRIVATE KEY-----");
+            if let Some(at) = text.lines().position(key) {
+                let line = u32::try_from(at + 1).unwrap_or(u32::MAX);
+                let fault =
+                    Fault::warn(file, line, 1, "looks like a private key, and every manager keeps every generation");
+                faults.push(fault.hint(
+                    "keep it out of the fleet directory; playbooks can make it on the node, or take it from there",
+                ));
+            }
         }
     }
 
@@ -138,6 +155,11 @@ impl Fleet {
             } else if !self.inventory.hosts.values().any(|host| host.groups.iter().any(|group| group == name.as_str()))
             {
                 warn(&path, format!("the group `{name}` has no hosts"), None);
+            }
+            if !group.summary.windows.ever_open() {
+                let message =
+                    format!("the windows of the group `{name}` never open: nothing would be repaired by itself");
+                warn(&format!("{path}.windows"), message, Some("deny wins over allow".to_owned()));
             }
             let repairs = occasions.iter().any(|occasion| group.summary.policy(*occasion) != Policy::Report);
             if group.provision.is_none() && repairs {

@@ -40,6 +40,9 @@ pub struct NodeConfig {
     pub advertise: std::net::IpAddr,
     pub api_port: u16,
     pub gossip_port: u16,
+    /// Where `GET /metrics` answers over plain HTTP, without asking who it is; none unless written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 impl NodeConfig {

@@ -4,6 +4,7 @@ mod add;
 mod admin;
 mod layout;
 mod run;
+mod scrape;
 mod transport;
 mod unit;
 

@@ -2,14 +2,15 @@
 
 use super::admin::random_hex;
 use super::layout::{Layout, NodeConfig};
+use super::scrape;
 use super::transport::TlsTransport;
-use crate::agent::{AgentConfig, AgentTask, KeyBook, PeerBook, RecordKeeper};
+use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
 use crate::disk::{BlobStore, DataDir, DiskError, Identity};
 use crate::gossip::{self, Gossip, GossipError, MemberEvent, RejoinLoop};
 use crate::manager::api::{self, JoinDesk, JoinParts};
 use crate::manager::{ManagerTask, Peers, Shared, Startup, Timing, wall};
 use crate::model::{Inventory, RaftId, Report};
-use crate::raft::{AppliedEntry, Raft, RaftConfig, RaftError};
+use crate::raft::{News, Raft, RaftConfig, RaftError};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
 use crate::rpc::identity::{Credentials, IdentityError};
@@ -18,6 +19,7 @@ use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
 use crate::rpc::unix;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use crate::telemetry::Registry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,10 +64,11 @@ pub enum DaemonError {
     Signals(#[source] std::io::Error),
 }
 
-/// Runs until SIGTERM or SIGINT, then says goodbye.
-pub async fn run(options: &RunOptions) -> Result<(), DaemonError> {
+/// Runs until SIGTERM or SIGINT, then says goodbye. `registry` may count already; it is what the metrics show.
+pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonError> {
     let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
+    let agent_lock = data.agent_lock()?;
     let identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let config = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
@@ -84,6 +87,7 @@ pub async fn run(options: &RunOptions) -> Result<(), DaemonError> {
         boot: record.record().boot.clone(),
         instance: record.record().instance.clone(),
         isolation: record.record().isolation,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
     };
     let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone()).await?;
@@ -101,29 +105,52 @@ pub async fn run(options: &RunOptions) -> Result<(), DaemonError> {
     let is_manager = identity.raft.is_some();
     tokio::spawn(fan_out(events, agent_tx, is_manager.then_some(manager_tx), fatal_tx.clone()));
 
+    let own = Own::new(OwnId {
+        id: identity.node,
+        name: identity.name.clone(),
+        cluster: identity.cluster.clone(),
+        epoch: identity.epoch,
+        manager: is_manager,
+    });
+    let metrics = Metrics::new(registry.clone(), own.clone());
+    let scraped = listen_metrics(&config).await?;
     let agent_config = AgentConfig {
         name: identity.name.clone(),
         state_dir: options.dir.clone(),
         tls: client_tls,
         keys: keys.clone(),
+        own: own.clone(),
     };
     let agent = tokio::spawn(
         AgentTask::new(agent_config, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
+    let agent_routes = agent::routes(own.clone(), metrics.clone(), wall);
     let manager = match identity.raft {
         Some(raft) => {
-            let parts = Parts { layout: &layout, identity: &identity, credentials: &credentials, peers, raft };
-            Some(parts.start(listener, manager_rx, &options.socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
+            let (identity, credentials) = (&identity, &credentials);
+            let parts = Parts { layout: &layout, identity, credentials, peers, raft, counts: registry };
+            let socket = (options.socket.as_path(), agent_routes);
+            Some(parts.start(listener, manager_rx, socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
         }
-        None => None,
+        None => {
+            let router = agent::worker(own, metrics.clone(), wall);
+            serve_socket(&options.socket, router, stopped.clone()).await?;
+            None
+        }
     };
+    if let Some(listener) = scraped {
+        let shared = manager.as_ref().map(|m| m.shared.clone());
+        let text = move || metrics.render(wall()) + &shared.as_ref().map(|s| api::metrics(s)).unwrap_or_default();
+        tokio::spawn(scrape::serve(listener, Arc::new(text), ended(stopped.clone())));
+    }
     tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = is_manager, "up");
 
     let ended = wait_for_end(&mut fatal).await;
     let _ = stop.send(true);
     let ending = async {
         let _ = agent.await;
+        drop(agent_lock);
         if let Some(manager) = manager {
             let _ = manager.task.await;
             manager.raft.shutdown().await;
@@ -149,6 +176,25 @@ async fn wait_for_end(fatal: &mut mpsc::Receiver<DaemonError>) -> Result<(), Dae
 async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
     let addr = config.api();
     TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
+}
+
+async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, DaemonError> {
+    let Some(addr) = config.metrics else { return Ok(None) };
+    let listener = TcpListener::bind(addr).await;
+    listener.map(Some).map_err(|source| DaemonError::Listen { what: format!("{addr} (metrics)"), source })
+}
+
+async fn serve_socket(
+    path: &std::path::Path,
+    router: axum::Router,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), DaemonError> {
+    if let Some(parent) = path.parent() {
+        let _ = std::fs::create_dir_all(parent); // bind says what is wrong
+    }
+    let socket = unix::Socket::bind(path).await?;
+    tokio::spawn(unix::serve_unix(socket, router, Limits::default(), ended(stopped)));
+    Ok(())
 }
 
 fn begin_record(layout: &Layout) -> Result<RecordKeeper, DaemonError> {
@@ -224,11 +270,13 @@ struct Parts<'a> {
     credentials: &'a Credentials,
     peers: Arc<Peers>,
     raft: RaftId,
+    counts: Registry,
 }
 
 struct ManagerParts {
     task: tokio::task::JoinHandle<()>,
     raft: Raft<Inventory>,
+    shared: Arc<Shared>,
 }
 
 impl Parts<'_> {
@@ -237,7 +285,7 @@ impl Parts<'_> {
         self,
         listener: TcpListener,
         events: mpsc::UnboundedReceiver<MemberEvent>,
-        socket: &std::path::Path,
+        (socket, agent_routes): (&std::path::Path, axum::Router),
         keys: &KeyBook,
         gossip: &Gossip,
         stopped: watch::Receiver<bool>,
@@ -260,26 +308,21 @@ impl Parts<'_> {
             runs: self.layout.runs(),
             sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
+            counts: self.counts.clone(),
         }));
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));
         let tls = ServerTls::new(&self.credentials.tls())?;
         tokio::spawn(server::serve_tls(listener, tls, router.clone(), Limits::default(), ended(stopped.clone())));
-        if let Some(parent) = socket.parent() {
-            let _ = std::fs::create_dir_all(parent); // bind says what is wrong
-        }
-        let socket = unix::Socket::bind(socket).await?;
-        tokio::spawn(unix::serve_unix(socket, router, Limits::default(), ended(stopped.clone())));
+        serve_socket(socket, router.merge(agent_routes), stopped.clone()).await?;
         tokio::spawn(follow_keys(raft.clone(), keys.clone(), gossip.clone()));
         tokio::spawn(guard(raft.clone(), fatal));
-        let task = tokio::spawn(ManagerTask::new(shared).run(events, applied, stopped));
-        Ok(ManagerParts { task, raft })
+        let task = tokio::spawn(ManagerTask::new(shared.clone()).run(events, applied, stopped));
+        Ok(ManagerParts { task, raft, shared })
     }
 
-    async fn start_raft(
-        &self,
-    ) -> Result<(Raft<Inventory>, mpsc::UnboundedReceiver<AppliedEntry<Inventory>>), DaemonError> {
+    async fn start_raft(&self) -> Result<(Raft<Inventory>, mpsc::UnboundedReceiver<News<Inventory>>), DaemonError> {
         let config = RaftConfig {
             dir: self.layout.raft(),
             id: self.raft,

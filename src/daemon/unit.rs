@@ -9,6 +9,7 @@ After=network.target ssh.service
 ExecStart=/usr/local/bin/remoor agent
 Restart=always
 RestartSec=1
+Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072
 StateDirectory=remoor
 RuntimeDirectory=remoor
 

@@ -11,10 +11,14 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const IDENTITY_VERSION: u32 = 1;
 /// An identity is a few hundred bytes; anything larger is not one.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
+/// Looks at the agent's lock take no longer.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+const LOOK_POLL: Duration = Duration::from_millis(20);
 
 /// Who this node is, as the cluster granted it. An empty directory has none and joins as a new member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +58,19 @@ impl DataDir {
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         Ok(Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? })
+    }
+
+    /// Says by `agent.lock` that an agent runs here, until the returned value is gone; an executor that examines this node
+    /// looks for it. Waits a moment, since a look takes the lock for an instant.
+    pub fn agent_lock(&self) -> Result<AgentLock, DiskError> {
+        let path = self.path.join("agent.lock");
+        let begun = std::time::Instant::now();
+        loop {
+            match lock(&path) {
+                Err(DiskError::Held { .. }) if begun.elapsed() < LOOK_MAX => std::thread::sleep(LOOK_POLL),
+                other => return other.map(|file| AgentLock { _file: file }),
+            }
+        }
     }
 
     /// The directory itself.
@@ -101,6 +118,12 @@ impl DataDir {
     fn identity_path(&self) -> PathBuf {
         self.path.join("identity.json")
     }
+}
+
+/// Held by the one agent of a data directory; the kernel lets go of it with the process.
+#[derive(Debug)]
+pub struct AgentLock {
+    _file: File,
 }
 
 fn lock(path: &Path) -> Result<File, DiskError> {
@@ -158,6 +181,23 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn the_agents_lock_waits_out_a_look_and_is_held_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let look = lock(&dir.path().join("agent.lock")).unwrap();
+        let looker = std::thread::spawn(move || {
+            std::thread::sleep(LOOK_POLL * 3);
+            drop(look);
+        });
+        let held = data.agent_lock().unwrap();
+        looker.join().unwrap();
+        let path = dir.path().join("agent.lock");
+        assert!(matches!(lock(&path), Err(DiskError::Held { .. })));
+        drop(held);
+        lock(&path).unwrap();
     }
 
     #[test]

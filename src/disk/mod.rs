@@ -11,7 +11,7 @@ mod data_dir;
 pub use atomic::{atomic_write, sync_dir};
 pub use blob::BlobStore;
 pub use boot::boot_id;
-pub use data_dir::{DataDir, Identity};
+pub use data_dir::{AgentLock, DataDir, Identity};
 
 use std::path::{Path, PathBuf};
 
@@ -37,5 +37,13 @@ impl DiskError {
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { action, path, source }
+    }
+
+    /// What the operating system said, for callers whose own error names action and path.
+    pub fn into_io(self) -> std::io::Error {
+        match self {
+            Self::Io { source, .. } => source,
+            other => std::io::Error::other(other),
+        }
     }
 }

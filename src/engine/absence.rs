@@ -12,11 +12,9 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
     let before = &absence.before;
     let after = marks(exam, before);
     let known = *before != Marks::default();
-    let reinstalled =
-        !node.spec.machine_id.is_empty() && !exam.machine_id.is_empty() && node.spec.machine_id != exam.machine_id;
-    let rebooted = known && before.boot != after.boot;
-    let restarted = known && exam.agent.is_some() && before.instance != after.instance;
-    let said_goodbye = absence.gone == Gone::Left || exam.agent.as_ref().is_some_and(|a| a.left);
+    let (reinstalled, rebooted) = (reinstalled(node, exam), rebooted(before, exam));
+    let restarted = restarted(before, exam);
+    let said_goodbye = said_goodbye(absence, exam);
 
     if reinstalled {
         evidence.push(format!("machine id was {}, is {}", node.spec.machine_id, exam.machine_id));
@@ -64,21 +62,51 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
         Gone::Away => {}
     }
 
-    let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
-    let cause = if reinstalled {
-        Cause::Reinstalled
-    } else if rebooted {
-        Cause::Reboot
-    } else if restarted && said_goodbye {
-        Cause::Left
-    } else if restarted {
-        Cause::Agent
-    } else if known && (isolated || !absence.seen_by.is_empty()) {
-        Cause::Network
-    } else {
-        Cause::Unknown
-    };
+    let (cause, _) = strongest(node, absence, exam);
     (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
+}
+
+/// The strongest cause, and the rule that named it.
+pub fn strongest(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, &'static str) {
+    let before = &absence.before;
+    let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
+    let cause = match () {
+        () if reinstalled(node, exam) => Cause::Reinstalled,
+        () if rebooted(before, exam) => Cause::Reboot,
+        () if restarted(before, exam) && said_goodbye(absence, exam) => Cause::Left,
+        () if restarted(before, exam) => Cause::Agent,
+        () if *before != Marks::default() && (isolated || !absence.seen_by.is_empty()) => Cause::Network,
+        () => Cause::Unknown,
+    };
+    (cause, rule_of(cause))
+}
+
+/// What names this cause.
+pub fn rule_of(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Reinstalled => "the machine id differs",
+        Cause::Reboot => "the machine id is the same, the boot id differs",
+        Cause::Left => "the boot is the same, the agent's instance differs, and it said goodbye",
+        Cause::Agent => "the boot is the same, the agent's instance differs without a goodbye",
+        Cause::Network => "boot and agent are the same; the agent lost its peers, or managers missed it",
+        Cause::Unknown => "nothing differs and nobody missed it, or there is no record of before",
+    }
+}
+
+fn reinstalled(node: &Node, exam: &Exam) -> bool {
+    !node.spec.machine_id.is_empty() && !exam.machine_id.is_empty() && node.spec.machine_id != exam.machine_id
+}
+
+fn rebooted(before: &Marks, exam: &Exam) -> bool {
+    *before != Marks::default() && before.boot != exam.boot
+}
+
+fn restarted(before: &Marks, exam: &Exam) -> bool {
+    *before != Marks::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
+}
+
+fn said_goodbye(absence: &Absence, exam: &Exam) -> bool {
+    absence.gone == Gone::Left || exam.agent.as_ref().is_some_and(|a| a.left)
 }
 
 /// The marks that an examination saw; where the agent left no record, what is `known` of it otherwise.

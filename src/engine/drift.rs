@@ -74,17 +74,27 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             by: Witness::Desired,
         });
     }
+    let (verdict, _) = weigh(&reasons, &unclear);
+    (verdict, reasons)
+}
+
+/// The verdict that reasons, and what could not be told, come to, and the rule that made it.
+pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     // A check that only warns is a reason to say so, not to call the configuration drifted.
     let drifted = reasons.iter().any(|r| r.by == Witness::Digest || r.by == Witness::Check && r.grave);
+    let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
     let grave = reasons.iter().any(|r| r.grave);
-    let verdict = match (drifted, outdated, unclear.is_empty()) {
-        (true, true, clear) if clear || grave => Verdict::Conflict,
-        (true, false, clear) if clear || grave => Verdict::Drifted,
-        (_, _, false) => Verdict::Unknown(unclear.join("; ")),
-        (false, true, true) => Verdict::Outdated,
-        (_, _, true) => Verdict::Same,
-    };
-    (verdict, reasons)
+    match (drifted, outdated, unclear.is_empty()) {
+        (true, true, clear) if clear || grave => {
+            (Verdict::Conflict, "what is there differs, and what is desired changed")
+        }
+        (true, false, clear) if clear || grave => (Verdict::Drifted, "what is there differs from what was recorded"),
+        (_, _, false) => {
+            (Verdict::Unknown(unclear.join("; ")), "something could not be read or asked, and no grave drift was seen")
+        }
+        (false, true, true) => (Verdict::Outdated, "what is there is as recorded; what is desired changed"),
+        (_, _, true) => (Verdict::Same, "what is there is as recorded, and as desired"),
+    }
 }
 
 /// Passed, failed, could not tell.
@@ -95,4 +105,94 @@ pub fn tally(exam: &Exam) -> (u32, u32, u32) {
 
 fn extra(difference: &Difference) -> bool {
     matches!(difference.what, crate::model::Change::Extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::*;
+
+    fn digest(text: &str) -> NodeDigest {
+        let entry = FileEntry {
+            path: "/etc/app.conf".to_owned(),
+            kind: FileKind::File,
+            mode: 0o644,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256::of(text.as_bytes())),
+            target: None,
+            secret: false,
+        };
+        let service = ServiceDigest {
+            root: ServiceDigest::root_of(std::slice::from_ref(&entry)),
+            entries: vec![entry],
+            ..ServiceDigest::default()
+        };
+        let services = std::collections::BTreeMap::from([(ServiceName::from("app"), service)]);
+        NodeDigest { root: NodeDigest::root_of(&services), services }
+    }
+
+    /// A node of a fleet whose service `app` opts in or not, with a baseline.
+    fn inventory(opted: bool) -> Inventory {
+        let mut inventory = Inventory::default();
+        let mut write = |index, command| {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        };
+        let spec = NodeSpec { name: "w1".into(), ..NodeSpec::default() };
+        write(1, Command::Accept { spec, role: ClusterRole::Worker });
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        let service = ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() };
+        summary.services.insert("app".into(), service);
+        write(2, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        let baseline = Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(b"one"),
+            root: digest("before").root,
+            blob: Sha256::of(b"blob"),
+            adopted: true,
+            at: Wall(3),
+        };
+        write(3, Command::Adopt { node: NodeId(1), baseline });
+        inventory
+    }
+
+    fn judge(opted: bool, rendered: bool, checks: Vec<CheckResult>) -> (Verdict, bool) {
+        let inventory = inventory(opted);
+        let exam = Exam { digest: digest("after"), checks, ..Exam::default() };
+        let rendered = if rendered { BTreeSet::from(["/etc/app.conf".to_owned()]) } else { BTreeSet::new() };
+        let evidence = Evidence { exam, expected: Some(digest("before")), rendered };
+        let node = inventory.by_name("w1").unwrap();
+        let (verdict, reasons) = compare(&inventory, node, &evidence);
+        (verdict, reasons.iter().any(|r| r.grave))
+    }
+
+    fn failing(on_fail: OnFail) -> CheckResult {
+        CheckResult {
+            service: "app".into(),
+            check: "port:tcp:80".to_owned(),
+            property: "listening".to_owned(),
+            state: CheckState::Fail,
+            severity: Severity::Critical,
+            on_fail,
+            expected: "true".to_owned(),
+            found: "false".to_owned(),
+            message: String::new(),
+            took_ms: 1,
+        }
+    }
+
+    #[test]
+    fn what_is_only_recorded_is_reported_unless_more_speaks_for_a_repair() {
+        assert_eq!(judge(false, true, Vec::new()), (Verdict::Drifted, true), "rendered");
+        assert_eq!(judge(false, false, Vec::new()), (Verdict::Drifted, false), "recorded");
+        assert_eq!(judge(true, false, Vec::new()), (Verdict::Drifted, true), "opted in");
+        assert_eq!(judge(false, false, vec![failing(OnFail::Resetup)]), (Verdict::Drifted, true), "a critical check");
+        assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
+        let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
+        assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
+    }
 }

@@ -206,5 +206,5 @@ impl Manager {
 /// The agent says that its host booted during this absence; sshd may come later than the agent.
 fn rebooted(node: &Node, seen: &Seen) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
-    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| r.boot != *boot))
+    before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
 }

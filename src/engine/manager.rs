@@ -231,6 +231,9 @@ impl Manager {
             }
             return;
         }
+        if want.by.is_none() && super::crowd::undecided(at.inventory, at.wall).is_some() {
+            return;
+        }
         // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).
         let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
         let stale = want.examined.is_some_and(|e| {

@@ -6,9 +6,11 @@
 
 mod absence;
 mod budget;
+mod crowd;
 mod drift;
 mod event;
 mod examination;
+mod explain;
 mod live;
 mod manager;
 mod policy;
@@ -20,6 +22,7 @@ pub use absence::cause;
 pub use budget::breaker;
 pub use drift::{Evidence, compare};
 pub use event::{About, Action, Event, ExamOutcome, PhaseResult, Purpose, Ticket, Verified};
+pub use explain::{Rule, explain};
 pub use manager::Manager;
 pub use policy::{flapping, remedy, with_dependents};
 pub use view::{Condition, Presence};

@@ -16,7 +16,8 @@ pub fn occasion(cause: Cause) -> Occasion {
     }
 }
 
-/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8).
+/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8); one that was only adopted is set up again
+/// only where its group says so.
 pub fn remedy(
     inventory: &Inventory,
     node: &Node,
@@ -25,16 +26,33 @@ pub fn remedy(
     reasons: &[Reason],
     at: Wall,
 ) -> Remedy {
-    let Some((_, group)) = inventory.group(node) else { return Remedy::Report };
-    if matches!(verdict, Verdict::Unknown(_)) || node.lifecycle != Lifecycle::Commissioned {
-        return Remedy::Report;
+    decide(inventory, node, occasion, verdict, reasons, at).0
+}
+
+/// The same, with the rule that decided.
+pub fn decide(
+    inventory: &Inventory,
+    node: &Node,
+    occasion: Occasion,
+    verdict: &Verdict,
+    reasons: &[Reason],
+    at: Wall,
+) -> (Remedy, String) {
+    let Some((name, group)) = inventory.group(node) else {
+        return (Remedy::Report, "the inventory has no group for the node".to_owned());
+    };
+    if matches!(verdict, Verdict::Unknown(_)) {
+        return (Remedy::Report, "unknown is not drift".to_owned());
+    }
+    if node.lifecycle != Lifecycle::Commissioned {
+        return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
     let policy = match verdict {
-        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy(occasion)) {
+        Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy_of(node, occasion)) {
             (Policy::Report, Policy::Resetup) if occasion != Occasion::Live => Policy::Resetup,
             (apply, _) => apply,
         },
-        _ => group.policy(occasion),
+        _ => group.policy_of(node, occasion),
     };
     // Who was never away, or only lags behind what is desired, is not set up "always".
     let policy = match (policy, verdict) {
@@ -56,19 +74,44 @@ pub fn remedy(
         }
         _ => None,
     };
+    let rule = format!("the policy of {name} for {} is {}", word(occasion), policy_word(policy));
     let Some(services) = wanted else {
-        return if *verdict == Verdict::Same { Remedy::None } else { Remedy::Report };
+        if *verdict == Verdict::Same {
+            return (Remedy::None, "nothing differs".to_owned());
+        }
+        let weight = if policy == Policy::Check && !grave { ", and no reason is grave" } else { "" };
+        return (Remedy::Report, rule + weight);
     };
     if let Some(job) = node.job {
-        return Remedy::Blocked(format!("job {job} is open"));
+        return (Remedy::Blocked(format!("job {job} is open")), "a job is open".to_owned());
     }
     if node.availability == Availability::Pause {
-        return Remedy::Blocked("the node is paused".to_owned());
+        return (Remedy::Blocked("the node is paused".to_owned()), "the node is paused".to_owned());
     }
     if flapping(inventory, node, at) && occasion != Occasion::Live {
-        return Remedy::Held("flapping".to_owned());
+        return (Remedy::Held("flapping".to_owned()), format!("{} absences of late", node.recent.len()));
     }
-    Remedy::Resetup(services)
+    let weight = if policy == Policy::Check && grave { ", and a reason is grave" } else { "" };
+    (Remedy::Resetup(services), rule + weight)
+}
+
+fn word(occasion: Occasion) -> &'static str {
+    match occasion {
+        Occasion::Network => "network",
+        Occasion::Reboot => "reboot",
+        Occasion::Agent => "agent",
+        Occasion::Left => "left",
+        Occasion::Live => "live",
+        Occasion::Apply => "apply",
+    }
+}
+
+fn policy_word(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Report => "report",
+        Policy::Check => "check",
+        Policy::Resetup => "resetup",
+    }
 }
 
 /// So many absences within the window that the node is held down instead of set up again.

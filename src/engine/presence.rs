@@ -12,10 +12,12 @@ impl Manager {
     pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default().clone();
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
+        // An agent whose report can't be read is alive and tells of no absence.
+        let told = seen.report.as_ref().filter(|r| !r.is_blank()).map(marks_of);
         let settled = seen.report.is_none() || leaving || at.now.since(seen.since) >= COALESCE_MS;
         match &node.absence {
             None if seen.alive => {
-                let Some(after) = seen.report.as_ref().map(marks_of).filter(|_| !leaving) else { return };
+                let Some(after) = told.filter(|_| !leaving) else { return };
                 match &node.marks {
                     None => self.propose(at, node.id, Command::Marks { node: node.id, marks: after }, out),
                     Some(before) if *before == after => self.seen.entry(node.id).or_default().outlived = None,

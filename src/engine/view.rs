@@ -1,8 +1,8 @@
 //! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
 
 use super::manager::Manager;
-use super::policy;
-use crate::model::{Gone, Inventory, JobState, Node, Now, Wall, may_open, may_retry};
+use super::{crowd, policy};
+use crate::model::{Gone, Inventory, JobState, Node, Now, Occasion, Wall, may_open, may_retry};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,9 @@ impl Manager {
         if let Some(fingerprint) = &node.key_changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
         }
+        if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
+            add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
+        }
         if let Some(hold) = node.held(wall) {
             add("held", hold.why.clone());
         }
@@ -75,7 +78,10 @@ impl Manager {
                 Ok(()) if want.by.is_none() && now.since(self.began) < grace => {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
                 }
-                Ok(()) => add("waiting", "about to begin".to_owned()),
+                Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
+                    Some(others) => add("waiting", format!("{others} others that came back have no verdict yet")),
+                    None => add("waiting", "about to begin".to_owned()),
+                },
             }
         }
         if let Some(job) = node.job.and_then(|j| inventory.job(j)) {

@@ -1,7 +1,7 @@
 //! The highest fence that this node has seen, `fence.json`. It only ever rises; a late run of an older attempt meets it
 //! and changes nothing.
 
-use super::persist;
+use crate::disk::atomic_write;
 use crate::model::Fence;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -67,7 +67,7 @@ impl FenceStore {
         }
         let path = self.path();
         let bytes = serde_json::to_vec(fence).map_err(|e| FenceError::Damaged(path.clone(), e))?;
-        persist::replace(&path, &bytes).map_err(|e| FenceError::Io(path, e))
+        atomic_write(&path, &bytes, 0o600).map_err(|e| FenceError::Io(path, e.into_io()))
     }
 
     fn lock(&self) -> io::Result<File> {

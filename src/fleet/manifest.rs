@@ -1,6 +1,6 @@
 //! What one node is asked to look at: the declared files of its services, and its checks, rendered.
 
-use crate::check;
+use crate::check::{self, DigestOptions};
 use crate::config::Fleet;
 use crate::model::{CheckText, Fault, GenerationSeq, Manifest, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
@@ -23,8 +23,8 @@ pub fn manifest(
     let mut services = Vec::new();
     for name in &names {
         let Some(service) = fleet.config.services.get(name) else { continue };
-        let checks = match checks_of(fleet, name, group.as_str(), context, expected) {
-            Ok(checks) => checks,
+        let (checks, digest) = match checks_of(fleet, name, group.as_str(), context, expected) {
+            Ok(found) => found,
             Err(more) => {
                 faults.extend(more);
                 continue;
@@ -32,9 +32,9 @@ pub fn manifest(
         };
         services.push(ServiceManifest {
             name: name.clone(),
-            files: service.files.clone(),
-            exclude: service.exclude.clone(),
-            secret: service.secret.clone(),
+            files: joined(&service.files, digest.include),
+            exclude: joined(&service.exclude, digest.exclude),
+            secret: joined(&service.secret, digest.secret),
             units: service.units.clone(),
             state: service.state.clone(),
             keep: service.keep.clone(),
@@ -50,8 +50,9 @@ fn checks_of(
     group: &str,
     context: &Map<String, Value>,
     expected: &Expected,
-) -> Result<Vec<CheckText>, Vec<Fault>> {
+) -> Result<(Vec<CheckText>, DigestOptions), Vec<Fault>> {
     let mut out = Vec::new();
+    let mut digest = DigestOptions::default();
     let mut faults = Vec::new();
     for file in fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml")) {
         let Some(text) = fleet.files.text(file) else {
@@ -59,12 +60,28 @@ fn checks_of(
             continue;
         };
         match one_file(file, text, service, group, context, expected) {
-            Ok(Some(text)) => out.push(CheckText { file: file.to_owned(), text }),
+            Ok(Some((text, more))) => {
+                out.push(CheckText { file: file.to_owned(), text });
+                digest.include.extend(more.include);
+                digest.exclude.extend(more.exclude);
+                digest.secret.extend(more.secret);
+            }
             Ok(None) => {}
             Err(more) => faults.extend(more),
         }
     }
-    if faults.is_empty() { Ok(out) } else { Err(faults) }
+    if faults.is_empty() { Ok((out, digest)) } else { Err(faults) }
+}
+
+/// What `remoor.yml` names, and what check files add, each once.
+fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
+    let mut out = own.to_vec();
+    for path in more {
+        if !out.contains(&path) {
+            out.push(path);
+        }
+    }
+    out
 }
 
 /// None: the file is another service's, or does not apply to this node.
@@ -75,7 +92,7 @@ fn one_file(
     group: &str,
     context: &Map<String, Value>,
     expected: &Expected,
-) -> Result<Option<String>, Vec<Fault>> {
+) -> Result<Option<(String, DigestOptions)>, Vec<Fault>> {
     let (header, goss) = check::header(file, text)?;
     if header.service != *service {
         return Ok(None);
@@ -87,7 +104,7 @@ fn one_file(
     }
     let rendered = check::render(file, &header, &goss, &view)?;
     check::parse(file, service, &rendered)?;
-    Ok(Some(rendered))
+    Ok(Some((rendered, header.digest)))
 }
 
 /// `node`, `peers`, `vars` (the file's own, overridden by the inventory's) and `expected`.

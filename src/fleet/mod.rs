@@ -14,3 +14,6 @@ pub use context::{Known, context};
 pub use manifest::{Expected, manifest};
 pub use plans::{Scope, compile, expected_files, tags_of};
 pub use summary::{lint, summary};
+
+#[cfg(test)]
+mod tests;

@@ -53,15 +53,32 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
     tags
 }
 
-/// The files that the provisioning of `host` writes with a content known beforehand. Facts are not known to the
-/// manager, so what depends on them is left out.
+/// The files that the provisioning of `host` writes with a content known beforehand. `facts` of the node as its last
+/// provisioning had them; what depends on others is left out.
 /// Nothing of a group that Ansible provisions: its files are recorded only.
-pub fn expected_files(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> Result<Expected, Vec<Fault>> {
+pub fn expected_files(
+    fleet: &Fleet,
+    host: &str,
+    context: &Map<String, Value>,
+    facts: &Map<String, Value>,
+) -> Result<Expected, Vec<Fault>> {
+    review(fleet, host, context, facts).map(|(expected, _)| expected)
+}
+
+/// The same, with warnings about files whose content can't be known though a template makes them. Err: also for names
+/// in templates that nobody defines.
+pub(super) fn review(
+    fleet: &Fleet,
+    host: &str,
+    context: &Map<String, Value>,
+    facts: &Map<String, Value>,
+) -> Result<(Expected, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
     if !fleet.config.groups.get(&group).is_some_and(native) {
-        return Ok(Expected::new());
+        return Ok((Expected::new(), Vec::new()));
     }
     let plan = compile(fleet, host, context, Phase::Provision, &Scope::default())?;
-    Ok(playbook::rendered(&plan, &Map::new()))
+    let (expected, faults) = playbook::review(&plan, facts);
+    if faults.iter().any(|f| !f.warning) { Err(faults) } else { Ok((expected, faults)) }
 }

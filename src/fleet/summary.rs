@@ -1,17 +1,20 @@
 //! Everything of a generation that decisions need, and every fault of a fleet in one pass.
 
-use super::{Known, Scope, compile, context, expected_files, manifest};
+use super::plans::review;
+use super::{Known, Scope, compile, context, manifest};
 use crate::config::Fleet;
-use crate::model::{Fault, FleetSummary, GenerationSeq, HostSummary, Phase, Sha256};
+use crate::model::{Fault, FleetSummary, GenerationSeq, HostSummary, Phase, ServiceName, ServiceSummary, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host: the faults and warnings, by file and line, each once.
 pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     let mut faults: BTreeSet<Fault> = fleet.validate().into_iter().collect();
     faults.extend(strangers(fleet));
+    faults.extend(dependencies(fleet).1);
     for host in fleet.inventory.hosts.keys() {
-        if let Err(more) = desired(fleet, host, &Known::default()) {
-            faults.extend(more);
+        match desired(fleet, host, &Known::default()) {
+            Ok((_, warnings)) => faults.extend(warnings),
+            Err(more) => faults.extend(more),
         }
     }
     faults.into_iter().collect()
@@ -21,10 +24,12 @@ pub fn lint(fleet: &Fleet) -> Vec<Fault> {
 pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();
     faults.extend(strangers(fleet));
+    let (services, circles) = dependencies(fleet);
+    faults.extend(circles);
     let mut hosts = BTreeMap::new();
     for host in fleet.inventory.hosts.keys() {
         match desired(fleet, host, known) {
-            Ok(summary) => {
+            Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
             Err(more) => faults.extend(more),
@@ -38,12 +43,13 @@ pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>>
     Ok(FleetSummary {
         hosts,
         groups: fleet.config.groups.iter().map(|(n, g)| (n.clone(), g.summary.clone())).collect(),
-        services: fleet.config.services.iter().map(|(n, s)| (n.clone(), s.summary.clone())).collect(),
+        services,
         limits: fleet.config.limits.clone(),
     })
 }
 
-fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<HostSummary, Vec<Fault>> {
+/// With the warnings about its templates.
+fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let context = context(fleet, host, known).map_err(|f| vec![f])?;
     let mut faults = Vec::new();
@@ -68,16 +74,55 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<HostSummary, Vec<
     if !faults.is_empty() {
         return Err(faults);
     }
-    let expected = expected_files(fleet, host, &context)?;
+    let (expected, warnings) = review(fleet, host, &context, &serde_json::Map::new())?;
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &expected)?;
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
-    Ok(HostSummary { group, desired: Sha256::of(&whole) })
+    Ok((HostSummary { group, desired: Sha256::of(&whole) }, warnings))
+}
+
+/// The services with what check files add to their dependencies; a circle that this closes is a fault.
+fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fault>) {
+    let mut all: BTreeMap<ServiceName, ServiceSummary> =
+        fleet.config.services.iter().map(|(name, service)| (name.clone(), service.summary.clone())).collect();
+    let mut faults = Vec::new();
+    for file in check_files(fleet) {
+        let Some(Ok((header, _))) = fleet.files.text(file).map(|text| crate::check::header(file, text)) else {
+            continue;
+        };
+        for on in &header.depends_on {
+            if !all.contains_key(on) {
+                let fault = Fault::error(file, 1, 1, format!("`depends-on`: remoor.yml has no service {on}"));
+                let known: Vec<&str> = all.keys().map(ServiceName::as_str).collect();
+                faults.push(fault.hint(format!("its services: {}", known.join(", "))));
+                continue;
+            }
+            let mut reached = BTreeSet::from([on.clone()]);
+            let mut todo = vec![on.clone()];
+            while let Some(next) = todo.pop() {
+                let more = all.get(&next).map(|s| s.depends_on.clone()).unwrap_or_default();
+                todo.extend(more.into_iter().filter(|name| reached.insert(name.clone())));
+            }
+            if reached.contains(&header.service) {
+                let message = format!("`depends-on`: {on} depends on {} already", header.service);
+                faults.push(Fault::error(file, 1, 1, message));
+            } else if let Some(service) = all.get_mut(&header.service)
+                && !service.depends_on.contains(on)
+            {
+                service.depends_on.push(on.clone());
+            }
+        }
+    }
+    (all, faults)
+}
+
+fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
+    fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
 }
 
 /// Check files of services that `remoor.yml` does not know: they would silently check nothing.
 fn strangers(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for file in fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml")) {
+    for file in check_files(fleet) {
         let Some(Ok((header, _))) = fleet.files.text(file).map(|text| crate::check::header(file, text)) else {
             continue;
         };

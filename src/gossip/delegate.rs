@@ -4,6 +4,7 @@
 use super::config::Timing;
 use super::event::MemberEvent;
 use super::judge::{Judge, Judgement};
+use super::meta;
 use super::view::{Entry, View};
 use crate::model::{Instance, NodeName};
 use bytes::Bytes;
@@ -100,8 +101,14 @@ impl Shared {
                 return;
             }
         };
+        // Signed with its key and not understood: another version of the report.
+        let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
+        let alarm = strange.and_then(|version| view.unreadable(&name, addr, version, Instant::now()));
         let event = view.put(name, entry);
         self.emit(view, event);
+        if alarm.is_some() {
+            self.emit(view, alarm);
+        }
     }
 
     fn admit(&self, name: &NodeName, addr: SocketAddr, meta: &Bytes) -> Result<(), Refusal> {

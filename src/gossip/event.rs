@@ -30,6 +30,9 @@ pub enum MemberEvent {
     Conflict { name: NodeName, existing: SocketAddr, other: SocketAddr },
     /// A record with a bad signature: of a known node, or of this one. It was not believed. Rate-limited.
     Forged { name: NodeName, addr: SocketAddr },
+    /// A node's report has a version that this program can't read, though the signature is good. The node is shown as
+    /// present with an empty report. Rate-limited.
+    Unreadable { name: NodeName, addr: SocketAddr, version: u8 },
     /// This node's identity is in use at another address: a copied data directory or disk. Fatal for the daemon.
     SignedElsewhere { addr: SocketAddr },
 }

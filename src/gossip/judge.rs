@@ -154,6 +154,24 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_is_not_read_keeps_its_node_present_and_is_not_believed() {
+        let mut newer = record("known", addr(2), &key(2));
+        newer.truncate(newer.len() - 64);
+        newer[0] = 2;
+        let signed =
+            meta::sign_as(newer, Scope { cluster: &"c".into(), name: &"known".into(), addr: addr(2) }, &key(2));
+        let member = Judgement::Member {
+            report: Report::default(),
+            signed: false,
+            key: Some(key(2).verifying_key().to_bytes()),
+        };
+        assert_eq!(of("known", addr(2), &signed), member);
+        let mut changed = signed;
+        changed[5] ^= 1;
+        assert_eq!(of("known", addr(2), &changed), Judgement::Forged);
+    }
+
+    #[test]
     fn the_own_name_is_told_by_address_and_key() {
         let cases = [
             (addr(1), key(1), Judgement::Own { report: report() }),

@@ -1,8 +1,9 @@
 //! The report on the wire: a version byte, a fixed layout, a signature. Bytes in, values out; no network.
 //!
 //! ```text
-//!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | signature 64   = 134 bytes
+//!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24 | signature 64
 //! ```
+//! At most 158 bytes. `program` is the version of the agent's program as text; whatever follows it one day is not read.
 //! Numbers are big endian. In every version, also those to come, the first byte is the version and the last 64 are an
 //! ed25519 signature over (cluster, name, advertised address, everything before the signature), so that a record can't
 //! be carried over to another cluster, node or address, and an older node can still check a newer one's signature.
@@ -17,6 +18,8 @@ pub const META_MAX: usize = 256;
 const VERSION: u8 = 1;
 const PAYLOAD: usize = 1 + 1 + 16 + 8 + 4 + 32 + 8;
 const SIGNATURE: usize = 64;
+/// Longest version of a program that is sent, bytes; a longer one is cut.
+const PROGRAM_MAX: usize = 24;
 const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 
@@ -41,7 +44,7 @@ pub struct Scope<'a> {
 
 /// Encodes and signs. An empty boot id or instance is sent as zeros and comes back empty.
 pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
-    let mut out = Vec::with_capacity(PAYLOAD + SIGNATURE);
+    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + SIGNATURE);
     out.push(VERSION);
     out.push((u8::from(report.leaving) * LEAVING) | (checks_to_bits(report.checks) << CHECKS_SHIFT));
     out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
@@ -54,9 +57,15 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
     out.extend(report.isolation.to_be_bytes());
     out.extend(report.digest.0);
     out.extend(report.generation.0.to_be_bytes());
-    let signature = signer.sign(&signed_text(scope, &out));
-    out.extend(signature.to_bytes());
-    Ok(out)
+    out.extend(report.version.bytes().filter(u8::is_ascii_graphic).take(PROGRAM_MAX));
+    Ok(sign_as(out, scope, signer))
+}
+
+/// Appends the signature over `payload`, whatever its version.
+pub(super) fn sign_as(mut payload: Vec<u8>, scope: Scope<'_>, signer: &SigningKey) -> Vec<u8> {
+    let signature = signer.sign(&signed_text(scope, &payload));
+    payload.extend(signature.to_bytes());
+    payload
 }
 
 /// Whether the last 64 bytes are a signature of `key` over the rest within `scope`. Works for versions to come too.
@@ -68,7 +77,7 @@ pub fn verify(meta: &[u8], scope: Scope<'_>, key: &VerifyingKey) -> bool {
 /// Reads the report without looking at the signature. None: another version, or not a report at all.
 pub fn decode(meta: &[u8]) -> Option<Report> {
     let (payload, _) = split(meta)?;
-    let payload: &[u8; PAYLOAD] = payload.try_into().ok()?;
+    let (payload, program) = payload.split_first_chunk::<PAYLOAD>()?;
     let [version, flags, rest @ ..] = payload;
     if *version != VERSION {
         return None;
@@ -86,7 +95,19 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         digest: Sha256(*digest),
         generation: GenerationSeq(u64::from_be_bytes(*generation)),
         checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
+        version: program_to_text(program),
     })
+}
+
+/// The version byte of a report that carries a signature; None: not a report.
+pub fn version_of(meta: &[u8]) -> Option<u8> {
+    split(meta).and_then(|(payload, _)| payload.first().copied())
+}
+
+/// What is no text of a version is none.
+fn program_to_text(bytes: &[u8]) -> String {
+    let good = bytes.len() <= PROGRAM_MAX && bytes.iter().all(u8::is_ascii_graphic);
+    if good { String::from_utf8_lossy(bytes).into_owned() } else { String::new() }
 }
 
 fn split(meta: &[u8]) -> Option<(&[u8], &[u8; SIGNATURE])> {
@@ -165,6 +186,7 @@ mod tests {
             digest: Sha256::of(b"x"),
             generation: GenerationSeq(u64::MAX),
             checks: CheckSummary::Unknown,
+            version: "0.1.0".into(),
         }
     }
 
@@ -187,7 +209,7 @@ mod tests {
         let f = Fixture::new();
         for report in [report(), Report::default()] {
             let meta = encode(&report, f.scope(), &key(1)).expect("encode");
-            assert_eq!(meta.len(), PAYLOAD + SIGNATURE);
+            assert_eq!(meta.len(), PAYLOAD + report.version.len() + SIGNATURE);
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
             assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
@@ -216,11 +238,29 @@ mod tests {
     #[test]
     fn a_newer_version_is_not_read_but_its_signature_is_checked() {
         let f = Fixture::new();
-        let mut meta = vec![2, 7, 7, 7];
-        let signature = key(1).sign(&signed_text(f.scope(), &meta));
-        meta.extend(signature.to_bytes());
-        assert_eq!(decode(&meta), None);
+        let meta = sign_as(vec![2, 7, 7, 7], f.scope(), &key(1));
+        assert_eq!((decode(&meta), version_of(&meta)), (None, Some(2)));
         assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
+    }
+
+    #[test]
+    fn the_programs_version_is_optional_bounded_and_plain() {
+        let f = Fixture::new();
+        let sent = |version: &str| {
+            let report = Report { version: version.to_owned(), ..report() };
+            let meta = encode(&report, f.scope(), &key(1)).expect("encode");
+            assert!(meta.len() <= META_MAX);
+            decode(&meta).expect("a report").version
+        };
+        assert_eq!(sent(""), "", "as an agent sends it that does not say");
+        assert_eq!(sent("0.0.9"), "0.0.9");
+        assert_eq!(sent("1.0.0-\u{1b}[31m"), "1.0.0-[31m");
+        assert_eq!(sent(&"9".repeat(300)), "9".repeat(PROGRAM_MAX));
+        // What a later program appends is not taken for a version.
+        let mut payload = encode(&Report::default(), f.scope(), &key(1)).expect("encode")[..PAYLOAD].to_vec();
+        payload.extend([0x01; 9]);
+        payload.extend([0; SIGNATURE]);
+        assert_eq!(decode(&payload).expect("a report").version, "");
     }
 
     #[test]

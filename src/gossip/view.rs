@@ -112,6 +112,11 @@ impl View {
         allowed.then(|| MemberEvent::Forged { name: name.clone(), addr })
     }
 
+    pub fn unreadable(&mut self, name: &NodeName, addr: SocketAddr, version: u8, now: Instant) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("unreadable", name.as_str(), now);
+        allowed.then(|| MemberEvent::Unreadable { name: name.clone(), addr, version })
+    }
+
     pub fn conflict(
         &mut self,
         name: &NodeName,
@@ -193,6 +198,15 @@ mod tests {
         let later = start + Duration::from_secs(31);
         assert_eq!(view.elsewhere(addr(9), "a".into(), later), Some(MemberEvent::SignedElsewhere { addr: addr(9) }));
         assert_eq!(view.elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+    }
+
+    #[test]
+    fn a_report_of_another_version_is_told_once_in_a_while() {
+        let mut view = View::new(&Timing::default());
+        let (name, now) = (NodeName::from("w1"), Instant::now());
+        let told = view.unreadable(&name, addr(1), 2, now);
+        assert_eq!(told, Some(MemberEvent::Unreadable { name: name.clone(), addr: addr(1), version: 2 }));
+        assert_eq!(view.unreadable(&name, addr(1), 2, now), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use super::*;
 use std::ffi::OsString;
 
-const CONFIG: &str = "version: 1\ninventory: inventory.yml\nvars: {colour: red}\nssh: {user: root, identity: id}\n\
+const CONFIG: &str = "version: 1\ninventory: inventory.yml\nvars: {colour: red}\nssh: {user: root, identity: /keys/id}\n\
                       groups:\n  web: {services: [], provision: site.yml, cleanup: gone.yml, provisioner: ansible, \
                       vars: {colour: blue}}\n";
 

@@ -6,8 +6,11 @@ use super::{Shared, wall};
 use crate::config::Provisioner;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
-use crate::fleet::{self, Scope};
-use crate::model::{AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeId, Phase};
+use crate::fleet::{self, Expected, Scope};
+use crate::model::{
+    AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
+    ServiceName,
+};
 use crate::playbook::Cancel;
 use crate::rpc::view::StreamItem;
 use crate::ssh::{Session, SshError};
@@ -59,8 +62,8 @@ impl Attempts {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
             let (ending, told) = watch::channel(Ending::Not);
-            let (shared, events) = (self.shared.clone(), self.events.clone());
-            let work = Work { shared, events, job, attempt, node, ending: told, session: None };
+            let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
+            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts };
             Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -94,6 +97,8 @@ struct Work {
     node: NodeId,
     ending: watch::Receiver<Ending>,
     session: Option<Session>,
+    /// Of the node, as the provisioning of this attempt had them.
+    facts: examine::Facts,
 }
 
 impl Work {
@@ -136,7 +141,7 @@ impl Work {
             Phase::Cleanup => self.run(phase, &job, &before, limit).await,
             Phase::Cleaned => self.cleaned(phase, &job, &before).await,
             Phase::Provision => self.run(phase, &job, &current, limit).await,
-            Phase::Verify => self.verify(phase, current).await,
+            Phase::Verify => self.verify(phase, &job, current).await,
             Phase::Undo => self.undo(phase, &job).await,
         }
     }
@@ -238,14 +243,20 @@ impl Work {
         match self.ask(phase, order, &mut on_event, limit + SLACK).await? {
             Reply::RunEnd(end) => match end.get("failure").filter(|f| !f.is_null()) {
                 None if end.get("cancelled").and_then(|c| c.as_bool()) == Some(true) => {
-                    Err(step(phase, None, "the run was cancelled".to_owned(), tail))
+                    Err(step(phase, None, format!("the run was cancelled{}", too_long(&end, limit)), tail))
                 }
-                None => Ok(PhaseResult::Ok),
+                None => {
+                    if phase == Phase::Provision {
+                        self.facts = end.get("facts").and_then(|f| f.as_object()).cloned().unwrap_or_default();
+                    }
+                    Ok(PhaseResult::Ok)
+                }
                 Some(failure) => {
                     let text = |key: &str| failure.get(key).and_then(|v| v.as_str()).unwrap_or_default().to_owned();
                     let rc = failure.get("rc").and_then(|v| v.as_i64()).map(|rc| rc as i32);
                     let line = failure.get("line").and_then(|v| v.as_u64()).unwrap_or(0);
-                    let message = format!("{}:{line}: {}: {}", text("file"), text("task"), text("message"));
+                    let message = format!("{}:{line}: {}: {}", text("file"), text("task"), text("message"))
+                        + &too_long(&end, limit);
                     let lines = failure.get("tail").and_then(|t| t.as_array()).cloned().unwrap_or_default();
                     let lines: Vec<String> = lines.iter().filter_map(|l| l.as_str()).map(str::to_owned).collect();
                     Err(step(phase, rc, message, if lines.is_empty() { tail } else { lines }))
@@ -397,15 +408,17 @@ impl Work {
         }
     }
 
-    async fn verify(&mut self, phase: Phase, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
-        let prepared = examine::prepare(&self.shared, self.node, Some(current.clone())).await;
+    async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
+        let facts = Some(self.facts.clone());
+        let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), facts).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
         let evidence =
             examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
-        let wrong = wrong_files(&prepared, digest);
-        let bytes = rmp_serde::to_vec_named(digest).map_err(|e| plan(phase, &e.to_string()))?;
+        let wrong = wrong_files(&prepared.rendered, digest, &job.services);
+        let record = examine::record(&prepared.rendered, &self.facts, digest);
+        let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
         })?;
@@ -436,11 +449,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
 }
 
-/// Paths that the manager rendered and that stand on the node with another content.
-fn wrong_files(prepared: &Prepared, digest: &crate::model::NodeDigest) -> Vec<String> {
-    let entries = digest.services.values().flat_map(|s| s.entries.iter()).filter(|e| !e.secret);
+/// Paths that the manager rendered and that stand on the node with another content, of the services that were set up
+/// (empty: all). What the run was not about may have drifted meanwhile, and is no fault of the playbook.
+fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
+    let of_job = digest.services.iter().filter(|(name, _)| services.is_empty() || services.contains(name));
+    let entries = of_job.flat_map(|(_, s)| s.entries.iter()).filter(|e| !e.secret);
     entries
-        .filter(|e| prepared.rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
+        .filter(|e| rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
         .map(|e| e.path.clone())
         .collect()
 }
@@ -451,6 +466,14 @@ fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Bo
 
 fn plan(phase: Phase, message: &str) -> Box<Failure> {
     Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
+}
+
+/// That the executor ended the run because of its length, where it did.
+fn too_long(end: &serde_json::Value, limit: Duration) -> String {
+    match end.get("stopped").and_then(|s| s.as_str()) {
+        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
+        _ => String::new(),
+    }
 }
 
 fn lost(phase: Phase) -> Box<Failure> {
@@ -468,4 +491,54 @@ fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
         _ => FailureClass::Unreachable,
     };
     Box::new(Failure { class, phase, rc: None, message: error.to_string(), tail: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{FileEntry, FileKind, ServiceDigest, Sha256};
+    use crate::playbook::Rendered;
+
+    fn entry(path: &str, text: &str, secret: bool) -> FileEntry {
+        FileEntry {
+            path: path.to_owned(),
+            kind: FileKind::File,
+            mode: 0o644,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256::of(text.as_bytes())),
+            target: None,
+            secret,
+        }
+    }
+
+    fn rendered(text: &str) -> Rendered {
+        let content = text.as_bytes().to_vec();
+        Rendered { sha256: Sha256::of(&content), mode: None, owner: None, group: None, content, source: "t".to_owned() }
+    }
+
+    #[test]
+    fn rendered_and_recorded_must_agree_in_what_was_set_up() {
+        let app =
+            vec![entry("/app", "as rendered", false), entry("/key", "keyed hash", true), entry("/made", "x", false)];
+        let mut digest = NodeDigest::default();
+        digest.services.insert("app".into(), ServiceDigest { entries: app, ..ServiceDigest::default() });
+        let db = ServiceDigest { entries: vec![entry("/db", "edited", false)], ..ServiceDigest::default() };
+        digest.services.insert("db".into(), db);
+        let files = [("/app", "as rendered"), ("/key", "secret"), ("/db", "as rendered")];
+        let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered(text))).collect();
+        assert_eq!(wrong_files(&files, &digest, &[]), ["/db"]);
+        assert_eq!(wrong_files(&files, &digest, &["db".into()]), ["/db"]);
+        assert!(wrong_files(&files, &digest, &["app".into()]).is_empty());
+        // What does not agree is recorded only; a secret file can't be compared.
+        let record = examine::record(&files, &examine::Facts::new(), &digest);
+        let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
+        assert_eq!(origins, ["/app", "/key"]);
+        // A blob of before, the digest alone, is read as well.
+        let old = rmp_serde::to_vec_named(&digest).unwrap();
+        let read: crate::model::Record = rmp_serde::from_slice(&old).unwrap();
+        assert_eq!((read.digest(), read.rendered), (digest, None));
+        let new = rmp_serde::to_vec_named(&record).unwrap();
+        assert_eq!(rmp_serde::from_slice::<crate::model::Record>(&new).unwrap(), record);
+    }
 }

@@ -4,11 +4,13 @@ use super::Shared;
 use crate::engine::{Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::fleet::{self, Expected};
-use crate::model::{Exam, Generation, Manifest, Node, NodeDigest, NodeId, Sha256};
+use crate::model::{Exam, Generation, Manifest, Node, NodeDigest, NodeId, Record, Sha256};
 use crate::ssh::{Session, SshError, Target};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Facts of a node by name.
+pub type Facts = serde_json::Map<String, serde_json::Value>;
 
 /// What must be known before a node can be examined. Nothing was sent to it when this fails.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +34,8 @@ pub struct Prepared {
     pub target: Target,
     pub manifest: Manifest,
     pub rendered: Expected,
-    pub expected: Option<NodeDigest>,
+    /// Of the baseline.
+    pub record: Option<Record>,
     pub timeout: Duration,
 }
 
@@ -64,8 +67,22 @@ pub async fn evidence(
     prepared: &Prepared,
 ) -> Result<Evidence, SshError> {
     let exam = ask(shared, session, id, &prepared.manifest, prepared.timeout).await?;
-    let rendered: BTreeSet<String> = prepared.rendered.keys().cloned().collect();
-    Ok(Evidence { exam, expected: prepared.expected.clone(), rendered })
+    let recorded = prepared.record.as_ref().and_then(|r| r.rendered.clone());
+    let rendered = recorded.unwrap_or_else(|| prepared.rendered.keys().cloned().collect());
+    Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
+}
+
+/// What is recorded of a node: with the origin of each path, which is rendered only where both agree.
+pub fn record(rendered: &Expected, facts: &Facts, digest: &NodeDigest) -> Record {
+    let entries = digest.services.values().flat_map(|s| &s.entries);
+    // The hash of a secret file is keyed: that it is rendered is all that can be told.
+    let agree = entries.filter(|e| rendered.get(&e.path).is_some_and(|r| e.secret || e.sha256 == Some(r.sha256)));
+    Record {
+        root: digest.root,
+        services: digest.services.clone(),
+        facts: facts.clone(),
+        rendered: Some(agree.map(|e| e.path.clone()).collect()),
+    }
 }
 
 async fn ask(
@@ -88,6 +105,16 @@ pub async fn prepare(
     id: NodeId,
     generation: Option<Arc<Generation>>,
 ) -> Result<Prepared, PrepareError> {
+    prepare_with(shared, id, generation, None).await
+}
+
+/// `facts`: None for those of the last provisioning.
+pub async fn prepare_with(
+    shared: &Arc<Shared>,
+    id: NodeId,
+    generation: Option<Arc<Generation>>,
+    facts: Option<Facts>,
+) -> Result<Prepared, PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
     let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
@@ -96,18 +123,19 @@ pub async fn prepare(
     let current = current.unwrap_or_else(|| generation.clone());
     super::blobs::ensure(shared, &generation.blob).await;
     super::blobs::ensure(shared, &current.blob).await;
-    let expected = match &node.baseline {
+    let record = match &node.baseline {
         Some(baseline) => {
             super::blobs::ensure(shared, &baseline.blob).await;
-            Some(digest(shared, baseline.blob).ok_or(PrepareError::NoBaseline(baseline.blob))?)
+            Some(read(shared, baseline.blob).ok_or(PrepareError::NoBaseline(baseline.blob))?)
         }
         None => None,
     };
     let (shared, known, timeout) = (shared.clone(), shared.known(), inventory.limits().exam_timeout_ms);
     let work = move || {
         let target = target_of(&shared, &node, &current)?;
-        let (manifest, rendered) = look(&shared, &node, &generation, &known)?;
-        Ok(Prepared { target, manifest, rendered, expected, timeout: Duration::from_millis(timeout) })
+        let facts = facts.or_else(|| record.as_ref().map(|r| r.facts.clone())).unwrap_or_default();
+        let (manifest, rendered) = look(&shared, &node, &generation, &known, &facts)?;
+        Ok(Prepared { target, manifest, rendered, record, timeout: Duration::from_millis(timeout) })
     };
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
@@ -117,6 +145,7 @@ fn look(
     node: &Node,
     generation: &Generation,
     known: &fleet::Known,
+    facts: &Facts,
 ) -> Result<(Manifest, Expected), PrepareError> {
     let host = node.name().as_str();
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
@@ -124,7 +153,7 @@ fn look(
         PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
-    let rendered = fleet::expected_files(&fleet, host, &context).unwrap_or_default();
+    let rendered = fleet::expected_files(&fleet, host, &context, facts).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
     Ok((manifest, rendered))
 }
@@ -162,7 +191,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
     })
 }
 
-fn digest(shared: &Shared, blob: Sha256) -> Option<NodeDigest> {
+fn read(shared: &Shared, blob: Sha256) -> Option<Record> {
     let bytes = shared.blobs.get(&blob).ok().flatten()?;
     rmp_serde::from_slice(&bytes).ok()
 }

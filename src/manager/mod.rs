@@ -11,8 +11,10 @@ mod members;
 mod notify;
 mod peers;
 mod perform;
+mod recorder;
 mod shared;
 mod view;
+mod words;
 
 pub mod api;
 
@@ -23,7 +25,8 @@ pub use shared::{Shared, Startup, Timing};
 use crate::engine::{Event, Manager};
 use crate::gossip::MemberEvent;
 use crate::model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
-use crate::raft::AppliedEntry;
+use crate::raft::News;
+use crate::rpc::view::StreamItem;
 use perform::Performer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,7 +55,7 @@ impl ManagerTask {
     pub async fn run(
         mut self,
         mut gossip: mpsc::UnboundedReceiver<MemberEvent>,
-        mut applied: mpsc::UnboundedReceiver<AppliedEntry<Inventory>>,
+        mut applied: mpsc::UnboundedReceiver<News<Inventory>>,
         mut shutdown: watch::Receiver<bool>,
     ) {
         let mut tick = tokio::time::interval(Duration::from_millis(self.shared.timing.tick_ms));
@@ -63,8 +66,8 @@ impl ManagerTask {
                 _ = shutdown.changed() => break,
                 Ok(()) = status.changed() => self.leadership().await,
                 Some(event) = gossip.recv() => self.gossip(event),
-                Some(entry) = applied.recv() => {
-                    self.publish(entry);
+                Some(news) = applied.recv() => {
+                    self.publish(news);
                     while let Ok(more) = applied.try_recv() {
                         self.publish(more);
                     }
@@ -109,6 +112,7 @@ impl ManagerTask {
             }
             tracing::info!(node = %self.shared.me, "leads now");
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
+            self.shared.begin_record(wall());
             for (name, report) in self.members.clone() {
                 self.alive(&name, report);
             }
@@ -126,10 +130,12 @@ impl ManagerTask {
             MemberEvent::Alive { name, addr, report, .. } | MemberEvent::Update { name, addr, report, .. } => {
                 self.members.insert(name.clone(), report.clone());
                 self.shared.seen_at(&name, addr);
+                self.shared.reported(&name, Some(report.clone()));
                 self.alive(&name, report);
             }
             MemberEvent::Gone { name, .. } => {
                 self.members.remove(&name);
+                self.shared.reported(&name, None);
                 let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
                 if let Some(node) = node {
                     self.feed(Event::Gone { node });
@@ -142,6 +148,14 @@ impl ManagerTask {
             MemberEvent::Forged { name, addr } => {
                 let text = format!("{addr} gossips as {name} without its key; refused");
                 self.shared.notices.tell(&format!("forged {name} {addr}"), None, &text);
+            }
+            MemberEvent::Unreadable { name, version, .. } => {
+                let text = format!(
+                    "{name} gossips a report of version {version}, which remoor {} can't read: it is taken for alive, and \
+                     nothing is concluded from its report; install the newer remoor on the managers first",
+                    env!("CARGO_PKG_VERSION")
+                );
+                self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
             MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
         }
@@ -158,16 +172,25 @@ impl ManagerTask {
         let (now, wall) = (self.now(), wall());
         let inventory = self.shared.inventory();
         let Some(engine) = &mut self.engine else { return };
+        let told = recorder::keep(&event);
         let actions = engine.step(now, wall, &inventory, event);
+        if let Some(step) = recorder::step(wall, &inventory, told, &actions) {
+            self.shared.record(step);
+        }
         self.shared.show(Some(view::snapshot(engine, now, wall, &inventory)));
         for action in actions {
             self.performer.perform(action);
         }
     }
 
-    fn publish(&self, entry: AppliedEntry<Inventory>) {
-        if entry.applied.refusal().is_none() {
-            self.shared.happened(entry.index);
+    fn publish(&self, news: News<Inventory>) {
+        match news {
+            News::Applied(entry) if entry.applied.refusal().is_none() => self.shared.happened(entry.index),
+            News::Applied(_) => {}
+            News::Resync { index } => {
+                tracing::info!(index, "a snapshot took the place of entries; watchers are told");
+                self.shared.emit(StreamItem::Resync { index });
+            }
         }
     }
 

@@ -1,13 +1,15 @@
 //! What the loop of a manager and its API share.
 
 use super::notify::Notices;
+use super::recorder::{Recorder, Step};
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName};
+use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName, Report, Wall};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
+use crate::telemetry::{self, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,6 +48,8 @@ pub struct Startup {
     /// Secret of the cluster from which each node's digest key is derived.
     pub secret: [u8; 32],
     pub timing: Timing,
+    /// What this process counts.
+    pub counts: Registry,
 }
 
 pub struct Shared {
@@ -62,10 +66,13 @@ pub struct Shared {
     pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
     pub started: Instant,
+    pub counts: Registry,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
     addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    reports: Mutex<BTreeMap<NodeName, Report>>,
+    recorder: Mutex<Recorder>,
 }
 
 impl Shared {
@@ -84,10 +91,13 @@ impl Shared {
             sponsors: s.sponsors,
             timing: s.timing,
             started: Instant::now(),
+            counts: s.counts,
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
             addresses: Mutex::default(),
+            reports: Mutex::default(),
+            recorder: Mutex::default(),
         }
     }
 
@@ -133,8 +143,42 @@ impl Shared {
         }
     }
 
+    /// Gossip pings of this manager that the node left unanswered, since its daemon began.
+    pub fn unanswered(&self, name: &NodeName) -> u64 {
+        telemetry::unanswered(&self.counts, name.as_str())
+    }
+
     pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {
         self.addresses.lock().unwrap_or_else(|p| p.into_inner()).insert(name.clone(), addr);
+    }
+
+    /// A leadership begins, and with it the record of its steps.
+    pub(super) fn begin_record(&self, at: Wall) {
+        self.recorder.lock().unwrap_or_else(|p| p.into_inner()).begin(at);
+    }
+
+    pub(super) fn record(&self, step: Step) {
+        self.recorder.lock().unwrap_or_else(|p| p.into_inner()).add(step);
+    }
+
+    /// Since when this manager leads, how many steps it forgot, and those about `node`, oldest first.
+    pub(super) fn recorded(&self, node: NodeId) -> (Option<Wall>, u64, Vec<Arc<Step>>) {
+        let recorder = self.recorder.lock().unwrap_or_else(|p| p.into_inner());
+        (recorder.since(), recorder.dropped(), recorder.of(node))
+    }
+
+    /// What a member gossips of itself now; None: it is gone.
+    pub(super) fn reported(&self, name: &NodeName, report: Option<Report>) {
+        let mut reports = self.reports.lock().unwrap_or_else(|p| p.into_inner());
+        match report {
+            Some(report) => reports.insert(name.clone(), report),
+            None => reports.remove(name),
+        };
+    }
+
+    /// The present report of a member that gossip has: a hint.
+    pub fn report_of(&self, name: &NodeName) -> Option<Report> {
+        self.reports.lock().unwrap_or_else(|p| p.into_inner()).get(name).cloned()
     }
 
     /// What a fleet is rendered with beside its own files.

@@ -54,6 +54,26 @@ pub struct NodeDigest {
     pub services: BTreeMap<ServiceName, ServiceDigest>,
 }
 
+/// What a baseline's blob holds: the digest, and how far the manager can render it itself. Reads the blobs of before,
+/// which held the digest alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub root: Sha256,
+    pub services: BTreeMap<ServiceName, ServiceDigest>,
+    /// Facts of the node that its last provisioning could read.
+    #[serde(default)]
+    pub facts: serde_json::Map<String, serde_json::Value>,
+    /// Paths whose recorded content is what the manager renders; all others are recorded only. None: nobody compared.
+    #[serde(default)]
+    pub rendered: Option<BTreeSet<String>>,
+}
+
+impl Record {
+    pub fn digest(&self) -> NodeDigest {
+        NodeDigest { root: self.root, services: self.services.clone() }
+    }
+}
+
 /// Format of an entry's bytes; raised when they change, so that old and new roots never compare equal by accident.
 const ENTRY_VERSION: u8 = 1;
 /// What precedes hashed bytes, so that no node of a tree can be passed off as another sort (RFC 6962 does so with two).

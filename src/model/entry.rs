@@ -117,6 +117,10 @@ pub enum Command {
         node: NodeId,
         baseline: Baseline,
     },
+    /// A node that was only adopted comes under the policies of its group; nothing is run.
+    Entrust {
+        node: NodeId,
+    },
     /// An operator's order, or a decommissioning; queued while the node is away.
     Want {
         node: NodeId,
@@ -180,6 +184,7 @@ impl Command {
         match self {
             Command::Want { node, .. }
             | Command::DropWant { node, .. }
+            | Command::Entrust { node }
             | Command::Availability { node, .. }
             | Command::Maintenance { node, .. }
             | Command::ResumeNode { node } => Some(*node),

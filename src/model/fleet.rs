@@ -1,6 +1,6 @@
 //! What of a generation every decision needs: groups, services, policies and limits. The files themselves are a blob.
 
-use super::{GroupName, NodeName, ServiceName, Sha256};
+use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -67,6 +67,9 @@ pub struct GroupSummary {
     pub whole: bool,
     /// At most so many of this group are set up again at once.
     pub parallel: u32,
+    /// When re-setups may begin; the fleet's own are in them already.
+    #[serde(default)]
+    pub windows: Windows,
 }
 
 impl GroupSummary {
@@ -76,6 +79,16 @@ impl GroupSummary {
             Occasion::Live | Occasion::Apply => Policy::Report,
             _ => Policy::Check,
         })
+    }
+
+    /// The same for one node: where the group says nothing, a node that was only adopted is reported on.
+    pub fn policy_of(&self, node: &Node, occasion: Occasion) -> Policy {
+        if self.spares(node, occasion) { Policy::Report } else { self.policy(occasion) }
+    }
+
+    /// Only its adoption keeps this node from being set up again.
+    pub fn spares(&self, node: &Node, occasion: Occasion) -> bool {
+        node.watched && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{
     Availability, ClusterRole, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion,
-    Wall, Want,
+    Wall, Want, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -19,6 +19,8 @@ pub enum Wait {
     KeyChanged(String),
     Paused,
     Maintenance,
+    /// When the window opens; none: never.
+    Window(Option<Wall>),
     Held(String),
     Breaker(String),
     Budget(String),
@@ -37,6 +39,8 @@ impl fmt::Display for Wait {
             Wait::KeyChanged(fingerprint) => write!(f, "its SSH host key changed to {fingerprint}"),
             Wait::Paused => f.write_str("paused"),
             Wait::Maintenance => f.write_str("in maintenance"),
+            Wait::Window(Some(at)) => write!(f, "window opens at {}", weekday_text(*at)),
+            Wait::Window(None) => f.write_str("its windows never open"),
             Wait::Held(why) => write!(f, "held: {why}"),
             Wait::Breaker(why) => write!(f, "breaker open: {why}"),
             Wait::Budget(text) => write!(f, "budget: {text}"),
@@ -55,9 +59,10 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 
 /// Ok, or the first thing in the way. `at` is the moment of asking.
 ///
-/// An operator's order passes pause, maintenance and breaker; with `now` also hold and maintenance, with `force` a silent
-/// agent on a host that answers. An undo passes the hold, which is about setting up. Nothing passes the lifecycle, the
-/// host key, the budgets of running work and the quorum.
+/// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
+/// agent on a host that answers. An undo passes hold and window, which are about setting up. Nothing passes the
+/// lifecycle, the host key, the budgets of running work and the quorum. Windows protect what serves: they don't hold back
+/// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let question = Question::new(inventory, node, want, at);
     match ASKED.iter().find_map(|ask| ask(&question)) {
@@ -86,7 +91,7 @@ struct Question<'a> {
 type Ask = fn(&Question) -> Option<Wait>;
 
 /// In this order.
-const ASKED: [Ask; 13] = [
+const ASKED: [Ask; 14] = [
     away,
     unexamined,
     lifecycle,
@@ -95,6 +100,7 @@ const ASKED: [Ask; 13] = [
     paused,
     maintenance,
     held,
+    window,
     breaker,
     rollout,
     budgets,
@@ -164,6 +170,13 @@ fn maintenance(q: &Question) -> Option<Wait> {
 fn held(q: &Question) -> Option<Wait> {
     let hold = q.node.held(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
     hold.map(|hold| Wait::Held(hold.why.clone()))
+}
+
+/// Windows protect what serves, and are no reason to leave half done what is half done.
+fn window(q: &Question) -> Option<Wait> {
+    let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
+    let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
+    (!takes_in_or_out && !group.windows.open(q.at)).then(|| Wait::Window(group.windows.opens(q.at)))
 }
 
 fn breaker(q: &Question) -> Option<Wait> {

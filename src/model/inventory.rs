@@ -185,6 +185,7 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.want = changed.want.take().filter(|w| w.by.is_some());
                 changed.hold = None;
+                changed.watched |= changed.baseline.is_none();
                 changed.baseline = Some(baseline.clone());
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
@@ -192,6 +193,17 @@ impl Inventory {
                 changed.unseen = false;
                 changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
+                Ok(Applied::Done)
+            }
+            Command::Entrust { node } => {
+                let changed = self.change(*node)?;
+                if !changed.watched {
+                    let text = format!("{} is not one that was only adopted", changed.name());
+                    return Err(Refusal::new("not-adopted", text));
+                }
+                changed.watched = false;
+                let text = "entrusted to remoor: the policies of its group hold".to_owned();
+                self.note(at, Some(*node), Happening::Operator { text });
                 Ok(Applied::Done)
             }
             Command::Want { .. }

@@ -18,6 +18,7 @@ mod node;
 mod report;
 mod time;
 mod verdict;
+mod windows;
 
 pub use check::*;
 pub use digest::*;
@@ -37,3 +38,4 @@ pub use node::*;
 pub use report::*;
 pub use time::*;
 pub use verdict::*;
+pub use windows::*;

@@ -175,6 +175,9 @@ pub struct Node {
     /// The last conclusion, of an absence or live.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
+    /// Adopted, and neither set up by remoor nor entrusted to it since: see `GroupSummary::policy_of`.
+    #[serde(default)]
+    pub watched: bool,
     pub want: Option<Want>,
     /// The open job.
     pub job: Option<JobId>,

@@ -29,4 +29,14 @@ pub struct Report {
     /// Of the manifest that was hashed by.
     pub generation: GenerationSeq,
     pub checks: CheckSummary,
+    /// Of the agent's program; empty: it does not say.
+    #[serde(default)]
+    pub version: String,
+}
+
+impl Report {
+    /// Nothing could be read of it: no boot id and no instance, which every agent has. Such a node is alive, no more.
+    pub fn is_blank(&self) -> bool {
+        self.boot.as_str().is_empty() && self.instance.0.is_empty()
+    }
 }

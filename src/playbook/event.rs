@@ -148,6 +148,9 @@ pub struct RunEnd {
     /// Notified and not run: the next run is to be given these.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
+    /// Those facts of the node that the plan could read, as this run had them: with them the manager renders the same.
+    #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
+    pub facts: serde_json::Map<String, serde_json::Value>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

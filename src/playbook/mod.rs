@@ -36,7 +36,7 @@ pub use compile::{CompileOptions, Compiled, HostContext, compile};
 pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use plan::*;
-pub use rendered::{Rendered, rendered};
+pub use rendered::{Rendered, rendered, review};
 pub use run::run;
 
 #[cfg(test)]

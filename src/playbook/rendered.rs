@@ -5,7 +5,8 @@ use super::frame::{self, Frame};
 use super::modules;
 use super::plan::{Plan, Play, Step, Task};
 use super::scope::Scope;
-use crate::model::Sha256;
+use super::tera_text;
+use crate::model::{Fault, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,18 +25,24 @@ pub struct Rendered {
 /// Every file of a `template` or `copy` task whose condition, path and content depend on variables and `facts` only.
 /// A path that a later task may change in a way that cannot be told is left out.
 pub fn rendered(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, Rendered> {
-    let mut out = Walk { frame: Frame::new(plan, facts), files: BTreeMap::new(), declared: BTreeSet::new() };
+    review(plan, facts).0
+}
+
+/// The same, with what lint says of it: an error for each name in a `.tera` file that neither the plan nor the facts of a
+/// node can know, a warning for each file that a task edits after a template made it.
+pub fn review(plan: &Plan, facts: &Map<String, Value>) -> (BTreeMap<String, Rendered>, Vec<Fault>) {
+    let mut out = Walk::new(plan, facts);
     for play in &plan.plays {
         play.sections.iter().for_each(|section| out.steps(play, section));
         play.handlers.iter().for_each(|handler| out.task(play, &handler.task));
     }
-    out.files
+    (out.files, out.faults)
 }
 
 impl Plan {
     /// Absolute paths that the plan makes or changes, as far as they can be told without the node.
     pub fn declared_files(&self) -> Vec<String> {
-        let mut out = Walk { frame: Frame::new(self, &Map::new()), files: BTreeMap::new(), declared: BTreeSet::new() };
+        let mut out = Walk::new(self, &Map::new());
         for play in &self.plays {
             play.sections.iter().for_each(|section| out.steps(play, section));
         }
@@ -47,9 +54,14 @@ struct Walk<'p> {
     frame: Frame<'p>,
     files: BTreeMap<String, Rendered>,
     declared: BTreeSet<String>,
+    faults: Vec<Fault>,
 }
 
 impl<'p> Walk<'p> {
+    fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
+        Self { frame: Frame::new(plan, facts), files: BTreeMap::new(), declared: BTreeSet::new(), faults: Vec::new() }
+    }
+
     fn steps(&mut self, play: &'p Play, steps: &'p [Step]) {
         for step in steps {
             match step {
@@ -153,6 +165,17 @@ impl<'p> Walk<'p> {
             return;
         }
         self.declared.insert(path.clone());
+        if task.module == "lineinfile" && self.files.contains_key(&path) {
+            let message =
+                format!("{path} is edited here after a template made it, so what it is to be is not known beforehand");
+            let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
+            self.faults.push(
+                fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
+            );
+        }
+        if matches!(holds, Ok(true)) && task.module == "template" {
+            self.faults.extend(self.undefined(task, &args, scope));
+        }
         let uncertain =
             holds.is_err() || task.module == "lineinfile" || args.get("remote_src").is_some_and(|v| v == true);
         let content = modules::content_of(self.frame.plan(), task, &args, scope);
@@ -173,6 +196,21 @@ impl<'p> Walk<'p> {
                 self.files.remove(&path);
             }
         }
+    }
+
+    /// A name in a `.tera` file that nobody defines. What only a run tells, a fact or a register, is none of those.
+    fn undefined(&self, task: &Task, args: &Map<String, Value>, scope: &Scope) -> Option<Fault> {
+        let (path, text, line, column, message) = modules::tera_fault(self.frame.plan(), task, args, scope)?;
+        let name = message.split_once("`")?.1.split_once('`')?.0;
+        let root = message.contains("Variable `");
+        if !message.contains("is not defined")
+            || root && (name.starts_with("ansible_") || self.frame.unknown.contains(name))
+        {
+            return None;
+        }
+        let hint = tera_text::named_arguments(&text, line, column);
+        let hint = hint.unwrap_or_else(|| "add `| default(value=...)` where it may be missing".to_owned());
+        Some(Fault::error(&path, line, column, message).hint(hint))
     }
 
     /// A `file` task may set what a template left open.

@@ -6,7 +6,7 @@ use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
 use super::frame::{self, Frame};
 use super::modules::Ground;
 use super::plan::{Block, Include, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{expr, facts, safe};
+use super::{compile, expr, facts, safe};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -47,13 +47,14 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             notified.push(name);
         }
     }
+    let facts = facts::facts();
     let mut run = Run {
-        frame: Frame::new(plan, &facts::facts()),
+        frame: Frame::new(plan, &facts),
         options,
         cancel,
         sink,
         ground,
-        end: RunEnd::default(),
+        end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified,
         journaled: Vec::new(),
         last_failure: Value::Null,

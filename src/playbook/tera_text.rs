@@ -45,13 +45,43 @@ fn describe(error: &tera::Error) -> (u32, u32, String) {
     (line, column, format!("template (Tera): {detail}"))
 }
 
-/// Renders a template with the variables of a scope that it names; the error is (line, message).
-pub fn render(scope: &Scope, text: &str) -> Result<String, (u32, String)> {
-    let mut tera = engine();
-    let fail = |e: &tera::Error| {
-        let (line, _, message) = describe(e);
-        (line, message)
+/// `replace(from=".", to="-")` for what stands at this place as `replace(".", "-")`; Tera takes arguments by name only.
+pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
+    let source = text.lines().nth((line as usize).checked_sub(1)?)?;
+    let before: String = source.chars().take(column as usize).collect();
+    let open = before.rfind('(')?;
+    let head = before[..open].trim_end();
+    let name = &head[head.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1)..];
+    if name.is_empty() || before[open..].trim_end().ends_with('=') {
+        return None;
+    }
+    let rest = &source[open + 1..];
+    let given: Vec<&str> = rest[..rest.find(')')?].split(',').map(str::trim).collect();
+    let known: &[&str] = match name {
+        "replace" => &["from", "to"],
+        "default" => &["value"],
+        "join" => &["sep"],
+        "split" => &["pat"],
+        "truncate" => &["length"],
+        "round" => &["method", "precision"],
+        _ => &[],
     };
+    if given.iter().any(|g| g.contains('=') && !g.starts_with(['"', '\''])) {
+        return None; // named already, and wrong in another way
+    }
+    // A comma inside a text is no end of an argument: then only the form is shown.
+    let spelled = (!known.is_empty() && given.len() <= known.len())
+        .then(|| known.iter().zip(&given).map(|(k, g)| format!("{k}={g}")).collect::<Vec<_>>().join(", "));
+    Some(match spelled {
+        Some(arguments) => format!("Tera takes arguments by name only: `{name}({arguments})`"),
+        None => format!("Tera takes arguments by name only: `{name}(name=value)`"),
+    })
+}
+
+/// Renders a template with the variables of a scope that it names; the error is (line, column, message).
+pub fn render(scope: &Scope, text: &str) -> Result<String, (u32, u32, String)> {
+    let mut tera = engine();
+    let fail = describe;
     tera.add_raw_template("template", text).map_err(|e| fail(&e))?;
     let mut context = Context::new();
     let names: Vec<String> = tera
@@ -62,7 +92,8 @@ pub fn render(scope: &Scope, text: &str) -> Result<String, (u32, String)> {
         .collect();
     for name in names {
         if scope.get(&name).is_some() {
-            let value = expr::eval(scope, &name).and_then(|v| expr::to_json(&v)).map_err(|e| (0, expr::explain(&e)))?;
+            let value =
+                expr::eval(scope, &name).and_then(|v| expr::to_json(&v)).map_err(|e| (0, 0, expr::explain(&e)))?;
             context.insert(name, &value);
         }
     }
@@ -81,9 +112,24 @@ mod tests {
         let vars = VarMap::trusted(vars.as_object().unwrap());
         let scope = Scope::new(vec![Arc::new(vars)], Default::default());
         assert_eq!(render(&scope, "{{ a.b }} {{ c }}\n").unwrap(), "<x> <x>!\n");
-        let (_, message) = render(&scope, "ok\n{{ missing }}\n").unwrap_err();
-        assert!(message.contains("missing"), "{message}");
+        let (line, _, message) = render(&scope, "ok\n{{ missing }}\n").unwrap_err();
+        assert!(line == 2 && message.contains("missing"), "{line}: {message}");
         let (line, _, message) = check("ok\n{{ a | nope }}\n").unwrap_err();
         assert_eq!(line, 2, "{message}");
+    }
+
+    #[test]
+    fn positional_arguments_are_answered_with_the_right_spelling() {
+        for (text, hint) in [
+            ("a\n{{ x | replace(\".\", \"-\") }}\n", "`replace(from=\".\", to=\"-\")`"),
+            ("{{ x | default('y') }}", "`default(value='y')`"),
+            ("{{ x | nofilter(1) }}", "`nofilter(name=value)`"),
+        ] {
+            let (line, column, message) = check(text).unwrap_err();
+            let told = named_arguments(text, line, column).unwrap_or_default();
+            assert!(told.contains(hint), "{text}: {told} ({line}:{column}: {message})");
+        }
+        let (line, column, _) = check("{{ x | default(value=) }}").unwrap_err();
+        assert_eq!(named_arguments("{{ x | default(value=) }}", line, column), None);
     }
 }

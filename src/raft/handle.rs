@@ -2,7 +2,7 @@
 
 use super::error::{ProposeError, RaftError, ReadError};
 use super::log::{self, LogStore, Owner};
-use super::machine::{AppliedEntry, Machine};
+use super::machine::{Machine, News};
 use super::network::{Network, Transport};
 use super::snapshot::{Image, Snapshot, SnapshotFile};
 use super::status::{self, RaftStatus};
@@ -64,12 +64,12 @@ impl<S: StateMachine> Raft<S> {
     /// Opens the log in `cfg.dir` and takes part from then on; an empty directory waits to be initialised or added.
     ///
     /// The state is restored from the snapshot and the entries known to be committed; these are not sent to the feed. The
-    /// feed carries every entry applied later, in log order; a snapshot from the leader replaces entries, so a reader of the
-    /// feed must be able to start over from the state. On an error nothing runs and nothing on disk has changed.
+    /// feed carries every entry applied later, in log order; where a snapshot from the leader replaces entries, the feed says
+    /// `Resync`, and its reader starts over from the state. On an error nothing runs and nothing on disk has changed.
     pub async fn start(
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
-    ) -> Result<(Self, mpsc::UnboundedReceiver<AppliedEntry<S>>), RaftError> {
+    ) -> Result<(Self, mpsc::UnboundedReceiver<News<S>>), RaftError> {
         let us = Us { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id };
         let settings = Arc::new(settings(&cfg)?);
         let (publish, state) = watch::channel(Arc::<S>::default());
@@ -239,7 +239,7 @@ type Opened<S> = (LogStore<S>, Machine<S>);
 pub(super) fn open<S: StateMachine>(
     cfg: &RaftConfig,
     publish: watch::Sender<Arc<S>>,
-    feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+    feed: mpsc::UnboundedSender<News<S>>,
     announce: Arc<AtomicBool>,
 ) -> Result<Opened<S>, RaftError> {
     std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;

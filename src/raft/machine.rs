@@ -12,6 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, watch};
 
+/// What a reader of the feed is told, in log order.
+pub enum News<S: StateMachine> {
+    Applied(AppliedEntry<S>),
+    /// A snapshot took the place of the entries up to `index`: they were not told, and the state holds what they made.
+    Resync {
+        index: u64,
+    },
+}
+
 /// An entry that took effect, in log order. The state published when it arrives includes it.
 pub struct AppliedEntry<S: StateMachine> {
     /// Its place in the log; indexes of membership changes and leader changes are left out.
@@ -26,7 +35,7 @@ pub struct Machine<S: StateMachine> {
     applied: Option<LogId<S>>,
     membership: StoredMembership<S>,
     publish: watch::Sender<Arc<S>>,
-    feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+    feed: mpsc::UnboundedSender<News<S>>,
     /// False while the log is replayed at start.
     announce: Arc<AtomicBool>,
 }
@@ -36,7 +45,7 @@ impl<S: StateMachine> Machine<S> {
     pub fn open(
         file: SnapshotFile,
         publish: watch::Sender<Arc<S>>,
-        feed: mpsc::UnboundedSender<AppliedEntry<S>>,
+        feed: mpsc::UnboundedSender<News<S>>,
         announce: Arc<AtomicBool>,
     ) -> Result<Self, RaftError> {
         let mut machine = Self {
@@ -112,7 +121,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         if self.announce.load(Ordering::Acquire) {
             for entry in announced {
                 // Nobody listens once the owner is shutting down.
-                let _ = self.feed.send(entry);
+                let _ = self.feed.send(News::Applied(entry));
             }
         }
         for (responder, answer) in answers {
@@ -133,6 +142,10 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
         let (file, stored, bytes) = (self.file.clone(), meta.clone(), image.bytes.clone());
         blocking(move || file.store::<S>(&stored, &bytes)).await?;
         self.replace(meta, image.state);
+        if self.announce.load(Ordering::Acquire) {
+            // As above.
+            let _ = self.feed.send(News::Resync { index: meta.last_log_id.map_or(0, |id| id.index) });
+        }
         Ok(())
     }
 

@@ -28,7 +28,7 @@ mod tests;
 
 pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig};
-pub use machine::AppliedEntry;
+pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
 pub use offline::{LastState, last_state, seed};
 pub use status::RaftStatus;

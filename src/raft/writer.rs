@@ -19,6 +19,8 @@ const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const BATCH_MAX: usize = 512;
 /// Operations waiting for the disk before the producer waits too; two full batches.
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
+/// redb would take up to a gigabyte; reads are served from the log in memory.
+const CACHE_BYTES: usize = 2 << 20;
 /// The commit position is written with the next batch, or after this time without one.
 const IDLE: Duration = Duration::from_millis(100);
 
@@ -99,7 +101,7 @@ pub fn create(path: &Path, values: &[(Slot, Vec<u8>)]) -> Result<(), RaftError> 
         _ => {}
     }
     let make = || -> Result<(), redb::Error> {
-        let db = Database::create(&unfinished)?;
+        let db = Database::builder().set_cache_size(CACHE_BYTES).create(&unfinished)?;
         let txn = db.begin_write()?;
         txn.open_table(LOG)?;
         {
@@ -142,7 +144,7 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
 }
 
 fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
-    let mut db = Database::open(path)?;
+    let mut db = Database::builder().set_cache_size(CACHE_BYTES).open(path)?;
     // All pages, free ones included: a wrong list of free pages would let later writes destroy entries.
     let sound = db.check_integrity()?;
     let mut stored = Stored::default();

@@ -14,13 +14,14 @@ pub mod connect; // one connection of a client
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
 pub mod limit; // token bucket per peer address
+pub mod plain; // serving a router over plain HTTP
 pub mod server; // serving a router over TLS
 pub mod tls; // rustls configurations, replaceable while in use
 pub mod token; // secrets, join tokens
 pub mod unix; // serving a router on a socket of this machine
 pub mod verify; // what a client demands of a server's certificate
 pub mod view; // what `/v1` answers
-pub mod wire; // error body, envelope, extractors, event streams
+pub mod wire; // error body, extractors, event streams
 
 mod private_file;
 

@@ -1,7 +1,8 @@
 //! Files that only their owner may read: keys and credentials. Written whole or not at all.
 
 use super::identity::IdentityError;
-use std::io::{Read, Write};
+use crate::disk::atomic_write;
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
@@ -16,12 +17,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), IdentityError> {
         _ => Path::new("."),
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-    // A fresh temporary file has mode 0600 from its first moment.
-    let mut file = tempfile::Builder::new().prefix(".remoor-").tempfile_in(dir).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    std::fs::File::open(dir).and_then(|d| d.sync_all()).map_err(failed)
+    atomic_write(path, bytes, 0o600).map_err(|e| failed(e.into_io()))
 }
 
 /// Reads `path` as text; refuses a file that others than its owner may read or write.

@@ -2,10 +2,18 @@
 //!
 //! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
 
+mod agent;
+mod moments;
+mod replay;
+
+pub use agent::*;
+pub use moments::with_times;
+pub use replay::*;
+
 use super::token::Secret;
 use crate::model::{
-    Availability, Baseline, Breaker, CheckResult, Difference, Finding, HistoryItem, Job, Maintenance, NodeDigest,
-    Refusal,
+    Availability, Baseline, Breaker, CheckResult, CheckSummary, Difference, Finding, HistoryItem, Job, Maintenance,
+    NodeDigest, Refusal, Report, Sha256,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,8 +69,15 @@ pub struct NodeView {
     pub agent_faults: u32,
     /// What the agent gossips of itself: a hint.
     pub report: Option<ReportView>,
+    /// Of the program that its agent runs, or ran when it joined where it does not say.
+    #[serde(default)]
+    pub agent_version: String,
     /// Managers whose gossip does not have it, while the leader's has.
     pub unreachable_from: Vec<String>,
+    /// Pings of the answering manager that it left unanswered since that one's daemon began: what may end in a suspicion,
+    /// and after a blip does not.
+    #[serde(default)]
+    pub unanswered: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +88,32 @@ pub struct ReportView {
     pub digest: String,
     pub generation: u64,
     pub checks: String,
+    /// Of the agent's program; empty: it does not say.
+    #[serde(default)]
+    pub version: String,
+}
+
+impl ReportView {
+    /// None where nothing of the report could be read: an agent of another version.
+    pub fn of(report: &Report) -> Option<Self> {
+        let checks = match report.checks {
+            CheckSummary::None => "none",
+            CheckSummary::Pass => "pass",
+            CheckSummary::Fail => "fail",
+            CheckSummary::Unknown => "unknown",
+        };
+        let short = |text: &str| text.get(..8).unwrap_or(text).to_owned();
+        let taken = report.digest != Sha256::default();
+        (!report.is_blank()).then(|| Self {
+            boot: short(report.boot.as_str()),
+            instance: short(&report.instance.0),
+            isolation: report.isolation,
+            digest: if taken { report.digest.short() } else { String::new() },
+            generation: report.generation.0,
+            checks: checks.to_owned(),
+            version: report.version.clone(),
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +237,9 @@ pub struct FileDiff {
     /// `missing`, `extra`, `changed`.
     pub what: String,
     pub attributes: Vec<String>,
+    /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
+    #[serde(default)]
+    pub origin: String,
     /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,
@@ -208,6 +252,9 @@ pub struct AdoptView {
     pub digest: NodeDigest,
     /// What differs from the baseline before; empty for the first.
     pub changes: Vec<Difference>,
+    /// Never set up by remoor, and no policy says otherwise: drift on return will be reported, not repaired.
+    #[serde(default)]
+    pub reported_only: bool,
 }
 
 /// What an order came to.
@@ -319,6 +366,10 @@ pub enum StreamItem {
     Missed {
         count: u64,
     },
+    /// A snapshot took the place of the journal's entries up to `index`: what they were is in the history only.
+    Resync {
+        index: u64,
+    },
     End {
         text: String,
     },
@@ -332,3 +383,23 @@ pub struct FaultsView {
 
 /// A refusal of the state machine, inside an error's details.
 pub type RefusalView = Refusal;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_shown_short_and_an_unreadable_one_not_at_all() {
+        assert_eq!(ReportView::of(&Report::default()), None);
+        let report = Report {
+            boot: "6f1c2d3e-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "00112233deadbeef".into(),
+            checks: CheckSummary::Fail,
+            version: "0.0.9".into(),
+            ..Report::default()
+        };
+        let view = ReportView::of(&report).unwrap();
+        assert_eq!((view.boot.as_str(), view.instance.as_str()), ("6f1c2d3e", "00112233"));
+        assert_eq!((view.digest.as_str(), view.checks.as_str(), view.version.as_str()), ("", "fail", "0.0.9"));
+    }
+}

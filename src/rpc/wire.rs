@@ -1,7 +1,7 @@
-//! What every answer of the API has in common: the error body, the envelope with its source and age, event streams, and
-//! extractors that answer a bad request in the same form.
+//! What every answer of the API has in common: the error body, moments, event streams, and extractors that answer a bad
+//! request in the same form. The answers themselves, with their source and age, are in `view`.
 
-use crate::model::{NodeName, Wall};
+use crate::model::Wall;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
@@ -160,22 +160,6 @@ impl IntoResponse for Failure {
     }
 }
 
-/// Who says it, when, and whether it may be out of date.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AsOf {
-    pub by: NodeName,
-    /// RFC 3339, milliseconds, UTC.
-    pub at: String,
-    /// The answer comes from a manager that has no leader, so newer facts may exist.
-    pub stale: bool,
-}
-
-impl AsOf {
-    pub fn new(by: NodeName, at: Wall, stale: bool) -> Self {
-        Self { by, at: rfc3339(at), stale }
-    }
-}
-
 /// A moment as RFC 3339 with milliseconds, UTC.
 pub fn rfc3339(at: Wall) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
@@ -184,24 +168,19 @@ pub fn rfc3339(at: Wall) -> String {
     format!("{moment:.3}")
 }
 
-/// An answer to a person or program: `{"version": 1, "as_of": {..}, ..fields of the body}`. The body must be a struct or map.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Envelope<T> {
-    pub version: u32,
-    pub as_of: AsOf,
-    #[serde(flatten)]
-    pub body: T,
-}
+/// An answer as JSON, in which the moments of the log have their text beside them.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<T>(pub T);
 
-impl<T> Envelope<T> {
-    pub fn new(as_of: AsOf, body: T) -> Self {
-        Self { version: 1, as_of, body }
-    }
-}
-
-impl<T: Serialize> IntoResponse for Envelope<T> {
+impl<T: Serialize> IntoResponse for Answer<T> {
     fn into_response(self) -> Response {
-        axum::Json(self).into_response()
+        match serde_json::to_value(self.0) {
+            Ok(mut value) => {
+                super::view::with_times(&mut value);
+                axum::Json(value).into_response()
+            }
+            Err(error) => Failure::new(Code::Internal, format!("the answer can't be written: {error}")).into_response(),
+        }
     }
 }
 
@@ -285,16 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn the_envelope_is_flat() {
-        #[derive(Serialize)]
-        struct Answer {
-            nodes: Vec<u32>,
-        }
-        let envelope = Envelope::new(AsOf::new("m1".into(), Wall(1_700_000_000_123), true), Answer { nodes: vec![1] });
-        expect_test::expect![[
-            r#"{"version":1,"as_of":{"by":"m1","at":"2023-11-14T22:13:20.123Z","stale":true},"nodes":[1]}"#
-        ]]
-        .assert_eq(&serde_json::to_string(&envelope).unwrap());
+    fn moments_have_milliseconds_and_an_end() {
+        assert_eq!(rfc3339(Wall(1_700_000_000_123)), "2023-11-14T22:13:20.123Z");
         assert!(rfc3339(Wall(u64::MAX)).starts_with("9999-"));
     }
 }

@@ -1,8 +1,9 @@
 //! The running program, kept under its hash where managers of the same version look for it: nothing needs uploading then.
 
 use super::remote::Build;
-use crate::disk::{self, DiskError};
+use crate::disk::DiskError;
 use crate::model::Sha256;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Older ones beyond this many are removed.
@@ -22,8 +23,7 @@ pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
     std::fs::create_dir_all(dir).map_err(DiskError::io("making", dir))?;
     let path = dir.join(format!("remoor-{}", build.sha256));
     if !path.exists() {
-        let bytes = std::fs::read(own).map_err(DiskError::io("reading", own))?;
-        disk::atomic_write(&path, &bytes, 0o755)?;
+        copy(own, dir, &path).map_err(DiskError::io("writing", &path))?;
     }
     let entries = std::fs::read_dir(dir).map_err(DiskError::io("reading", dir))?;
     let mut others: Vec<_> = entries
@@ -36,4 +36,15 @@ pub fn keep_binary(dir: &Path) -> Result<(), DiskError> {
         let _next_start = std::fs::remove_file(old);
     }
     Ok(())
+}
+
+/// In parts: a daemon that had its whole program in memory once would not give all of that back. The name appears once the
+/// content is on the disk.
+fn copy(own: &Path, dir: &Path, path: &Path) -> std::io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    std::io::copy(&mut std::fs::File::open(own)?, &mut file)?;
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o755))?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    std::fs::File::open(dir)?.sync_all()
 }

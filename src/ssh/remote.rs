@@ -10,7 +10,7 @@ use crate::exec::wire::{Hello, PROTO};
 use crate::model::Sha256;
 use openssh::{ControlPersist, KnownHosts, SessionBuilder, Stdio};
 use std::fs::{self, DirBuilder};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -39,9 +39,19 @@ pub struct Build {
 }
 
 impl Build {
-    /// Reads and hashes the file.
+    /// Reads and hashes the file, in parts: it may be large, and daemons do this at their start.
     pub fn of(arch: &str, path: &Path) -> std::io::Result<Self> {
-        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256::of(&fs::read(path)?) })
+        use sha2::Digest;
+        let mut file = fs::File::open(path)?;
+        let mut hasher = sha2::Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match file.read(&mut buffer)? {
+                0 => break,
+                n => hasher.update(&buffer[..n]),
+            }
+        }
+        Ok(Self { arch: arch.to_owned(), path: path.to_owned(), sha256: Sha256(hasher.finalize().into()) })
     }
 
     /// The program that runs here, even if its file has been replaced since.
@@ -350,10 +360,30 @@ fn why_not_started(
 }
 
 fn same_protocol(session: Session) -> Result<Session, SshError> {
-    let Hello { version, proto, .. } = session.hello();
+    speaks_ours(session.hello()).map(|()| session)
+}
+
+/// An executor of another protocol is refused before anything is ordered.
+fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+    let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
-        return Ok(session);
+        return Ok(());
     }
     let text = format!("the node's remoor {version} speaks protocol {proto}, this one {PROTO}");
     Err(SshError::Protocol(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_executor_of_another_version_is_taken_and_one_of_another_protocol_refused_by_both_names() {
+        let older = Hello { version: "0.0.9".into(), proto: PROTO, ..Hello::default() };
+        assert!(speaks_ours(&older).is_ok());
+        let error = speaks_ours(&Hello { proto: PROTO + 1, ..older }).expect_err("another protocol");
+        let text = error.to_string();
+        assert!(matches!(error, SshError::Protocol(_)), "{text}");
+        assert!(text.contains("remoor 0.0.9 speaks protocol 2, this one 1"), "{text}");
+    }
 }

@@ -22,6 +22,7 @@ const STATE_LINES: u32 = 30;
 
 const SUPPRESSED: &str = "remoor_log_suppressed_total";
 const SUSPICIONS: &str = "remoor_gossip_suspicions_total";
+const UNANSWERED: &str = "remoor_gossip_unanswered_total";
 
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
@@ -93,14 +94,19 @@ where
     registry.describe(SUPPRESSED, Kind::Counter, "Log lines held back, by target.");
     registry.describe(SUSPICIONS, Kind::Counter, "Times this node got no answer from a peer and suspected it.");
     registry.add(SUSPICIONS, &[], 0);
+    registry.describe(
+        UNANSWERED,
+        Kind::Counter,
+        "Pings that a peer did not answer in time; only then are others asked.",
+    );
     let filter = filter.and(floods);
     let lines: Box<dyn Layer<_> + Send + Sync> = match format {
         Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
     };
     let suspicions = Suspicions(registry.clone())
-        .with_filter(filter_fn(|meta| meta.target() == STATE && *meta.level() == tracing::Level::INFO))
-        .with_filter(LevelFilter::INFO);
+        .with_filter(filter_fn(|meta| meta.target() == STATE && *meta.level() >= tracing::Level::INFO))
+        .with_filter(LevelFilter::DEBUG);
     tracing_subscriber::registry().with(lines).with(suspicions)
 }
 
@@ -147,21 +153,40 @@ impl<S> Filter<S> for Floods {
     }
 }
 
-/// memberlist keeps its suspicions to itself but for a log line; this counts that line.
+/// How often `peer` left a ping of this node unanswered since this process began.
+pub fn unanswered(registry: &Registry, peer: &str) -> u64 {
+    registry.get(UNANSWERED, &[("peer", peer)]).unwrap_or_default() as u64
+}
+
+/// memberlist keeps to itself whom it suspects, but for two log lines: a ping that was not answered in time, and, where the
+/// peers that were asked then can't reach it either, the suspicion. This counts them.
 struct Suspicions(Registry);
+
+/// What of such a line counts.
+#[derive(Default)]
+struct Line {
+    message: String,
+    remote: String,
+}
+
+impl tracing::field::Visit for Line {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        match field.name() {
+            "message" => self.message = format!("{value:?}"),
+            "remote" => self.remote = format!("{value:?}"),
+            _ => {}
+        }
+    }
+}
 
 impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Suspicions {
     fn on_event(&self, event: &Event<'_>, _cx: Context<'_, S>) {
-        struct Message(bool);
-        impl tracing::field::Visit for Message {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 |= field.name() == "message" && format!("{value:?}").contains("no acks received");
-            }
-        }
-        let mut message = Message(false);
-        event.record(&mut message);
-        if message.0 {
+        let mut line = Line::default();
+        event.record(&mut line);
+        if line.message.contains("no acks received") {
             self.0.add(SUSPICIONS, &[], 1);
+        } else if line.message.contains("failed unreliable connection ping (timeout reached)") {
+            self.0.add(UNANSWERED, &[("peer", &line.remote)], 1);
         }
     }
 }
@@ -247,6 +272,9 @@ mod tests {
         tracing::info!(target: "memberlist_core::state", "memberlist.state: suspecting has failed, no acks received");
         tracing::info!(target: "memberlist_core::state", "memberlist.state: updating address");
         assert_eq!(s.registry.get(SUSPICIONS, &[]), Some(1.0));
+        let missed = "memberlist.state: failed unreliable connection ping (timeout reached)";
+        tracing::debug!(target: "memberlist_core::state", local = %"m1", remote = %"w1", "{missed}");
+        assert_eq!((unanswered(&s.registry, "w1"), unanswered(&s.registry, "m1")), (1, 0));
         assert_eq!(s.paper.lines(), Vec::<String>::new());
     }
 }

@@ -7,6 +7,6 @@ mod panic;
 mod registry;
 mod throttle;
 
-pub use log::{TelemetryError, init};
+pub use log::{TelemetryError, init, unanswered};
 pub use panic::{PANIC_EXIT, exit_on_panic};
 pub use registry::{Kind, Registry};

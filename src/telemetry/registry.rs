@@ -74,6 +74,13 @@ impl Registry {
         }
     }
 
+    /// Forgets all series of a name, which stays described: for what is written anew at each question.
+    pub fn clear(&self, name: &str) {
+        if let Some(family) = self.lock().get_mut(name) {
+            family.series.clear();
+        }
+    }
+
     /// The value of one series.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         self.lock().get(name)?.series.get(&own(labels)?).copied()
@@ -212,5 +219,9 @@ mod tests {
         registry.remove("x_total", &[("n", "0")]);
         registry.add("x_total", &[("n", "new")], 1);
         assert_eq!(registry.get("x_total", &[("n", "new")]), Some(1.0));
+        registry.clear("x_total");
+        assert_eq!(registry.get("x_total", &[("n", "new")]), None);
+        registry.add("x_total", &[("n", "new")], 2);
+        assert_eq!(registry.get("x_total", &[("n", "new")]), Some(2.0), "still described");
     }
 }

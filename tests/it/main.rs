@@ -3,6 +3,7 @@
 mod hosts;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod local;
 mod sim;
 mod tidy;
 

@@ -7,8 +7,11 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// Far beyond what anything here takes; reached only where something hangs.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Far beyond what anything here takes on a machine with much other work; reached only where something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+/// Of each daemon's log, where nobody can look at the machine afterwards.
+const LINES_TOLD: usize = 60;
+const CHARS_TOLD: usize = 240;
 const FLEET: &str = "/root/fleet";
 
 /// A lab with remoor on it.
@@ -49,7 +52,10 @@ impl Cluster {
         std::thread::scope(|scope| -> Result<()> {
             let install = |host: &'static str| {
                 let (lab, remoor) = (&self.lab, &remoor);
-                scope.spawn(move || five::install_agent(lab, host, remoor))
+                scope.spawn(move || match lab.exec(host, &["test", "-x", five::REMOOR]) {
+                    Ok(output) if output.ok() => five::install_unit(lab, host),
+                    _ => five::install_agent(lab, host, remoor),
+                })
             };
             let all: Vec<_> = five::HOSTS.into_iter().map(install).collect();
             all.into_iter().try_for_each(|one| one.join().expect("no installer panics"))
@@ -92,7 +98,7 @@ impl Cluster {
 
     /// The same with its exit code.
     pub fn run(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
-        self.lab.exec(host, &[&["/usr/local/bin/remoor"], argv].concat())
+        self.lab.exec(host, &[&[five::REMOOR], argv].concat())
     }
 
     /// What the first manager that answers with exit code 0 says.
@@ -120,7 +126,7 @@ impl Cluster {
             last = self.status().ok()?;
             ask(&last)
         })
-        .with_context(|| format!("the last status: {last:#}"))
+        .with_context(|| format!("the last status: {last}"))
     }
 
     /// Applies the fleet; `edit` may change its files.
@@ -156,6 +162,44 @@ impl Cluster {
         })
     }
 
+    /// Until every node is there, commissioned and as desired, three managers vote, and nothing is open, wanted or stopped.
+    /// That a node was flapping is no unrest.
+    pub fn wait_quiet(&self) -> Result<()> {
+        let open = ["examining", "settling", "waiting", "resetup", "held", "maintenance", "host-key-changed"];
+        let fine = |n: &Value| {
+            let conditions = n["conditions"].as_array().map_or(&[][..], Vec::as_slice);
+            n["presence"] == "alive"
+                && n["lifecycle"] == "commissioned"
+                && n["job"].is_null()
+                && n["outdated"] == false
+                && n["failed"].is_null()
+                && (n["finding"].is_null() || n["finding"]["verdict"]["is"] == "same")
+                && !conditions.iter().any(|one| open.iter().any(|word| one["is"] == *word))
+        };
+        self.wait("a quiet fleet", |status| {
+            let nodes = status["nodes"].as_array()?;
+            let voters = nodes.iter().filter(|n| matches!(n["manager"].as_str(), Some("leader" | "voter"))).count();
+            (nodes.len() == 5 && voters == 3 && status["breaker"].is_null() && nodes.iter().all(fine)).then_some(())
+        })
+    }
+
+    /// What somebody without this machine needs to understand a failure: status, why, and the end of each daemon's log.
+    pub fn tell(&self) -> String {
+        let said = |argv: &[&str]| self.ask(argv).unwrap_or_else(|e| format!("{e:#}"));
+        let mut told = format!("--- status\n{}\n", said(&["status"]));
+        for host in five::HOSTS {
+            told += &format!("--- why {host}\n{}\n", said(&["why", host]));
+        }
+        let lines = LINES_TOLD.to_string();
+        for host in five::HOSTS {
+            let log = self.lab.exec(host, &["journalctl", "-u", "remoor", "-n", &lines, "--no-pager", "-o", "cat"]);
+            let log = log.map_or_else(|e| format!("{e:#}"), |o| o.text());
+            told += &format!("--- log of {host}\n");
+            log.lines().for_each(|line| told.extend(line.chars().take(CHARS_TOLD).chain(['\n'])));
+        }
+        told
+    }
+
     /// A node's row of the status.
     pub fn node(&self, name: &str) -> Result<Value> {
         let status = self.status()?;
@@ -186,7 +230,7 @@ impl Cluster {
         wait_for(&format!("the verdict on absence {no} of {node}"), PATIENCE, || {
             self.verdicts(node).ok()?.into_iter().find(|f| f["absence"] == no)
         })
-        .with_context(|| format!("{node}: {:#}", self.node(node).unwrap_or_default()))
+        .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
     /// What was run on the host since `before` lines: (phase, service) in order.

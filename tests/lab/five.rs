@@ -2,7 +2,7 @@
 //! network and nginx. Writes the user's directory for a lab and puts on the hosts what no playbook of the fleet installs.
 
 use super::tool::find_program;
-use super::{Host, Lab};
+use super::{Host, Lab, Program};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ pub const WORKERS: [&str; 2] = ["w1", "w2"];
 
 /// systemd's unit of the agent, as a user would install it.
 pub const AGENT_UNIT: &str = include_str!("../demo/bin/remoor.service");
+/// Where remoor is on a host.
+pub const REMOOR: &str = "/usr/local/bin/remoor";
 /// Where every playbook of the fleet writes what was run.
 pub const RUNS: &str = "/var/log/remoor-runs.log";
 
@@ -76,15 +78,32 @@ pub fn built(name: &str) -> Result<PathBuf> {
 pub fn install(lab: &Lab, host: &str, program: &Path, dest: &str) -> Result<()> {
     let bytes = fs::read(program).with_context(|| format!("reading {}", program.display()))?;
     lab.push(host, &bytes, dest, 0o755)?;
-    let libraries = lab.exec(host, &["ldd", dest])?;
+    runs_there(lab, host, dest)
+}
+
+fn runs_there(lab: &Lab, host: &str, program: &str) -> Result<()> {
+    let libraries = lab.exec(host, &["ldd", program])?;
     let said = format!("{}{}", libraries.text(), String::from_utf8_lossy(&libraries.stderr));
     ensure!(
         !said.contains("not found"),
-        "{} needs what the hosts' Debian does not have; link it with -C target-feature=+crt-static: {}",
-        program.display(),
+        "{program} needs what the hosts' Debian does not have; link it with -C target-feature=+crt-static: {}",
         said.trim()
     );
     Ok(())
+}
+
+/// The five hosts, with remoor and the stand-ins of contiv's programs on their disks. The masters may log in everywhere.
+pub fn up(name: &str) -> Result<Lab> {
+    let (remoor, contiv) = (built("remoor")?, built("contiv-standin")?);
+    let programs: [Program<'_>; 3] = [
+        (remoor.as_path(), REMOOR),
+        (contiv.as_path(), "/usr/local/bin/netplugin"),
+        (contiv.as_path(), "/usr/local/bin/netmaster"),
+    ];
+    let lab = Lab::up_with(name, &HOSTS, &programs)?;
+    runs_there(&lab, HOSTS[0], REMOOR)?;
+    lab.give_identity(&MASTERS)?;
+    Ok(lab)
 }
 
 /// The stand-ins of contiv's programs on every host.
@@ -98,7 +117,12 @@ pub fn install_contiv(lab: &Lab, standin: &Path) -> Result<()> {
 
 /// The agent and its unit on a host; neither started nor enabled.
 pub fn install_agent(lab: &Lab, host: &str, remoor: &Path) -> Result<()> {
-    install(lab, host, remoor, "/usr/local/bin/remoor")?;
+    install(lab, host, remoor, REMOOR)?;
+    install_unit(lab, host)
+}
+
+/// The agent's unit alone, for a host that has the program.
+pub fn install_unit(lab: &Lab, host: &str) -> Result<()> {
     lab.push(host, AGENT_UNIT.as_bytes(), "/etc/systemd/system/remoor.service", 0o644)?;
     lab.shell(host, "systemctl daemon-reload").map(drop)
 }

@@ -2,7 +2,7 @@
 
 use super::net::OPERATOR;
 use super::tool::{attempt, must, wait_for};
-use super::{BOOT_LIMIT, Lab, image};
+use super::{BOOT_LIMIT, Lab, Program, image};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
@@ -54,12 +54,25 @@ impl Lab {
         format!("remoor-lab-{}-{host}", self.name)
     }
 
-    pub(super) fn mount(&self, host: &str) -> Result<()> {
+    /// Puts what all hosts are delivered with into the layer that they share.
+    pub(super) fn deliver(&self, programs: &[Program<'_>]) -> Result<()> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        for (program, dest) in programs {
+            let to = shared.join(dest.trim_start_matches('/'));
+            fs::create_dir_all(to.parent().context("a path below the root")?)?;
+            fs::copy(program, &to).with_context(|| format!("copying {} to the lab", program.display()))?;
+        }
+        Ok(())
+    }
+
+    /// A disk of the image, of what all hosts are delivered with unless this one is to have nothing of it, and of its own.
+    pub(super) fn mount(&self, host: &str, shared: Option<&Path>) -> Result<()> {
         let disk = self.disk(host);
         for part in ["upper", "work", "root"] {
             fs::create_dir_all(disk.join(part))?;
         }
-        mount_overlay(&self.base, &disk)
+        let layers: Vec<&Path> = shared.into_iter().chain([self.base.as_path()]).collect();
+        mount_overlay(&layers, &disk)
     }
 
     /// What an installer writes on a new disk: names, keys, who may log in.
@@ -74,6 +87,13 @@ impl Lab {
         put("etc/hostname", &format!("{host}\n"), 0o644)?;
         let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?.replace('-', "");
         put("etc/machine-id", &id, 0o444)?;
+        // Inotify instances are few on the machine outside: none to look for questions that nobody would answer, and of a
+        // login no more than its session, which saves the work of starting root's own service manager, too.
+        for unit in ["user@.service", "systemd-ask-password-console.path", "systemd-ask-password-wall.path"] {
+            let file = root.join("etc/systemd/system").join(unit);
+            let _ = fs::remove_file(&file);
+            std::os::unix::fs::symlink("/dev/null", &file).with_context(|| format!("masking {unit}"))?;
+        }
         let addresses = self.state().addresses.clone();
         let mut hosts = format!("127.0.0.1 localhost\n{} {OPERATOR}\n", self.operator_ip());
         addresses.iter().for_each(|(name, ip)| hosts += &format!("{ip} {name}\n"));
@@ -243,7 +263,7 @@ impl Lab {
         for part in ["upper", "work"] {
             image::remove_tree(&self.disk(host).join(part))?;
         }
-        self.mount(host)?;
+        self.mount(host, None)?;
         self.seed(host)?;
         self.write_access()?;
         self.poweron(host)
@@ -282,8 +302,9 @@ impl Lab {
     }
 }
 
-fn mount_overlay(base: &Path, disk: &Path) -> Result<()> {
-    let layers = format!("lowerdir={0},upperdir={1}/upper,workdir={1}/work", base.display(), disk.display());
+fn mount_overlay(lower: &[&Path], disk: &Path) -> Result<()> {
+    let lower: Vec<String> = lower.iter().map(|layer| layer.display().to_string()).collect();
+    let layers = format!("lowerdir={0},upperdir={1}/upper,workdir={1}/work", lower.join(":"), disk.display());
     let root = disk.join("root").display().to_string();
     must(&["mount", "-t", "overlay", "remoor-lab", "-o", &layers, &root])?;
     Ok(())
@@ -312,7 +333,7 @@ pub(super) fn overlay_works() -> Result<(), String> {
         for part in ["base", "upper", "work", "root"] {
             fs::create_dir(disk.join(part))?;
         }
-        mount_overlay(&disk.join("base"), disk)?;
+        mount_overlay(&[&disk.join("base")], disk)?;
         let written = fs::write(disk.join("root/probe"), "");
         unmount(&disk.join("root"))?;
         Ok(written?)

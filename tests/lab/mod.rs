@@ -19,6 +19,7 @@ pub mod console;
 pub mod five;
 pub mod host;
 pub mod image;
+pub mod machine;
 pub mod net;
 pub mod selftest;
 pub mod tool;
@@ -37,18 +38,22 @@ use std::sync::Mutex;
 use std::time::Duration;
 pub use tool::{Output, wait_for};
 
-/// A command on a host's console or of the operator may take this long.
-const COMMAND_LIMIT: Duration = Duration::from_secs(120);
+/// A command on a host's console or of the operator may take this long; some wait for a job of the fleet to end.
+const COMMAND_LIMIT: Duration = Duration::from_secs(300);
 /// A boot, from power to sshd's banner, on a machine with other work to do.
-const BOOT_LIMIT: Duration = Duration::from_secs(120);
-/// systemd and sshd hold 7 inotify instances of the one root user, 10 with somebody logged in, and the agent 1 more.
-const INOTIFY_PER_HOST: usize = 11;
+const BOOT_LIMIT: Duration = Duration::from_secs(300);
+/// Inotify instances of the one root user that a host holds: 3 of systemd, 1 each of dbus, logind and the agent.
+pub const INOTIFY_PER_HOST: usize = 6;
+/// A file from outside the lab that all hosts have from their first boot, and where.
+pub type Program<'a> = (&'a Path, &'a str);
 
 /// Hosts that are up. Dropping it ends them; [`Lab::keep`] does not.
 pub struct Lab {
     name: String,
     dir: PathBuf,
     base: PathBuf,
+    /// Layer between the image and each host's own: what all hosts were delivered with.
+    shared: Option<PathBuf>,
     net: Net,
     groups: Groups,
     hosts: Vec<String>,
@@ -110,6 +115,11 @@ impl Lab {
 
     /// Brings hosts up and waits until each one's sshd answers. One process at a time can hold the lab of a name.
     pub fn up(name: &str, hosts: &[&str]) -> Result<Lab> {
+        Lab::up_with(name, hosts, &[])
+    }
+
+    /// The same with programs on the hosts' disks, stored once for all of them. A wiped disk does not have them.
+    pub fn up_with(name: &str, hosts: &[&str], programs: &[Program<'_>]) -> Result<Lab> {
         for word in hosts.iter().chain([&name]) {
             // p-NAME is an interface and may have 15 characters.
             let fits = word.len() <= 13 && word.starts_with(|c: char| c.is_ascii_lowercase()) && *word != OPERATOR;
@@ -130,6 +140,7 @@ impl Lab {
             name: name.to_owned(),
             dir: root.join("labs").join(name),
             base,
+            shared: (!programs.is_empty()).then(|| root.join("labs").join(name).join("programs")),
             net: Net::new(name),
             groups,
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
@@ -138,12 +149,13 @@ impl Lab {
             _lock: lock,
         };
         lab.sweep().context("removing what an earlier run left")?;
-        lab.build()?;
+        lab.build(programs)?;
         Ok(lab)
     }
 
-    fn build(&self) -> Result<()> {
+    fn build(&self, programs: &[Program<'_>]) -> Result<()> {
         fs::create_dir_all(&self.dir).with_context(|| format!("creating {}", self.dir.display()))?;
+        self.deliver(programs)?;
         for key in ["operator_key", "fleet_key"] {
             host::make_key(&self.dir.join(key), key)?;
         }
@@ -153,7 +165,7 @@ impl Lab {
             self.state().addresses.insert(host.clone(), self.net.address(11 + at as u8));
         }
         for host in &self.hosts {
-            self.mount(host)?;
+            self.mount(host, self.shared.as_deref())?;
             self.seed(host)?;
         }
         self.write_access()?;
@@ -346,6 +358,7 @@ impl Lab {
             name: name.to_owned(),
             dir: root.join("labs").join(name),
             base: PathBuf::new(),
+            shared: None,
             net: Net::new(name),
             groups: Groups::find(&format!("remoor-lab-{name}")).map_err(anyhow::Error::msg)?,
             hosts: Vec::new(),
@@ -381,13 +394,12 @@ impl Drop for Lab {
 
 /// Raising the limit would change the outer machine, so a machine with too low a limit is told what to do.
 fn enough_inotify(hosts: usize) -> Result<()> {
-    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").unwrap_or_default();
     let need = hosts * INOTIFY_PER_HOST;
-    match limit.trim().parse::<usize>() {
-        Ok(limit) if limit < need => bail!(
-            "{hosts} hosts need about {need} inotify instances, this machine allows {limit}: \
-             sysctl fs.inotify.max_user_instances={}",
-            need + 128
+    match (machine::inotify_limit(), machine::inotify_used()) {
+        (Some(limit), used) if limit < used + need => bail!(
+            "{hosts} hosts need about {need} inotify instances, and of the {limit} that this machine allows {used} are in \
+             use: sysctl fs.inotify.max_user_instances={}",
+            used + need + 128
         ),
         _ => Ok(()),
     }

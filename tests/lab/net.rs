@@ -135,8 +135,10 @@ impl Faults {
         self.deaf.iter().for_each(|h| rule(format!("oifname \"p-{h}\"")));
         self.blocked.iter().for_each(|(from, to)| rule(format!("iifname \"p-{from}\" oifname \"p-{to}\"")));
         for (host, percent) in &self.loss {
-            rule(format!("iifname \"p-{host}\" numgen random mod 100 < {percent}"));
-            rule(format!("oifname \"p-{host}\" numgen random mod 100 < {percent}"));
+            // "< 100" is a rule that nftables refuses, as it would be always true.
+            let some = if *percent < 100 { format!(" numgen random mod 100 < {percent}") } else { String::new() };
+            rule(format!("iifname \"p-{host}\"{some}"));
+            rule(format!("oifname \"p-{host}\"{some}"));
         }
         format!(
             "add table bridge lab\ndelete table bridge lab\ntable bridge lab {{\n chain forward {{\n  \

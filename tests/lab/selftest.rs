@@ -2,7 +2,7 @@
 
 use super::host::Power;
 use super::tool::must;
-use super::{Lab, image, wait_for};
+use super::{Lab, Way, image, wait_for};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::time::Duration;
@@ -28,6 +28,7 @@ fn promises(name: &str) -> Result<()> {
     let lab = Lab::up(name, &["a", "b"])?;
     identities(&lab).context("identities")?;
     cuts(&lab).context("cuts")?;
+    lossy(&lab).context("loss and cuts of one way")?;
     files(&lab).context("files and processes")?;
     power(&lab).context("power")?;
     wiping(&lab).context("wiping")?;
@@ -77,6 +78,47 @@ fn cuts(lab: &Lab) -> Result<()> {
     ensure!(lab.ssh("a", "true")?.code == 255 && lab.ssh("b", "true")?.ok(), "the operator is on the side of b");
     lab.heal()?;
     comes_back("b", "a")
+}
+
+const SENT: u64 = 400;
+
+/// How many of [`SENT`] datagrams to a port that nobody has arrive. No datagram is sent twice, so each lost one is missing.
+fn arrive(lab: &Lab, from: &str, to: &str) -> Result<u64> {
+    let count = || -> Result<u64> {
+        lab.shell(to, "awk '/^Udp: [0-9]/ {print $3}' /proc/net/snmp")?.parse().context("a count of datagrams")
+    };
+    let before = count()?;
+    let send = format!("for i in $(seq {SENT}); do echo x 2>/dev/null > /dev/udp/{}/9; done; true", lab.host(to).ip);
+    lab.exec(from, &["bash", "-c", &send])?.checked(&format!("sending from {from}"))?;
+    Ok(count()? - before)
+}
+
+fn lossy(lab: &Lab) -> Result<()> {
+    // Who is deaf hears no answer to the question where the other is.
+    for (on, of) in [("a", "b"), ("b", "a")] {
+        let mac = lab.shell(of, "ip -o link show eth0 | sed 's/.*link.ether \\([0-9a-f:]*\\).*/\\1/'")?;
+        lab.shell(on, &format!("ip neigh replace {} lladdr {mac} dev eth0 nud permanent", lab.host(of).ip))?;
+    }
+    let check = |what: &str, a_to_b: std::ops::RangeInclusive<u64>, b_to_a: std::ops::RangeInclusive<u64>| {
+        let (there, back) = (arrive(lab, "a", "b")?, arrive(lab, "b", "a")?);
+        ensure!(a_to_b.contains(&there) && b_to_a.contains(&back), "{what}: of {SENT}, {there} a to b, {back} b to a");
+        lab.heal()
+    };
+    let (none, some, all) = (0..=0, SENT / 4..=SENT * 3 / 4, SENT - 4..=SENT + 20);
+    check("no fault", all.clone(), all.clone())?;
+    lab.cut_one_way("a", Way::In)?;
+    check("a hears nothing", all.clone(), none.clone())?;
+    lab.cut_one_way("a", Way::Out)?;
+    check("nobody hears a", none.clone(), all.clone())?;
+    lab.lose("a", 50)?;
+    check("half of a's frames are lost", some.clone(), some)?;
+    lab.lose("a", 100)?;
+    check("all of a's frames are lost", none.clone(), none)?;
+    check("healed", all.clone(), all)?;
+    for (on, of) in [("a", "b"), ("b", "a")] {
+        lab.shell(on, &format!("ip neigh del {} dev eth0", lab.host(of).ip))?;
+    }
+    Ok(())
 }
 
 fn files(lab: &Lab) -> Result<()> {

@@ -8,6 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+/// Every limit of the lab is there for what hangs, so it may be long. `REMOOR_LONG`: the durations of production, which
+/// are ten times as long and more.
+pub fn patient(limit: Duration) -> Duration {
+    if long() { limit * 10 } else { limit }
+}
+
+/// Whether the fleets have the durations of production (`make test-long`).
+pub fn long() -> bool {
+    std::env::var_os("REMOOR_LONG").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// No command of the lab prints more than this that anybody reads; the rest is read and dropped.
 const KEPT_BYTES: usize = 16 << 20;
 
@@ -66,7 +77,7 @@ pub fn run(mut command: Command, stdin: Option<&[u8]>, limit: Duration) -> Resul
 }
 
 fn wait_child(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus> {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + patient(limit);
     let mut pause = Duration::from_millis(1);
     loop {
         if let Some(status) = child.try_wait()? {
@@ -127,16 +138,19 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     path.split(':').map(|dir| PathBuf::from(dir).join(name)).find(|file| file.is_file())
 }
 
-/// Asks every 50 ms until the answer is `Some`; an error naming `what` after `limit`.
+/// Asks until the answer is `Some`, at first every 30 ms, later three times a second, so that the asking is not the load;
+/// an error naming `what` after `limit` (see [`patient`]).
 pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
-    let end = Instant::now() + limit;
+    let end = Instant::now() + patient(limit);
+    let mut pause = Duration::from_millis(30);
     loop {
         if let Some(answer) = ask() {
             return Ok(answer);
         }
         if Instant::now() > end {
-            bail!("waited {limit:?} for {what}");
+            bail!("waited {:?} for {what}", patient(limit));
         }
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(pause);
+        pause = (pause * 5 / 4).min(Duration::from_millis(300));
     }
 }

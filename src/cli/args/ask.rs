@@ -55,6 +55,9 @@ pub struct HistoryArgs {
 pub struct WhyArgs {
     #[arg(value_name = "NODE")]
     pub node: String,
+    /// What the leader was told and asked for, step by step, and which rule decided the last verdict
+    #[arg(long)]
+    pub replay: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

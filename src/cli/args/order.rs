@@ -70,6 +70,9 @@ pub struct UpdateArgs {
     /// Order all at once instead of waiting for the first one to end well
     #[arg(long, help_heading = "Safety")]
     pub no_canary: bool,
+    /// Don't wait for hold and window; fence and quorum stay
+    #[arg(long, help_heading = "Safety")]
+    pub now: bool,
     #[command(flatten)]
     pub following: Following,
     #[command(flatten)]

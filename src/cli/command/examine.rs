@@ -124,7 +124,11 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
         } else {
             let mut text = String::new();
             for file in &view.files {
-                text.push_str(&format!("{} {} ({})\n", file.what, file.path, file.service));
+                let origin = match file.origin.as_str() {
+                    "" | "none" => String::new(),
+                    origin => format!(", {origin}"),
+                };
+                text.push_str(&format!("{} {} ({}{origin})\n", file.what, file.path, file.service));
                 file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
                 if let Some(note) = &file.note {
                     text.push_str(&format!("  ({note})\n"));
@@ -189,5 +193,11 @@ fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
     let mut text =
         format!("{}: adopted {files} paths of {services} services, digest {root}..; nothing was run\n", view.node);
     view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
+    if view.reported_only {
+        text.push_str(&format!(
+            "  its drift is reported, not repaired; to repair it from now on: remoor commission {}\n",
+            view.node
+        ));
+    }
     Ok(out.text(&text)?)
 }

@@ -340,7 +340,8 @@ impl<'a> Screen<'a> {
                 }
             }
             StreamItem::Missed { count } => self.say(&format!("{}    ({count} lines were missed)", one.node)),
-            StreamItem::End { .. } => {}
+            // The job itself is asked for again and again.
+            StreamItem::Resync { .. } | StreamItem::End { .. } => {}
         }
     }
 

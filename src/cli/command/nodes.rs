@@ -1,5 +1,6 @@
 //! `remoor nodes [NODE]`: who the nodes are. How they are is `status`.
 
+use super::own::{self, Asked};
 use crate::cli::api::Api;
 use crate::cli::args::NodesArgs;
 use crate::cli::error;
@@ -10,10 +11,16 @@ use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
 use crate::model::Availability;
-use crate::rpc::view::{AsOf, NodeView, StatusView};
+use crate::rpc::view::{AsOf, NodeView, ReportView, StatusView};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
-    let view: StatusView = api.get("/v1/status").await?;
+    let view: StatusView = match api.get("/v1/status").await {
+        Ok(view) => view,
+        Err(error) => {
+            let asked = args.node.as_deref().map_or(Asked::Nodes, Asked::Node);
+            return own::instead(api, out, asked, error).await;
+        }
+    };
     match &args.node {
         None => list(out, &view),
         Some(name) => match view.nodes.iter().find(|n| n.name == *name) {
@@ -74,14 +81,25 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
         if out.quiet {
             out.names([node.name.as_str()])?;
         } else {
-            out.text(&table::fields(&facts(node, Today::of(&as_of.at))))?;
+            out.text(&table::fields(&facts(node, as_of)))?;
         }
     }
     Ok(out.source(as_of))
 }
 
+/// What an agent gossips of itself, on one line.
+pub fn says(report: &ReportView) -> String {
+    let digest = if report.digest.is_empty() { "not taken yet" } else { &report.digest };
+    let version = if report.version.is_empty() { String::new() } else { format!(", remoor {}", report.version) };
+    format!(
+        "boot {}, instance {}, isolations {}, digest {digest}, generation {}, checks {}{version}",
+        report.boot, report.instance, report.isolation, report.generation, report.checks
+    )
+}
+
 /// Everything about a node, as name and value.
-pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
+pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
+    let (today, by) = (Today::of(&as_of.at), &as_of.by);
     let mut out = vec![
         ("node", format!("{} (id {})", node.name, node.id)),
         ("group", node.group.clone().unwrap_or_default()),
@@ -95,6 +113,9 @@ pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
         ("host keys", node.ssh_fingerprints.join(", ")),
         ("absences", format!("{}, of these {} agent faults", node.absences, node.agent_faults)),
     ];
+    if node.unanswered > 0 {
+        out.push(("unanswered", format!("{} pings of {by} since its daemon began", node.unanswered)));
+    }
     if let Some(baseline) = &node.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };
         let root = baseline.root.short();
@@ -106,11 +127,7 @@ pub fn facts(node: &NodeView, today: Today) -> Vec<(&'static str, String)> {
         out.push(("last verdict", format!("{} (at {at}, by {})", story::conclusion(finding), finding.by)));
     }
     if let Some(report) = &node.report {
-        let text = format!(
-            "boot {}, instance {}, isolations {}, digest {}, generation {}, checks {}",
-            report.boot, report.instance, report.isolation, report.digest, report.generation, report.checks
-        );
-        out.push(("agent says", text));
+        out.push(("agent says", says(report)));
     }
     if let Some(m) = &node.maintenance {
         out.push(("maintenance", format!("until {}, announced by {}", today.show(m.until), m.by)));

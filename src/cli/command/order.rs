@@ -53,7 +53,7 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         no_queue: args.following.no_queue,
         ..OrderRequest::default()
     };
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
     if args.check {
         return super::plan::run(api, out, &nodes, &request).await;
     }
@@ -79,8 +79,8 @@ pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyh
 
 /// The first node alone, and the others only if it ends well.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
-    let request = OrderRequest { no_queue: args.following.no_queue, ..OrderRequest::default() };
-    let mut nodes = which::choose(api, &args.which).await?;
+    let request = OrderRequest { now: args.now, no_queue: args.following.no_queue, ..OrderRequest::default() };
+    let mut nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;
     }
@@ -185,6 +185,22 @@ async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest)
     })
 }
 
+/// A group, or all, means those of it that are in service; who is named is meant in any case.
+fn serving(out: &Out, nodes: Vec<NodeView>, which: &Which) -> Vec<NodeView> {
+    if !which.nodes.is_empty() {
+        return nodes;
+    }
+    let (serving, others): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|n| !out_of_service(n));
+    for node in others {
+        out.talk(&format!("{} is {}: left out", node.name, node.lifecycle));
+    }
+    serving
+}
+
+fn out_of_service(node: &NodeView) -> bool {
+    matches!(node.lifecycle.as_str(), "accepted" | "decommissioning" | "decommissioned")
+}
+
 /// Puts back what an attempt copied aside.
 pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit> {
     let (before, names) = follow::newest_job(api).await?;
@@ -240,4 +256,28 @@ pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Res
     let which = Which { nodes: vec![args.node.clone()], ..Which::default() };
     let nodes = which::choose(api, &which).await?;
     at_once(api, out, &nodes, "trust-key", &request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tests::views;
+    use crate::rpc::view::ConditionView;
+
+    fn why(node: &NodeView, verb: Verb) -> Option<String> {
+        objection(node, verb, &OrderRequest::default()).map(|(why, _)| why)
+    }
+
+    #[test]
+    fn a_batch_is_refused_for_a_node_at_work_or_out_of_service() {
+        let fine = views::node(4, "w1");
+        assert_eq!(why(&fine, Verb::Resetup), None);
+        let gone = NodeView { lifecycle: "decommissioned".into(), ..views::node(4, "w1") };
+        assert_eq!(why(&gone, Verb::Update).as_deref(), Some("is decommissioned"));
+        assert_eq!(why(&gone, Verb::Commission), None);
+        let mut busy = NodeView { job: Some(17), ..views::node(4, "w1") };
+        assert_eq!(why(&busy, Verb::Resetup), None, "a held job gives way");
+        busy.conditions = vec![ConditionView { is: "resetup".into(), why: String::new() }];
+        assert_eq!(why(&busy, Verb::Decommission).as_deref(), Some("is being set up by job 17"));
+    }
 }

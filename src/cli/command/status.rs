@@ -1,5 +1,6 @@
 //! `remoor status`: the whole fleet on one page.
 
+use super::own::{self, Asked};
 use crate::cli::api::{self, Api};
 use crate::cli::args::StatusArgs;
 use crate::cli::error::Stop;
@@ -17,8 +18,10 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 
 pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit> {
     let Some(every) = args.watch else {
-        let view: StatusView = api.get("/v1/status").await?;
-        return show(out, &view, args.exit_code);
+        return match api.get::<StatusView>("/v1/status").await {
+            Ok(view) => show(out, &view, args.exit_code),
+            Err(error) => own::instead(api, out, Asked::Status, error).await,
+        };
     };
     let mut interrupt = Interrupt::new()?;
     loop {
@@ -27,6 +30,12 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
         };
         match answer {
             Ok(view) => redraw(out, &view)?,
+            Err(error) if own::only_managers(&error) => {
+                if out.is_tty() {
+                    out.raw(CLEAR)?;
+                }
+                own::instead(api, out, Asked::Status, error).await.map(|_| ())?;
+            }
             // It may come back, and whoever watches wants to see that.
             Err(error) if api::temporary(&error) => out.talk(Stop::of(&error.into()).render().trim_end()),
             Err(error) => return Err(error.into()),

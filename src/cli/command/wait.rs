@@ -1,6 +1,6 @@
 //! `remoor wait`: asks until the answer is yes or the time is over.
 
-use super::which;
+use super::{own, which};
 use crate::cli::api::{self, Api};
 use crate::cli::args::{Goal, WaitArgs};
 use crate::cli::exit::Exit;
@@ -47,7 +47,7 @@ pub async fn run(api: &Api, out: &Out, args: &WaitArgs) -> anyhow::Result<Exit> 
                 return Ok(out.source(&view.as_of));
             }
             Ok(_) => say(out, &mut said, "no quorum"),
-            Err(error) if over || !api::temporary(&error) => return Err(error.into()),
+            Err(error) if over || !api::temporary(&error) || own::only_managers(&error) => return Err(error.into()),
             Err(error) => say(out, &mut said, &error.to_string()),
         }
         let pause = EVERY.min(ends.saturating_duration_since(Instant::now()));

@@ -67,6 +67,9 @@ impl Teller {
             }
             StreamItem::Task { job, phase, event, .. } => task(event).map(|text| format!("job {job}  {phase}  {text}")),
             StreamItem::Missed { count } => Some(format!("({count} lines were missed)")),
+            StreamItem::Resync { .. } => {
+                Some("(this manager caught up by a snapshot; what was missed: remoor history)".to_owned())
+            }
             StreamItem::End { text } if text.is_empty() => None,
             StreamItem::End { text } => Some(format!("end: {text}")),
         }

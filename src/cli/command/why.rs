@@ -1,6 +1,6 @@
 //! `remoor why NODE`: the whole story of one node, and what to do next.
 
-use super::nodes;
+use super::{nodes, replay};
 use crate::cli::api::{self, Api};
 use crate::cli::args::WhyArgs;
 use crate::cli::exit::Exit;
@@ -8,14 +8,18 @@ use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
 use crate::cli::table;
-use crate::model::{Absence, Finding, Job, NodeName, Want};
-use crate::rpc::view::WhyView;
+use crate::model::{Absence, Finding, Job, NodeName, Outcome, Want};
+use crate::rpc::view::{ReplayView, WhyView};
 use std::collections::BTreeMap;
 
 /// So many items of the journal are shown.
 const ITEMS: usize = 20;
 
 pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {
+    if args.replay {
+        let view: ReplayView = api.get(&format!("/v1/nodes/{}/replay", api::segment(&args.node))).await?;
+        return replay::show(out, &view);
+    }
     let view: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&args.node))).await?;
     show(out, &view)
 }
@@ -29,7 +33,7 @@ pub fn show(out: &Out, view: &WhyView) -> anyhow::Result<Exit> {
 
 fn tell(view: &WhyView) -> String {
     let today = Today::of(&view.as_of.at);
-    let facts = nodes::facts(&view.node, today);
+    let facts = nodes::facts(&view.node, &view.as_of);
     let mut out = table::fields(&facts.into_iter().filter(|(name, _)| *name != "last verdict").collect::<Vec<_>>());
     let mut section = |title: &str, lines: Vec<String>| {
         if !lines.is_empty() {
@@ -117,6 +121,9 @@ fn job(job: &Job, today: Today) -> Vec<String> {
         today.show(job.opened)
     )];
     out.extend(job.attempts.iter().map(|a| super::job::attempt_line(a, today)));
+    if let Some(Outcome::Failed(failure)) = job.attempts.last().and_then(|a| a.closed.as_ref()).map(|(_, how)| how) {
+        out.extend(failure.tail.iter().map(|line| format!("  | {line}")));
+    }
     if let Some(at) = job.retry_at {
         out.push(format!("the next attempt is due at {}", today.show(at)));
     }

@@ -288,6 +288,7 @@ fn a_diff_is_shown() {
         path: "/etc/etcd.conf".into(),
         what: "changed".into(),
         attributes: vec!["sha256: 1f2e.. -> 99aa..".into()],
+        origin: "rendered".into(),
         unified: Some("--- rendered\n+++ found\n@@ -1 +1 @@\n-port=2379\n+port=2380\n".into()),
         note: None,
     };
@@ -295,7 +296,7 @@ fn a_diff_is_shown() {
     table(
         |out| examine::show_diff(out, &view),
         expect![[r#"
-        changed /etc/etcd.conf (etcd)
+        changed /etc/etcd.conf (etcd, rendered)
           sha256: 1f2e.. -> 99aa..
         --- rendered
         +++ found

@@ -3,5 +3,6 @@
 
 mod flags;
 mod goldens;
+mod own;
 mod transport;
-mod views;
+pub mod views;

@@ -83,7 +83,9 @@ pub fn node(id: u64, name: &str) -> NodeView {
         absences: 0,
         agent_faults: 0,
         report: None,
+        agent_version: "0.1.0".into(),
         unreachable_from: Vec::new(),
+        unanswered: 0,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Where known nodes were last seen, on disk, so that a node finds back with all managers down. A file, no network.
 
+use crate::disk::atomic_write;
 use crate::model::NodeName;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -57,11 +57,7 @@ pub fn save(path: &Path, nodes: &Addresses) -> Result<(), CacheError> {
     let write = |source| CacheError::Write { path: path.to_owned(), source };
     let text = serde_json::to_vec_pretty(&Form { version: VERSION, nodes: nodes.clone() })
         .map_err(|e| write(std::io::Error::other(e)))?;
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(dir).map_err(write)?;
-    file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(write)?;
-    file.persist(path).map_err(|e| write(e.error))?;
-    std::fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(write)
+    atomic_write(path, &text, 0o600).map_err(|e| write(e.into_io()))
 }
 
 /// The known nodes with their addresses: those where they were just seen, those handed in, those remembered.

@@ -17,6 +17,12 @@ pub struct Tries {
     pub count: u32,
 }
 
+/// The wait of a node that is alone doubles to this many times the shortest ...
+const DOUBLED_MAX: u64 = 4;
+/// ... and grows from there as this part of the time that it has been alone: back soon after a cut of a minute, and not dense
+/// after one of hours.
+const ALONE_PART: u64 = 16;
+
 /// Everything the decision depends on. Times are monotonic milliseconds of this process.
 #[derive(Debug, Clone)]
 pub struct State {
@@ -31,6 +37,8 @@ pub struct State {
     pub tries: BTreeMap<NodeName, Tries>,
     /// Something happened that makes a dial worthwhile.
     pub nudged_ms: Option<u64>,
+    /// When the last peer was lost; None while there are any, and until there was one.
+    pub alone_since_ms: Option<u64>,
     /// 0 to 1000; spreads isolated nodes that lost each other at the same moment.
     pub jitter_permille: u16,
     pub timing: Timing,
@@ -46,6 +54,7 @@ impl State {
             dialling: BTreeSet::new(),
             tries: BTreeMap::new(),
             nudged_ms: None,
+            alone_since_ms: None,
             jitter_permille: 500,
             timing,
         }
@@ -62,7 +71,10 @@ impl State {
         self.members = members;
         let (known, members) = (&self.known, &self.members);
         self.tries.retain(|name, _| known.contains_key(name) && !members.contains_key(name));
-        if self.isolated() && !before {
+        if !self.isolated() {
+            self.alone_since_ms = None;
+        } else if !before {
+            self.alone_since_ms = Some(now_ms);
             // The wait starts over at its shortest, for those too that were dialled a minute ago or never.
             for name in self.known.keys() {
                 self.tries.insert(name.clone(), Tries { last_ms: now_ms, count: 0 });
@@ -110,7 +122,9 @@ impl State {
         let (min, max) = (ms(self.timing.isolated_min), ms(self.timing.isolated_max));
         let isolated = self.isolated();
         let wait = if isolated {
-            let doubled = min.saturating_mul(1 << tries.count.min(20)).min(max);
+            let alone = tries.last_ms.saturating_sub(self.alone_since_ms.unwrap_or(0));
+            let most = max.min((alone / ALONE_PART).max(DOUBLED_MAX * min));
+            let doubled = min.saturating_mul(1 << tries.count.min(20)).min(most);
             // Between half and all of it, so that the bound holds whatever the jitter.
             doubled / 2 + doubled / 2 * u64::from(self.jitter_permille.min(1000)) / 1000
         } else {

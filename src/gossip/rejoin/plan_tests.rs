@@ -71,14 +71,30 @@ fn with_peers_the_missing_are_dialled_every_minute() {
 }
 
 #[test]
-fn without_peers_the_wait_doubles_up_to_its_bound() {
+fn without_peers_the_wait_doubles_and_then_grows_with_the_time_alone_up_to_its_bound() {
     let mut state = state(&["a"]);
     members(&mut state, 0, &["me", "a"]);
     assert_eq!(next_ms(&state), None, "nobody is missing");
     members(&mut state, 50_000, &["me"]);
-    let dialled = times(&run(&mut state, 50_000, 250_000));
-    let waits: Vec<_> = [50_000].iter().chain(&dialled).zip(&dialled).map(|(a, b)| (b - a) / 1000).collect();
-    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+    let dialled = times(&run(&mut state, 50_000, 50_000 + 7_200_000));
+    let waits: Vec<_> = [50_000].iter().chain(&dialled).zip(&dialled).map(|(a, b)| (b - a, a - 50_000)).collect();
+    let seconds: Vec<_> = waits.iter().map(|(wait, _)| wait / 1000).collect();
+    assert_eq!(seconds[..5], [1, 2, 4, 4, 4]);
+    for (wait, alone) in waits {
+        assert!(wait <= (alone / 16).max(4_000) + 100, "{wait} ms after {alone}");
+    }
+    assert_eq!((seconds.iter().max(), seconds.last()), (Some(&60), Some(&60)));
+}
+
+#[test]
+fn the_wait_is_short_again_when_there_was_a_peer() {
+    let mut state = state(&["a"]);
+    members(&mut state, 0, &["me", "a"]);
+    members(&mut state, 1_000, &["me"]);
+    run(&mut state, 1_000, 3_600_000);
+    members(&mut state, 3_600_000, &["me", "a"]);
+    members(&mut state, 3_700_000, &["me"]);
+    assert_eq!(times(&run(&mut state, 3_700_000, 3_708_000)), [3_701_000, 3_703_000, 3_707_000]);
 }
 
 #[test]
@@ -110,7 +126,7 @@ fn a_nudge_makes_it_sooner_but_not_denser_than_the_spacing() {
 fn a_nudge_starts_the_isolated_wait_over() {
     let mut state = state(&["a"]);
     let before = times(&run(&mut state, 0, 50_000));
-    assert_eq!(before.last(), Some(&30_000));
+    assert_eq!(before.last(), Some(&50_000));
     state.nudge(55_000);
     assert_eq!(times(&run(&mut state, 55_000, 63_000)), [55_000, 57_000, 61_000]);
 }

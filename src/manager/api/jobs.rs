@@ -6,8 +6,7 @@ use super::{as_of, named, operator};
 use crate::model::{Inventory, Job, JobState, NodeId};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{JobsView, QueuedView};
-use crate::rpc::wire::{Code, Failure};
-use axum::Json;
+use crate::rpc::wire::{Answer, Code, Failure};
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -32,7 +31,7 @@ pub async fn jobs(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Query(query): Query<JobsQuery>,
-) -> Result<Json<JobsView>, Failure> {
+) -> Result<Answer<JobsView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let wanted = Wanted::of(&inventory, &query)?;
@@ -55,7 +54,7 @@ pub async fn jobs(
         Some(QueuedView { node: n.id.0, want, waits: waits(n.id) })
     });
     let queued = queued.collect();
-    Ok(Json(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
+    Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
 }
 
 /// The query, with its names looked up.

@@ -4,7 +4,7 @@ use super::super::{Shared, blobs, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
-use crate::model::{Baseline, Change, Command, Difference, Node, Sha256, differences};
+use crate::model::{Baseline, Change, Command, Difference, Node, Occasion, Sha256, differences};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, OrderRequest};
 use crate::rpc::wire::{Code, Failure, Json};
@@ -80,6 +80,7 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
             path: difference.path.clone(),
             what: what.to_owned(),
             attributes: Vec::new(),
+            origin: origin(&evidence, &difference.path).to_owned(),
             unified: None,
             note: None,
         });
@@ -109,6 +110,16 @@ pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name):
         contents(&shared, &node, paths, &mut files).await?;
     }
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
+}
+
+/// How it is known what a path is to be.
+fn origin(evidence: &Evidence, path: &str) -> &'static str {
+    let recorded = |e: &crate::model::NodeDigest| e.services.values().flat_map(|s| &s.entries).any(|e| e.path == path);
+    match &evidence.expected {
+        _ if evidence.rendered.contains(path) => "rendered",
+        Some(expected) if recorded(expected) => "recorded",
+        _ => "none",
+    }
 }
 
 async fn contents(
@@ -180,7 +191,11 @@ pub async fn adopt(
         })?;
     }
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
-    let bytes = rmp_serde::to_vec_named(&digest).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let prepared = examine::prepare(&shared, node.id, None).await;
+    let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
+    let record = examine::record(&prepared.rendered, &facts, &digest);
+    let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
     let before = node.baseline.as_ref();
     let baseline = Baseline {
@@ -192,7 +207,10 @@ pub async fn adopt(
         at: wall(),
     };
     propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
-    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes }))
+    let after = shared.inventory();
+    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
+    let reported_only = after.node(node.id).is_some_and(spared);
+    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
 }
 
 /// The baseline before, with `paths` as they are found now.

@@ -12,6 +12,7 @@ mod member;
 mod order;
 mod plan;
 mod read;
+mod replay;
 mod undo;
 
 use super::{Shared, wall};
@@ -25,6 +26,7 @@ use axum::routing::{get, post};
 use std::sync::Arc;
 
 pub use member::{CaReply, JoinDesk, JoinParts};
+pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
@@ -32,6 +34,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/status", get(read::status))
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
+        .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(jobs::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))

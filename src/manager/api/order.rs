@@ -213,6 +213,19 @@ impl Desk<'_> {
         Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view))
     }
 
+    /// Who was never set up, or is no more, is set up by `commission` only.
+    fn in_service(&self) -> Result<(), Failure> {
+        let name = self.node.name();
+        let text = match self.node.lifecycle {
+            Lifecycle::Commissioning | Lifecycle::Commissioned => return Ok(()),
+            Lifecycle::Accepted => format!("{name} was never commissioned"),
+            out @ (Lifecycle::Decommissioning | Lifecycle::Decommissioned) => {
+                format!("{name} is {} and is not set up again", out.word())
+            }
+        };
+        Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")))
+    }
+
     /// Refuses what is no re-setup of this node in the first place.
     pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), Failure> {
         let name = self.node.name();
@@ -225,11 +238,7 @@ impl Desk<'_> {
             let text = format!("the agent of {name} is silent while its host answers");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
-        if self.node.lifecycle == Lifecycle::Accepted {
-            let text = format!("{name} was never commissioned");
-            return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name}")));
-        }
-        Ok(())
+        self.in_service()
     }
 
     /// What a re-setup would be about, after what was found.
@@ -273,6 +282,11 @@ impl Desk<'_> {
     }
 
     fn commission(&self) -> Result<Decided, Failure> {
+        if self.node.watched {
+            let name = self.node.name();
+            let text = "was adopted, and is entrusted to remoor now: the policies of its group hold; nothing was run";
+            return Ok((Some(Command::Entrust { node: self.node.id }), nothing(format!("{name} {text}"))));
+        }
         if self.node.lifecycle == Lifecycle::Commissioned {
             let text = format!("{} is commissioned already", self.node.name());
             return Ok((None, nothing(text)));
@@ -295,8 +309,10 @@ impl Desk<'_> {
         self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true))
     }
 
+    /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
     fn update(&self) -> Result<Decided, Failure> {
         let inventory = self.shared.inventory();
+        self.in_service()?;
         let applied = self.node.baseline.as_ref().map(|b| b.desired);
         if applied.is_some() && applied == inventory.desired(self.node) {
             let text = format!("{} has generation {} already", self.node.name(), inventory.current);

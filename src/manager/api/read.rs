@@ -3,11 +3,10 @@
 use super::super::{Shared, blobs, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
-use crate::model::{AttemptId, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, NodeView, StatusView, StreamItem, WhyView};
-use crate::rpc::wire::{self, Code, Failure};
-use axum::Json;
+use crate::rpc::view::{HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
+use crate::rpc::wire::{self, Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
@@ -20,7 +19,7 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<StatusView>, Failure> {
+pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<StatusView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
@@ -35,8 +34,10 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
     }
+    let heard = nodes.iter().filter(|n| n.report.is_some());
+    warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     warnings.extend(shared.notices.recent().into_iter().rev().take(5));
-    Ok(Json(StatusView {
+    Ok(Answer(StatusView {
         version: 1,
         as_of: as_of(&shared),
         cluster: inventory.cluster.to_string(),
@@ -51,6 +52,21 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     }))
 }
 
+/// Agents whose program is another than this manager's, in one line each version.
+fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
+    let own = env!("CARGO_PKG_VERSION");
+    let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, version) in agents.filter(|(_, version)| !["", own].contains(version)) {
+        by_version.entry(version).or_default().push(name);
+    }
+    let told = by_version.iter().map(|(version, names)| {
+        let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("version differs: remoor {version} runs on {}{more}, this manager is {own}", some.join(", "))
+    });
+    told.collect()
+}
+
 #[derive(Debug, Default, Deserialize)]
 pub struct HistoryQuery {
     node: Option<String>,
@@ -61,7 +77,7 @@ pub async fn history(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Query(query): Query<HistoryQuery>,
-) -> Result<Json<HistoryView>, Failure> {
+) -> Result<Answer<HistoryView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = query.node.map(|name| named(&inventory, &name).map(|n| n.id)).transpose()?;
@@ -69,7 +85,7 @@ pub async fn history(
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
     let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
     items.reverse();
-    Ok(Json(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
+    Ok(Answer(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -159,7 +175,9 @@ async fn pump(
             Err(broadcast::error::RecvError::Lagged(count)) => StreamItem::Missed { count },
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        if tx.send(serde_json::to_value(item).unwrap_or_default()).await.is_err() {
+        let mut line = serde_json::to_value(item).unwrap_or_default();
+        with_times(&mut line);
+        if tx.send(line).await.is_err() {
             return;
         }
     }
@@ -169,12 +187,14 @@ pub async fn why(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(name): Path<String>,
-) -> Result<Json<WhyView>, Failure> {
+) -> Result<Answer<WhyView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
-    let (not_done, next) = untold(&node, &view);
+    let spared = |f: &Finding| inventory.group(&node).is_some_and(|(_, g)| g.spares(&node, f.occasion));
+    let spared = node.finding.as_ref().is_some_and(spared);
+    let (not_done, next) = untold(&node, &view, spared);
     let mut history: Vec<_> = inventory
         .history
         .iter()
@@ -184,7 +204,7 @@ pub async fn why(
         .map(|i| i.as_ref().clone())
         .collect();
     history.reverse();
-    Ok(Json(WhyView {
+    Ok(Answer(WhyView {
         version: 1,
         as_of: as_of(&shared),
         absence: node.absence.clone(),
@@ -197,8 +217,8 @@ pub async fn why(
     }))
 }
 
-/// What was not done and why, and what an operator may do about it.
-fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
+/// What was not done and why, and what an operator may do about it. `spared`: only since the node was adopted.
+fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
@@ -207,6 +227,13 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
             (Remedy::Report, Verdict::Unknown(why)) => {
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
                 next.push(format!("remoor check {name}"));
+            }
+            (Remedy::Report, verdict) if verdict.drifted() && spared => {
+                let why = "the node was adopted and never set up by remoor, and its group names no policy";
+                not_done.push(format!("no re-setup: {why} for this occasion ({verdict})"));
+                next.push(format!("remoor diff {name}"));
+                next.push(format!("remoor resetup {name}"));
+                next.push(format!("remoor commission {name} (from now on, drift on return is repaired)"));
             }
             (Remedy::Report, verdict) if *verdict != Verdict::Same => {
                 not_done.push(format!("no re-setup: the policy for this occasion is report ({verdict})"));
@@ -230,6 +257,9 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
         next.push(format!("remoor job cancel {name} calls off the {what} that is queued"));
     }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
+    if view.conditions.iter().any(|c| c.is == "waiting" && c.why.contains("window opens at")) {
+        next.push(format!("remoor resetup {name} --now (does not wait for the window)"));
+    }
     if view.presence == "away" {
         next.push(format!("look at the host's power and network; remoor watches for {name} and examines it on return"));
     }
@@ -247,6 +277,11 @@ fn untold(node: &Node, view: &NodeView) -> (Vec<String>, Vec<String>) {
 
 pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
     operator(&shared, &caller)?;
+    Ok(metrics_text(&shared))
+}
+
+/// What this manager knows of the cluster, as Prometheus text.
+pub fn metrics_text(shared: &Shared) -> String {
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
     let mut out = String::new();
@@ -270,7 +305,7 @@ pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Resul
     gauge("node_drifted", "1 while the last verdict is drifted or conflict", per_node(&drifted));
     let open = inventory.jobs.values().filter(|j| j.closed.is_none()).count() as u64;
     gauge("jobs_open", "re-setups that are open or held", vec![(String::new(), open)]);
-    Ok(out)
+    out
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
@@ -297,6 +332,8 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         () => None,
     });
     let since = |at: Wall| Some(wire::rfc3339(at));
+    let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
+    let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
     NodeView {
         id: node.id.0,
         name: node.name().to_string(),
@@ -320,7 +357,26 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
         agent_faults: node.agent_faults,
-        report: None,
+        agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
+        report,
         unreachable_from: Vec::new(),
+        unanswered: shared.unanswered(node.name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_of_another_version_are_told_once_for_each_version() {
+        let own = env!("CARGO_PKG_VERSION");
+        let agents = [("m1", own), ("w1", "0.0.9"), ("w2", ""), ("w3", "0.0.9"), ("w4", "9.0.0")];
+        let told = other_versions(agents.into_iter());
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("version differs: remoor 0.0.9 runs on w1, w3, this manager is "), "{told:?}");
+        let many: Vec<String> = (0..9).map(|n| format!("w{n}")).collect();
+        let told = other_versions(many.iter().map(|name| (name.as_str(), "0.0.9")));
+        assert!(told[0].contains("w0, w1, w2, w3, w4 and 4 more"), "{told:?}");
     }
 }

@@ -314,6 +314,7 @@ impl Inventory {
                 node.failed = None;
                 node.hold = None;
                 node.unseen = false;
+                node.watched = false;
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };

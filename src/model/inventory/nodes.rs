@@ -37,6 +37,7 @@ impl Inventory {
             recent: Vec::new(),
             finding: None,
             baseline: None,
+            watched: false,
             want: None,
             job: None,
             agent_faults: 0,

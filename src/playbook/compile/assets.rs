@@ -155,7 +155,9 @@ impl Compiler<'_> {
         let first = self.checked.insert(path.to_owned());
         if path.ends_with(".tera") {
             if first && let Err((line, column, message)) = tera_text::check(&text) {
-                self.fault(path, (line, column), message);
+                let hint = tera_text::named_arguments(&text, line, column);
+                let fault = self.fault(path, (line, column), message);
+                fault.hint = fault.hint.take().or(hint);
             }
             return;
         }

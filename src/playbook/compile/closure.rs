@@ -24,6 +24,16 @@ pub fn each_task(play: &Play, f: &mut dyn FnMut(&Task)) {
     play.handlers.iter().for_each(|handler| f(&handler.task));
 }
 
+/// Of the facts of a node, those that a plan could read; its environment is left out, which may hold secrets.
+pub fn facts_read(plan: &Plan, facts: &Map<String, Value>) -> Map<String, Value> {
+    let mut read = needed(plan, facts);
+    read.remove("ansible_env");
+    if let Some(Value::Object(all)) = read.get_mut("ansible_facts") {
+        all.remove("env");
+    }
+    read
+}
+
 /// The variables whose names occur anywhere, and those that they in turn name. Takes too many rather than too few.
 pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
     let mut words = BTreeSet::new();

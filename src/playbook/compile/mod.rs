@@ -9,6 +9,8 @@ mod play;
 pub mod spec;
 mod task;
 
+pub(super) use closure::facts_read;
+
 use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
 use super::yaml::{self, Data, Node};
 use super::{data, expr};

@@ -37,7 +37,7 @@ pub fn content_of(
     }
     let text = std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))?;
     let rendered = if asset.path.ends_with(".tera") {
-        tera_text::render(scope, text).map_err(|(line, message)| format!("{}:{line}: {message}", asset.path))?
+        tera_text::render(scope, text).map_err(|(line, _, message)| format!("{}:{line}: {message}", asset.path))?
     } else {
         let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
         for (name, part) in &task.parts {
@@ -48,6 +48,19 @@ pub fn content_of(
         })?
     };
     Ok((rendered.into_bytes(), asset.path.clone()))
+}
+
+/// Why a `.tera` file can't be rendered: its path and text, line, column and message. None: it can, or is none.
+pub fn tera_fault(
+    plan: &Plan,
+    task: &Task,
+    args: &serde_json::Map<String, Value>,
+    scope: &Scope,
+) -> Option<(String, String, u32, u32, String)> {
+    let asset = asset(task, args.get("src")?.as_str()?).filter(|asset| asset.path.ends_with(".tera"))?;
+    let text = std::str::from_utf8(blob(plan, asset).ok()?).ok()?;
+    let (line, column, message) = tera_text::render(scope, text).err()?;
+    Some((asset.path.clone(), text.to_owned(), line, column, message))
 }
 
 fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {

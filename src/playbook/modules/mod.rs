@@ -10,7 +10,7 @@ mod plain;
 mod service;
 mod wait;
 
-pub use content::content_of;
+pub use content::{content_of, tera_fault};
 
 use super::backup::Backup;
 use super::event::{Cancel, Phase, RunOptions};
@@ -333,7 +333,7 @@ fn complaint(what: &str, done: &Finished) -> String {
         (Some(rc), _, _) => format!("ended with {rc}"),
         (None, _, _) => "was killed".to_owned(),
     };
-    let last = done.stderr.lines().chain(done.stdout.lines()).rfind(|l| !l.trim().is_empty()).unwrap_or_default();
+    let last = done.stdout.lines().chain(done.stderr.lines()).rfind(|l| !l.trim().is_empty()).unwrap_or_default();
     format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
 }
 

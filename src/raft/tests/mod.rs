@@ -5,8 +5,8 @@ mod corruption;
 mod storage;
 
 use super::{
-    AppliedEntry, BoxFuture, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, StateMachine, Timing, Transport,
-    TransportError,
+    AppliedEntry, BoxFuture, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, StateMachine, Timing,
+    Transport, TransportError,
 };
 use crate::model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize};
@@ -109,12 +109,21 @@ fn address(id: u64) -> String {
     format!("m{id}:7000")
 }
 
-async fn start(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<AppliedEntry<Words>>) {
+async fn start(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<News<Words>>) {
     let id = cfg.id;
     let wire = Arc::new(Wire { from: id, mesh: mesh.clone() });
     let (raft, feed) = Raft::start(cfg, wire).await.unwrap();
     mesh.members.lock().unwrap().insert(id, raft.clone());
     (raft, feed)
+}
+
+/// The next entry that a feed tells.
+async fn told(feed: &mut mpsc::UnboundedReceiver<News<Words>>) -> AppliedEntry<Words> {
+    match feed.recv().await {
+        Some(News::Applied(entry)) => entry,
+        Some(News::Resync { index }) => panic!("a snapshot up to {index} in the place of an entry"),
+        None => panic!("the feed ended"),
+    }
 }
 
 async fn stop(raft: &Raft<Words>, mesh: &Mesh) {
@@ -141,11 +150,11 @@ async fn until_word(raft: &Raft<Words>, word: &str) {
 }
 
 /// One founder that leads alone.
-async fn founder(dir: &Path, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<AppliedEntry<Words>>) {
+async fn founder(dir: &Path, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<News<Words>>) {
     founder_with(config(dir, 1), mesh).await
 }
 
-async fn founder_with(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<AppliedEntry<Words>>) {
+async fn founder_with(cfg: RaftConfig, mesh: &Mesh) -> (Raft<Words>, mpsc::UnboundedReceiver<News<Words>>) {
     let (raft, feed) = start(cfg, mesh).await;
     raft.initialize(address(1)).await.unwrap();
     until_status(&raft, "the founder to lead", |s| s.is_leader).await;

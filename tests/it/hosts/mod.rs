@@ -1,50 +1,51 @@
-//! Scenarios on real hosts (SCENARIOS, A and X): one fleet of five is brought up, and the stories are told on it one after
-//! the other. Skipped, loudly, where no hosts can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
+//! Scenarios on real hosts (SCENARIOS, A and X), told on several fleets of five at once. Skipped, loudly, where no hosts
+//! can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
+//!
+//! `REMOOR_STORY=A02,X1` tells those whose names begin so, `REMOOR_FLEETS=1` uses one fleet, `REMOOR_LAB_NAME` names the
+//! fleets, and `REMOOR_LONG=1` gives them the durations of production.
 
 mod add;
+mod fleets;
 mod leader;
+mod limits;
 mod noise;
 mod operator;
+mod power;
+mod refusals;
+mod roles;
 mod stories;
 mod undo;
 
-use crate::lab::cluster::Cluster;
-use crate::lab::{Lab, five};
-use anyhow::Result;
+/// The longest, told first: one that comes last would keep one fleet busy and the others idle. Seconds on a quiet machine.
+const LONGEST: &[(&str, u32)] = &[
+    ("A19", 240),
+    ("A25a", 90),
+    ("A25c", 46),
+    ("A18", 44),
+    ("A01", 38),
+    ("A25b", 34),
+    ("A16", 33),
+    ("A21", 33),
+    ("A22", 28),
+    ("A24", 27),
+    ("A06", 25),
+    ("A03", 22),
+];
+/// Of one that is not in the list.
+const OTHERS: u32 = 12;
 
 #[test]
-fn scenarios_on_real_hosts() -> Result<()> {
-    if let Err(why) = Lab::available() {
-        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
-        eprintln!("SKIPPED: SCENARIOS ON REAL HOSTS: {why}");
+fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
+    if fleets::missing() {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let lab = Lab::up(&name, &five::HOSTS)?;
-    lab.give_identity(&five::MASTERS)?;
-    five::install_contiv(&lab, &five::built("contiv-standin")?)?;
-    let cluster = Cluster::up(lab)?;
-    if let Err(error) = cluster.apply(operator::hooked).and_then(|()| cluster.commission()) {
-        cluster.save_logs("commission")?;
-        return Err(error);
+    let mut all =
+        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL, undo::ALL].concat();
+    if let Ok(only) = std::env::var("REMOOR_STORY") {
+        all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }
-    let only = std::env::var("REMOOR_STORY").ok();
-    let mut failed = Vec::new();
-    for (name, story) in [stories::ALL, leader::ALL, operator::ALL, noise::ALL, undo::ALL].concat() {
-        if only.as_deref().is_some_and(|only| !only.split(',').any(|one| name.starts_with(one))) {
-            continue;
-        }
-        let begun = std::time::Instant::now();
-        match story(&cluster) {
-            Ok(()) => eprintln!("ok    {name} ({:.1} s)", begun.elapsed().as_secs_f64()),
-            Err(error) => {
-                eprintln!("FAIL  {name}: {error:?}");
-                cluster.save_logs(name)?;
-                failed.push(name);
-            }
-        }
-        cluster.lab.heal()?;
-    }
-    assert!(failed.is_empty(), "failed: {failed:?}");
-    Ok(())
+    let seconds = |name: &str| LONGEST.iter().find(|(begins, _)| name.starts_with(begins)).map_or(OTHERS, |(_, s)| *s);
+    all.sort_by_key(|(name, _)| std::cmp::Reverse(seconds(name)));
+    fleets::tell(&name, all)
 }

@@ -1,7 +1,7 @@
 //! Drift without an absence, much output, garbage, a daemon that is down, refusals (SCENARIOS, X).
 
 use super::operator::{HOOK_PROVISION, Story, both, clean, ends, number, phases};
-use super::stories::away;
+use super::stories::{away, check_interval};
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,6 @@ use serde_json::Value;
 
 pub const ALL: &[Story] = &[
     ("X1 drift without absence", live_drift),
-    ("X2 much output", much_output),
     ("X2 garbage on every port", garbage),
     ("X2 every verb with the daemon down", daemon_down),
     ("X3 refused commands change nothing", refusals),
@@ -17,13 +16,11 @@ pub const ALL: &[Story] = &[
 
 fn live_drift(c: &Cluster) -> Result<()> {
     let (runs, absences) = (five::runs(&c.lab, "w2")?.len(), number(&c.node("w2")?, "absences")?);
-    let begun = std::time::Instant::now();
     c.lab.shell("w2", "echo '# somebody was here' >> /etc/etcd-proxy-contiv.env")?;
     let finding = c.wait("the drift to be shown", |s| {
         let finding = &row(s, "w2")?["finding"];
         (finding["verdict"]["is"] == "drifted").then(|| finding.clone())
     })?;
-    ensure!(begun.elapsed().as_secs() <= 60, "shown after {:?}", begun.elapsed());
     ensure!(finding["remedy"]["do"] == "report" && finding["absence"].is_null(), "{finding:#}");
     ensure!(finding["occasion"] == "live", "{finding:#}");
     let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
@@ -43,37 +40,13 @@ fn live_drift(c: &Cluster) -> Result<()> {
     ends(c, "m1", 0, &["status", "--exit-code"]).map(drop)
 }
 
-fn much_output(c: &Cluster) -> Result<()> {
-    const NOISE: &[u8] = b"seq 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the last line\n";
-    let silent = std::time::Instant::now();
-    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
-    let silent = silent.elapsed();
-    let daemons: Vec<u32> =
-        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
-    c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
-    let loud = std::time::Instant::now();
-    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
-    let loud = loud.elapsed();
-    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
-    let ended = ended?;
-    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
-    let job = number(&order["orders"][0]["job"], "id")?.to_string();
-    ensure!(loud < silent * 2 + std::time::Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
-    let log = c.run("m1", &["job", "logs", &job])?;
-    ensure!(log.ok(), "{}", both(&log));
-    ensure!(log.stdout.len() < 4 << 20, "the log has {} bytes", log.stdout.len());
-    let after: Vec<u32> =
-        five::MASTERS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect::<Result<_>>()?;
-    ensure!(daemons == after, "a daemon was restarted");
-    clean(c)
-}
-
 fn garbage(c: &Cluster) -> Result<()> {
     use std::io::Write;
     use std::net::{SocketAddr, TcpStream, UdpSocket};
     let pids = |c: &Cluster| -> Result<Vec<u32>> {
         five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
     };
+    at_rest(c)?;
     let (before, then) = (bare(c.status()?), pids(c)?);
     let targets: Vec<_> = ["m1", "m2", "w1"].map(|h| c.lab.host(h).ip).into();
     c.lab.in_net(|| -> Result<()> {
@@ -103,7 +76,7 @@ fn garbage(c: &Cluster) -> Result<()> {
         }
         Ok(())
     })??;
-    clean(c)?;
+    at_rest(c)?;
     ensure!(pids(c)? == then, "a daemon was restarted");
     let after = bare(c.status()?);
     ensure!(before == after, "the state changed: {}", difference(&before, &after));
@@ -155,13 +128,19 @@ fn daemon_down(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// A status without what time alone changes, and without who answers.
-fn bare(mut status: Value) -> Value {
+/// A status without what time alone changes, and without who answers and leads: elections are nobody's order.
+pub fn bare(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
+    for node in status["nodes"].as_array_mut().into_iter().flatten() {
+        node["unanswered"] = Value::Null;
+        if node["manager"] == "leader" {
+            node["manager"] = "voter".into();
+        }
+    }
     status
 }
 
-fn difference(a: &Value, b: &Value) -> String {
+pub fn difference(a: &Value, b: &Value) -> String {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) => {
             let keys: std::collections::BTreeSet<_> = x.keys().chain(y.keys()).collect();
@@ -183,11 +162,12 @@ fn at_rest(c: &Cluster) -> Result<()> {
         if now != last.0 {
             last = (now, std::time::Instant::now());
         }
-        (last.1.elapsed().as_secs() >= 8).then_some(())
+        (last.1.elapsed() >= check_interval() + std::time::Duration::from_secs(3)).then_some(())
     })
 }
 
 fn refusals(c: &Cluster) -> Result<()> {
+    const HOLD: &str = "/run/hold-provision";
     at_rest(c)?;
     let refused = |code: i32, line: &str| -> Result<()> {
         let (before, jobs) = (bare(c.status()?), c.on("m1", &["job", "list", "-o", "json"])?);
@@ -225,11 +205,12 @@ fn refusals(c: &Cluster) -> Result<()> {
     })?;
     c.verdict("w2", no)?;
     // While a job is open: it goes on as if nobody had asked.
-    c.lab.push("w1", b"sleep 15\n", HOOK_PROVISION, 0o644)?;
+    c.lab.push("w1", format!("while [ -e {HOLD} ]; do sleep 1; done\n").as_bytes(), HOOK_PROVISION, 0o644)?;
+    c.lab.push("w1", b"", HOLD, 0o644)?;
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;
-    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION} {HOLD}"))?;
     clean(c)
 }

@@ -14,21 +14,16 @@ use serde_json::{Value, json};
 pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
 
 pub const ALL: &[Story] = &[
-    ("A03 blips", blips),
     ("A16 all managers down", all_managers_down),
-    ("A19 flapping", flapping),
     ("A20 update while away", update_while_away),
     ("A21 decommissioned while away", decommissioned_while_away),
-    ("A22 cleanup fails", cleanup_fails),
-    ("A22 provisioning fails", provisioning_fails),
     ("A23 another host key", another_host_key),
     ("A23 an impostor", impostor),
     ("A24 a check hangs", hanging_check),
-    ("A25 power comes back with drift everywhere", mass_return),
 ];
 
-const NETPLUGIN: &str = "/etc/default/netplugin";
-const HOOK_CLEANUP: &str = "/root/hook-cleanup";
+pub const NETPLUGIN: &str = "/etc/default/netplugin";
+pub const HOOK_CLEANUP: &str = "/root/hook-cleanup";
 pub const HOOK_PROVISION: &str = "/root/hook-provision";
 const HOOK_CHECK: &str = "/root/hook-check";
 
@@ -58,7 +53,7 @@ pub fn hooked(path: &str, text: String) -> String {
 }
 
 /// [`hooked`] with other words in the `limits`.
-fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
+pub fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
     let change: Vec<(String, String)> = change.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
     move |path, text| {
         let text = hooked(path, text);
@@ -76,32 +71,19 @@ pub fn number(row: &Value, key: &str) -> Result<u64> {
     row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
 }
 
-fn drift(c: &Cluster, host: &str) -> Result<()> {
+pub fn drift(c: &Cluster, host: &str) -> Result<()> {
     c.lab.shell(host, &format!("sed -i s/eth0/eth9/ {NETPLUGIN}")).map(drop)
 }
 
-fn is(row: &Value, condition: &str) -> bool {
+pub fn is(row: &Value, condition: &str) -> bool {
     row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
 }
 
-/// Every node there, as desired, and nothing open.
 pub fn clean(c: &Cluster) -> Result<()> {
-    c.wait("every node to be as desired", |status| {
-        let nodes = status["nodes"].as_array()?;
-        let fine = |n: &Value| {
-            n["presence"] == "alive"
-                && n["lifecycle"] == "commissioned"
-                && n["job"].is_null()
-                && n["outdated"] == false
-                && n["failed"].is_null()
-                && (n["finding"].is_null() || n["finding"]["verdict"]["is"] == "same")
-                && !["examining", "settling", "waiting", "resetup", "held"].iter().any(|word| is(n, word))
-        };
-        (nodes.len() == 5 && nodes.iter().all(fine)).then_some(())
-    })
+    c.wait_quiet()
 }
 
-fn repaired(c: &Cluster, host: &str) -> Result<()> {
+pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
     c.wait(&format!("{host} to be repaired"), |s| {
         let row = row(s, host)?;
         (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !is(row, "waiting")).then_some(())
@@ -126,21 +108,6 @@ pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
 }
 
 // --- absences -----------------------------------------------------------------------------------------------------------
-
-fn blips(c: &Cluster) -> Result<()> {
-    let (runs, before) = (five::runs(&c.lab, "w1")?.len(), number(&c.node("w1")?, "absences")?);
-    for _ in 0..5 {
-        c.lab.cut("w1")?;
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        c.lab.heal_host("w1")?;
-        c.wait("w1 to be seen", |s| (row(s, "w1")?["presence"] == "alive").then_some(()))?;
-        std::thread::sleep(std::time::Duration::from_secs(2));
-    }
-    let after = c.node("w1")?;
-    ensure!(number(&after, "absences")? == before && after["job"].is_null(), "a blip became an absence: {after:#}");
-    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
-    Ok(())
-}
 
 fn all_managers_down(c: &Cluster) -> Result<()> {
     let (w1, w2) = (number(&c.node("w1")?, "absences")? + 1, number(&c.node("w2")?, "absences")? + 1);
@@ -175,26 +142,6 @@ fn all_managers_down(c: &Cluster) -> Result<()> {
 fn now_ms() -> Result<u64> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     Ok(since.as_millis() as u64)
-}
-
-fn flapping(c: &Cluster) -> Result<()> {
-    c.apply(limits(&[("flap-count: 50", "flap-count: 3, flap-window: 3m")]))?;
-    let runs = five::runs(&c.lab, "w2")?.len();
-    for round in 1..=3 {
-        let no = away(c, "w2", |c| if round == 3 { drift(c, "w2") } else { Ok(()) })?;
-        let verdict = c.verdict("w2", no)?;
-        if round == 3 {
-            ensure!(verdict["verdict"]["is"] == "drifted", "{verdict:#}");
-            ensure!(verdict["remedy"] == json!({"do": "held", "what": "flapping"}), "{verdict:#}");
-        }
-    }
-    let held = c.node("w2")?;
-    ensure!(is(&held, "flapping") && is(&held, "held"), "{held:#}");
-    ensure!(c.ran_since("w2", runs)?.is_empty(), "a flapping node was set up");
-    ends(c, "m1", 0, &["resetup", "w2", "--now"])?;
-    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
-    c.apply(hooked)?;
-    clean(c)
 }
 
 fn update_while_away(c: &Cluster) -> Result<()> {
@@ -258,43 +205,7 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-// --- failures -----------------------------------------------------------------------------------------------------------
-
-fn cleanup_fails(c: &Cluster) -> Result<()> {
-    fails(c, HOOK_CLEANUP, "cleanup", &["cleanup"])
-}
-
-fn provisioning_fails(c: &Cluster) -> Result<()> {
-    fails(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
-}
-
-/// Fails, is tried again three times, is held, harms nobody else, and goes on when told so.
-fn fails(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
-    let runs = five::runs(&c.lab, "w1")?.len();
-    c.lab.push("w1", b"echo the reason is here >&2; exit 2\n", hook, 0o644)?;
-    let no = away(c, "w1", |c| drift(c, "w1"))?;
-    c.verdict("w1", no)?;
-    let job = c.wait("the first attempt to fail", |s| {
-        let row = row(s, "w1")?;
-        if row["failed"] == phase { row["job"].as_u64() } else { None }
-    })?;
-    let other = five::runs(&c.lab, "w2")?.len();
-    ends(c, "m1", 0, &["resetup", "w2", "--force", "--service", "nginx"])?;
-    ensure!(phases(&c.ran_since("w2", other)?, "nginx") == ["cleanup", "provision"], "w2 was not set up meanwhile");
-    c.wait("the job to be held", |s| is(row(s, "w1")?, "held").then_some(()))?;
-    let node = c.node("w1")?;
-    ensure!(node["lifecycle"] == "commissioned" && node["group"] == "service-worker", "{node:#}");
-    ensure!(node["failed"] == phase, "{node:#}");
-    let wanted: Vec<String> = (0..4).flat_map(|_| each.iter().map(|p| (*p).to_owned())).collect();
-    ensure!(phases(&c.ran_since("w1", runs)?, "contiv_network") == wanted, "{:?}", c.ran_since("w1", runs)?);
-    let shown: Value = serde_json::from_str(&c.on("m1", &["job", "show", &job.to_string(), "-o", "json"])?)?;
-    let text = shown.to_string();
-    ensure!(text.contains("\"rc\":2") && text.contains("the reason is here"), "{shown:#}");
-    c.lab.shell("w1", &format!("rm {hook}"))?;
-    ends(c, "m1", 0, &["resume", "w1"])?;
-    repaired(c, "w1")?;
-    clean(c)
-}
+// --- impostors and hanging checks ---------------------------------------------------------------------------------------
 
 fn accepted(c: &Cluster, host: &str) -> Result<u64> {
     let count = c.lab.shell(host, "journalctl -u ssh --no-pager | grep -c 'Accepted publickey' || true")?;
@@ -376,48 +287,6 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     clean(c)?;
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     Ok(())
-}
-
-fn mass_return(c: &Cluster) -> Result<()> {
-    c.apply(limits(&[("breaker-min: 6, ", "")]))?;
-    let runs: Vec<usize> = five::HOSTS.iter().map(|h| Ok(five::runs(&c.lab, h)?.len())).collect::<Result<_>>()?;
-    let status = c.status()?;
-    for host in five::HOSTS {
-        drift(c, host)?;
-    }
-    std::thread::scope(|scope| {
-        let all: Vec<_> = five::HOSTS.map(|host| scope.spawn(move || c.lab.reboot(host, Power::Cut))).into();
-        all.into_iter().try_for_each(|one| one.join().expect("no rebooter panics"))
-    })?;
-    for host in five::HOSTS {
-        let no = number(row(&status, host).context("a row")?, "absences")? + 1;
-        let verdict = c.verdict(host, no)?;
-        ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "drifted", "{host}: {verdict:#}");
-    }
-    let open = c.status()?;
-    ensure!(!open["breaker"].is_null(), "no breaker opened: {open:#}");
-    std::thread::sleep(std::time::Duration::from_secs(5));
-    for (host, before) in five::HOSTS.iter().zip(&runs) {
-        ensure!(c.ran_since(host, *before)?.is_empty(), "something was run on {host} with the breaker open");
-    }
-    ends(c, "m1", 1, &["status", "--exit-code"])?;
-    ends(c, "m1", 0, &["resume"])?;
-    let mut most = 0;
-    c.wait("all to be repaired", |s| {
-        let nodes = s["nodes"].as_array()?;
-        let busy = nodes.iter().filter(|n| is(n, "resetup")).count();
-        most = most.max(busy);
-        let done =
-            nodes.iter().all(|n| n["job"].is_null() && n["finding"]["verdict"]["is"] == "same" && !is(n, "waiting"));
-        done.then_some(())
-    })?;
-    ensure!(most <= 1, "{most} were set up at once");
-    for (host, before) in five::HOSTS.iter().zip(&runs) {
-        let ran = phases(&c.ran_since(host, *before)?, "contiv_network");
-        ensure!(ran == ["cleanup", "provision"], "{host}: {ran:?}");
-    }
-    c.apply(hooked)?;
-    clean(c)
 }
 
 // --- further ------------------------------------------------------------------------------------------------------------

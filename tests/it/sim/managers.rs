@@ -197,6 +197,11 @@ impl World {
                 }
                 self.state.generations.insert(generation.seq, generation.into());
             }
+            (Planted::IgnoresWindows, Command::Generation { .. }) => {
+                let mut generation = self.state.generation().expect("just applied").clone();
+                generation.summary.groups.values_mut().for_each(|group| group.windows = Windows::default());
+                self.state.generations.insert(generation.seq, generation.into());
+            }
             (Planted::ForgetsDecommission, Command::CloseAttempt { job, outcome: Outcome::Done, .. }) => {
                 let Some(job) = before.job(*job).filter(|j| j.decommission) else { return };
                 let baseline = before.node(job.node).and_then(|n| n.baseline.clone());

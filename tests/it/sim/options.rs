@@ -2,7 +2,8 @@
 
 use super::planted::Planted;
 use super::rng::Rng;
-use remoor::model::Limits;
+use super::world::EPOCH;
+use remoor::model::{Limits, Wall, WeekSpan, Windows};
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -24,6 +25,8 @@ pub struct Options {
     /// Clocks of the managers differ by at most this.
     pub skew_ms: u64,
     pub limits: Limits,
+    /// The workers may not be set up for a minute of the faults.
+    pub windows: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
 }
@@ -45,6 +48,7 @@ impl Options {
             failing_permille: [0, 60, 200][rng.below(3)],
             skew_ms: [0, 0, 3_000][rng.below(3)],
             limits: limits(),
+            windows: rng.chance(500),
             planted: None,
             trace: false,
         }
@@ -61,8 +65,25 @@ impl Options {
             gossip_lag_permille: 0,
             failing_permille: 0,
             skew_ms: 0,
+            windows: false,
             ..Self::of(1)
         }
+    }
+}
+
+/// From and until when the workers are left alone, milliseconds of the run; whole minutes of the wall clock.
+const SHUT_MS: (u64, u64) = (20_000, 80_000);
+
+impl Options {
+    pub fn windows(&self, group: &str) -> Windows {
+        let minute = |ms: u64| (((EPOCH + ms) / 60_000 + 3 * 1440) % (7 * 1440)) as u32;
+        let deny = WeekSpan { from: minute(SHUT_MS.0), to: minute(SHUT_MS.1) };
+        Windows { allow: Vec::new(), deny: if self.windows && group == "worker" { vec![deny] } else { Vec::new() } }
+    }
+
+    /// Reckoned apart from the program's own windows.
+    pub fn shut(&self, group: &str, at: Wall) -> bool {
+        self.windows && group == "worker" && (EPOCH + SHUT_MS.0..EPOCH + SHUT_MS.1).contains(&at.0)
     }
 }
 

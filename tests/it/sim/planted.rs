@@ -27,9 +27,11 @@ pub enum Planted {
     ConcludesTwice,
     /// I12: a refused command leaves a trace.
     RefusesHalfway,
+    /// I13: the windows of the fleet are lost on the way into the inventory.
+    IgnoresWindows,
 }
 
-pub const ALL: [(Planted, &str); 12] = [
+pub const ALL: [(Planted, &str); 13] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -42,4 +44,5 @@ pub const ALL: [(Planted, &str); 12] = [
     (Planted::LosesResults, "I10"),
     (Planted::ConcludesTwice, "I11"),
     (Planted::RefusesHalfway, "I12"),
+    (Planted::IgnoresWindows, "I13"),
 ];

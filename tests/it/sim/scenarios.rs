@@ -156,6 +156,18 @@ fn what_happened_while_no_manager_ran_is_told_from_its_traces() {
 }
 
 #[test]
+fn a_report_of_another_version_is_a_life_sign_and_no_absence() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    story.world.hear(w1, Report::default());
+    story.secs(30);
+    let node = story.node("w1");
+    assert_eq!((node.absences, node.absence.is_none()), (AbsenceNo(0), true));
+    let leader = story.world.leader.as_ref().expect("a leader");
+    assert_eq!(leader.engine.presence_of(node), Presence::Alive);
+}
+
+#[test]
 fn a_flapping_node_is_held_down_and_then_looked_at_once() {
     let mut story = Story::begin();
     let w1 = story.at("w1");

@@ -202,13 +202,17 @@ impl World {
 
     /// A new version of the fleet, as an operator applies it.
     pub fn generation(&self) -> Command {
+        let returns =
+            [Occasion::Network, Occasion::Reboot, Occasion::Agent, Occasion::Left].map(|o| (o, Policy::Check));
         let group = |name: &str, quorum, parallel, policy: &[(Occasion, Policy)]| {
             let summary = GroupSummary {
                 services: services(name).iter().map(|s| (*s).into()).collect(),
-                policy: policy.iter().copied().collect(),
+                // All but one of them were adopted, which alone would only be reported on.
+                policy: returns.iter().chain(policy).copied().collect(),
                 quorum,
                 whole: false,
                 parallel,
+                windows: self.options.windows(name),
             };
             (GroupName::from(name), summary)
         };

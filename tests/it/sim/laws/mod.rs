@@ -1,4 +1,4 @@
-//! The invariants I1 to I12, one file each. Each hears every fact of the world and says when it is broken. They keep
+//! The invariants I1 to I13, one file each. Each hears every fact of the world and says when it is broken. They keep
 //! their own books: what the inventory says of itself proves nothing.
 
 mod i01_committed;
@@ -12,6 +12,7 @@ mod i08_decommissioned;
 mod i09_unknown;
 mod i11_one_verdict;
 mod i12_refusals;
+mod i13_windows;
 
 use super::world::World;
 use remoor::engine::ExamOutcome;
@@ -83,6 +84,7 @@ impl Laws {
             Box::<i09_unknown::Unknown>::default(),
             Box::<i11_one_verdict::OneVerdict>::default(),
             Box::new(i12_refusals::Refusals),
+            Box::new(i13_windows::InWindow),
         ])
     }
 

@@ -1,0 +1,347 @@
+//! How fast the engine decides: 1000 nodes lose the network together and all come back drifted within one minute, once with
+//! a breaker that never opens, once with the default one, which opens and is resumed by a person. Time is simulated; what
+//! is measured is the time inside `Manager::step`. `cargo bench --bench engine`.
+
+mod figures;
+
+use remoor::engine::{About, Action, Event, Evidence, ExamOutcome, Manager, PhaseResult, Verified};
+use remoor::model::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+const NODES: u64 = 1_000;
+const GROUPS: u64 = 20;
+const EPOCH: u64 = 1_000_000;
+const SECOND: u64 = 1_000;
+/// When the network fails, when it is there again, and when somebody resumes after a breaker opened.
+const LOST_S: u64 = 30;
+const BACK_S: u64 = LOST_S + 75;
+const RESUMED_S: u64 = BACK_S + 300;
+/// Far more than the budgets of the defaults need.
+const PATIENCE_S: u64 = 3_600;
+const COMMAND: &str = "cargo bench --bench engine";
+
+struct Fleet {
+    engine: Manager,
+    inventory: Inventory,
+    now: u64,
+    serial: u64,
+    queue: BTreeMap<(u64, u64), Due>,
+    drifted: BTreeSet<NodeId>,
+    good: NodeDigest,
+    bad: NodeDigest,
+    steps: Vec<Duration>,
+    busy_max: usize,
+    /// The most of one group at once.
+    group_max: usize,
+    /// Jobs that began while a breaker was open.
+    broken: usize,
+}
+
+enum Due {
+    Event(Box<Event>),
+    Commit(About, Box<Command>),
+    Phase { job: JobId, attempt: AttemptId, phase: Phase, node: NodeId },
+}
+
+fn digest(content: &[u8]) -> NodeDigest {
+    let entries = vec![FileEntry {
+        path: "/etc/web".to_owned(),
+        kind: FileKind::File,
+        mode: 0o644,
+        owner: "root".to_owned(),
+        group: "root".to_owned(),
+        sha256: Some(Sha256::of(content)),
+        target: None,
+        secret: false,
+    }];
+    let service = ServiceDigest { root: ServiceDigest::root_of(&entries), entries, unreadable: BTreeMap::new() };
+    let services = BTreeMap::from([("web".into(), service)]);
+    NodeDigest { root: NodeDigest::root_of(&services), services }
+}
+
+impl Fleet {
+    fn new(limits: Limits) -> Self {
+        let name = |n: u64| NodeName(format!("n{n}"));
+        let group = |n: u64| GroupName(format!("g{}", n % GROUPS));
+        let summary = FleetSummary {
+            hosts: (0..NODES)
+                .map(|n| (name(n), HostSummary { group: group(n), desired: Sha256::of(b"wanted") }))
+                .collect(),
+            groups: (0..GROUPS)
+                .map(|n| (group(n), GroupSummary { services: vec!["web".into()], parallel: 1, ..Default::default() }))
+                .collect(),
+            services: BTreeMap::from([("web".into(), ServiceSummary::default())]),
+            limits,
+        };
+        let mut fleet = Self {
+            engine: Manager::new(name(0), Now(0)),
+            inventory: Inventory::default(),
+            now: 0,
+            serial: 0,
+            queue: BTreeMap::new(),
+            drifted: BTreeSet::new(),
+            good: digest(b"good"),
+            bad: digest(b"bad"),
+            steps: Vec::new(),
+            busy_max: 0,
+            group_max: 0,
+            broken: 0,
+        };
+        fleet.write(Command::Generation { blob: Sha256::default(), summary: Box::new(summary) });
+        for n in 0..NODES {
+            let spec = NodeSpec { name: name(n), public_key: n.to_string(), ..NodeSpec::default() };
+            let Applied::Node(node) = fleet.write(Command::Accept { spec, role: ClusterRole::Worker }) else {
+                continue;
+            };
+            let baseline = fleet.baseline();
+            fleet.write(Command::Adopt { node, baseline });
+            fleet.write(Command::Marks { node, marks: Fleet::marks(node, 0) });
+        }
+        fleet
+    }
+
+    fn marks(node: NodeId, isolation: u32) -> Marks {
+        Marks { boot: BootId(format!("boot {node}")), instance: Instance(format!("agent {node}")), isolation }
+    }
+
+    fn baseline(&self) -> Baseline {
+        let root = self.good.root;
+        let at = Wall(EPOCH + self.now);
+        Baseline {
+            generation: self.inventory.current,
+            desired: Sha256::of(b"wanted"),
+            root,
+            blob: root,
+            adopted: false,
+            at,
+        }
+    }
+
+    fn write(&mut self, command: Command) -> Applied {
+        let entry = Entry { at: Wall(EPOCH + self.now), by: "bench".to_owned(), command };
+        self.inventory.apply(self.inventory.applied + 1, &entry)
+    }
+
+    fn after(&mut self, ms: u64, due: Due) {
+        self.serial += 1;
+        self.queue.insert((self.now + ms, self.serial), due);
+    }
+
+    fn step(&mut self, event: Event) {
+        let began = Instant::now();
+        let actions = self.engine.step(Now(self.now), Wall(EPOCH + self.now), &self.inventory, event);
+        self.steps.push(began.elapsed());
+        for action in actions {
+            match action {
+                Action::Propose { about, command } => self.after(10, Due::Commit(about, Box::new(command))),
+                Action::Examine { node, ticket, .. } => {
+                    let outcome = Box::new(ExamOutcome::Found(self.evidence(node)));
+                    self.after(400, Due::Event(Box::new(Event::Examined { node, ticket, outcome })));
+                }
+                Action::Run { job, attempt, phase, node } => {
+                    self.after(500, Due::Phase { job, attempt, phase, node });
+                }
+                Action::Probe { node } => {
+                    self.after(3 * SECOND, Due::Event(Box::new(Event::Probed { node, answers: false })));
+                }
+                Action::Stop { .. } | Action::HandOver { .. } | Action::Notify { .. } => {}
+            }
+        }
+    }
+
+    fn evidence(&self, node: NodeId) -> Evidence {
+        let marks = Fleet::marks(node, 1);
+        let agent = AgentRecord {
+            boot: marks.boot.clone(),
+            instance: marks.instance,
+            isolation: marks.isolation,
+            ..AgentRecord::default()
+        };
+        let digest = if self.drifted.contains(&node) { &self.bad } else { &self.good };
+        let exam = Exam {
+            boot: marks.boot,
+            agent: Some(agent),
+            agent_running: true,
+            digest: digest.clone(),
+            ..Exam::default()
+        };
+        Evidence { exam, expected: Some(self.good.clone()), rendered: BTreeSet::from(["/etc/web".to_owned()]) }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Event(event) => self.step(*event),
+            Due::Commit(about, command) => {
+                let breaker = self.inventory.breaker.is_some();
+                let applied = self.write(*command);
+                if let Applied::Job(..) = applied {
+                    self.broken += usize::from(breaker);
+                    self.count();
+                }
+                // As the manager's loop does it: every entry is news, and the own ones are answered.
+                self.step(Event::Changed);
+                self.step(Event::Proposed { about, applied: Some(applied) });
+            }
+            Due::Phase { job, attempt, phase, node } => {
+                if phase == Phase::Provision && self.drifted.remove(&node) {
+                    let report = self.report(node, 1);
+                    self.after(900, Due::Event(Box::new(Event::Alive { node, report })));
+                }
+                let result = match phase {
+                    Phase::Verify => PhaseResult::Verified(Verified {
+                        evidence: self.evidence(node),
+                        baseline: self.baseline(),
+                        marks: Fleet::marks(node, 1),
+                        wrong: Vec::new(),
+                    }),
+                    _ => PhaseResult::Ok,
+                };
+                self.step(Event::Ran { job, attempt, phase, result: Box::new(result) });
+            }
+        }
+    }
+
+    fn report(&self, node: NodeId, isolation: u32) -> Report {
+        let marks = Fleet::marks(node, isolation);
+        Report {
+            boot: marks.boot,
+            instance: marks.instance,
+            isolation: marks.isolation,
+            digest: if self.drifted.contains(&node) { self.bad.root } else { self.good.root },
+            ..Report::default()
+        }
+    }
+
+    fn busy(&self) -> usize {
+        self.inventory.jobs.values().filter(|j| j.open_attempt().is_some()).count()
+    }
+
+    fn count(&mut self) {
+        let mut groups = BTreeMap::<GroupName, usize>::new();
+        for job in self.inventory.jobs.values().filter(|j| j.open_attempt().is_some()) {
+            let group = self.inventory.node(job.node).and_then(|n| self.inventory.group(n));
+            *groups.entry(group.map(|(name, _)| name.clone()).unwrap_or_default()).or_default() += 1;
+        }
+        self.busy_max = self.busy_max.max(groups.values().sum());
+        self.group_max = self.group_max.max(groups.values().copied().max().unwrap_or(0));
+    }
+
+    fn run_to(&mut self, end: u64) {
+        while let Some((&(at, serial), _)) = self.queue.first_key_value()
+            && at <= end
+        {
+            self.now = at;
+            if let Some(due) = self.queue.remove(&(at, serial)) {
+                self.happen(due);
+            }
+        }
+        self.now = end;
+    }
+}
+
+/// One run, and what is wrong with it.
+struct Run {
+    mean: Duration,
+    late: Duration,
+    longest: Duration,
+    faults: Vec<String>,
+}
+
+fn run(title: &str, limits: Limits, breaks: bool) -> Run {
+    let fleet_max = (NODES * u64::from(limits.fleet_percent) / 100) as usize;
+    let mut fleet = Fleet::new(limits);
+    let nodes: Vec<NodeId> = fleet.inventory.nodes.keys().copied().collect();
+    let began = Instant::now();
+    for (nth, node) in nodes.iter().enumerate() {
+        let within_a_minute = nth as u64 * 60 * SECOND / NODES;
+        let (here, back) = (fleet.report(*node, 0), fleet.report(*node, 1));
+        fleet.after(0, Due::Event(Box::new(Event::Alive { node: *node, report: here })));
+        fleet.after(LOST_S * SECOND + 5 * nth as u64, Due::Event(Box::new(Event::Gone { node: *node })));
+        fleet
+            .after(BACK_S * SECOND + within_a_minute, Due::Event(Box::new(Event::Alive { node: *node, report: back })));
+    }
+    let (mut seconds, mut opened) = (0, None);
+    while seconds < BACK_S + PATIENCE_S && !(seconds > BACK_S + 60 && fleet.quiet()) {
+        if seconds == LOST_S + 10 {
+            fleet.drifted = nodes.iter().copied().collect();
+        }
+        if seconds == RESUMED_S && breaks {
+            opened = fleet.inventory.breaker.as_ref().map(|_| fleet.inventory.jobs.len());
+            fleet.write(Command::Resume);
+        }
+        seconds += 1;
+        fleet.step(Event::Tick);
+        fleet.run_to(seconds * SECOND);
+    }
+    let total: Duration = fleet.steps.iter().sum();
+    fleet.steps.sort();
+    let at = |permille: usize| fleet.steps[(fleet.steps.len() - 1) * permille / 1_000];
+    let count = fleet.steps.len();
+    let run = Run {
+        mean: total / count as u32,
+        late: at(999),
+        longest: at(1_000),
+        faults: fleet.faults(fleet_max, breaks, opened),
+    };
+    println!("{title}: {count} decisions, {:.0} a second", count as f64 / total.as_secs_f64());
+    println!("  mean {:?}, median {:?}, 99.9 % {:?}, longest {:?}", run.mean, at(500), run.late, run.longest);
+    println!(
+        "  at most {} of {fleet_max} at once, {} of a group; over after {seconds} simulated s",
+        fleet.busy_max, fleet.group_max
+    );
+    if let Some(jobs) = opened {
+        println!("  the breaker was open until second {RESUMED_S}; {jobs} re-setups had begun by then");
+    }
+    println!("  {:?} of real time, log of {} entries", began.elapsed(), fleet.inventory.applied);
+    run
+}
+
+impl Fleet {
+    fn quiet(&self) -> bool {
+        self.drifted.is_empty() && self.busy() == 0
+    }
+
+    fn faults(&self, fleet_max: usize, breaks: bool, opened: Option<usize>) -> Vec<String> {
+        let repaired =
+            self.inventory.nodes.values().all(|n| n.absence.is_none() && n.want.is_none() && n.job.is_none());
+        let faults = [
+            (!self.drifted.is_empty() || !repaired, format!("{} nodes are not repaired", self.drifted.len())),
+            (self.busy_max > fleet_max, format!("{} at once", self.busy_max)),
+            (self.group_max > 1, format!("{} of one group at once", self.group_max)),
+            (self.broken > 0, format!("{} re-setups began though a breaker was open", self.broken)),
+            (breaks != opened.is_some(), "the breaker".to_owned()),
+        ];
+        faults.into_iter().filter(|(wrong, _)| *wrong).map(|(_, text)| text).collect()
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    let never = Limits { breaker_min: u32::MAX, ..Limits::default() };
+    println!(
+        "{NODES} nodes in {GROUPS} groups; defaults, but for the first run breaker-min: {} ({})",
+        u32::MAX,
+        Limits::default().breaker_min
+    );
+    let runs = [run("breaker closed", never, false), run("breaker open", Limits::default(), true)];
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+    let peak_mb = peak.unwrap_or(f64::MAX) / 1024.0;
+    let faults: Vec<&String> = runs.iter().flat_map(|r| &r.faults).collect();
+    let ms = |of: fn(&Run) -> Duration| runs.iter().map(of).max().unwrap_or_default().as_secs_f64() * 1000.0;
+    let (mean, late, longest) = (ms(|r| r.mean), ms(|r| r.late), ms(|r| r.longest));
+    let fine = if faults.is_empty() { "budgets kept, all repaired" } else { "NOT WHOLE" };
+    let figure = figures::Figure {
+        what: "engine, 1000 nodes back drifted in one minute, breaker open and closed",
+        wanted: "under 1 ms a decision, budgets kept, all repaired, under 200 MB",
+        found: format!("mean {mean:.3} ms, 99.9 % {late:.2} ms, longest {longest:.1} ms; {fine}; {peak_mb:.0} MB"),
+        met: late < 1.0 && peak_mb < 200.0 && faults.is_empty(),
+        command: COMMAND,
+    };
+    figures::publish("engine", &[figure]);
+    if faults.is_empty() {
+        return std::process::ExitCode::SUCCESS;
+    }
+    println!("not whole: {faults:?}");
+    std::process::ExitCode::FAILURE
+}

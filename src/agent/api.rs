@@ -1,0 +1,111 @@
+//! What an agent answers on its machine's socket: questions about itself, read only. A worker refuses everything else with
+//! the way to the managers; on a manager these routes stand beside the cluster's.
+
+use super::metrics::Metrics;
+use super::own::Own;
+use crate::model::Wall;
+use crate::rpc::view::AgentView;
+use crate::rpc::wire::{Code, Failure};
+use axum::extract::State;
+use axum::http::{Method, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use std::sync::Arc;
+
+/// Managers that are named in a refusal.
+const NAMED_MAX: usize = 3;
+
+type Clock = Arc<dyn Fn() -> Wall + Send + Sync>;
+
+#[derive(Clone)]
+struct Parts {
+    own: Own,
+    metrics: Metrics,
+    clock: Clock,
+}
+
+/// The questions, for the socket of any daemon.
+pub fn routes(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
+    Router::new().route("/v1/agent", get(view)).route("/v1/agent/metrics", get(text)).with_state(Parts {
+        own,
+        metrics,
+        clock: Arc::new(clock),
+    })
+}
+
+/// The socket of a worker: its own questions, and a refusal of all that only managers answer.
+pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync + 'static) -> Router {
+    let refuse = {
+        let own = own.clone();
+        move |method: Method, uri: Uri| async move { refusal(&own, &method, uri.path()) }
+    };
+    routes(own, metrics, clock).fallback(refuse.clone()).method_not_allowed_fallback(refuse)
+}
+
+async fn view(State(parts): State<Parts>) -> Json<AgentView> {
+    Json(parts.own.view((parts.clock)()))
+}
+
+async fn text(State(parts): State<Parts>) -> Response {
+    exposition(parts.metrics.render((parts.clock)()))
+}
+
+/// Prometheus text as an answer.
+pub fn exposition(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+}
+
+fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
+    let name = &own.id().name;
+    let message = if *method == Method::GET || *method == Method::HEAD {
+        format!("{name} is no manager: its agent knows about itself only (remoor status, remoor nodes), not {path}")
+    } else {
+        format!("{name} is no manager and takes no orders; nothing was changed")
+    };
+    let managers = own.managers();
+    let at = match managers.as_slice() {
+        [] => "HOST:PORT".to_owned(),
+        some => some.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(","),
+    };
+    Failure::new(Code::Unavailable, message)
+        .next(format!("the same command on a manager, or here with --manager {at} --credentials FILE"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::own::tests::an_own;
+    use super::*;
+    use crate::rpc::client::{ApiError, Client};
+    use crate::rpc::server::Limits;
+    use crate::rpc::unix::{Socket, serve_unix};
+    use crate::telemetry::Registry;
+
+    #[tokio::test]
+    async fn a_workers_socket_tells_of_itself_and_refuses_the_rest_with_a_way_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("s");
+        let own = an_own();
+        let metrics = Metrics::new(Registry::new(), own.clone());
+        let router = worker(own, metrics, || Wall(70_000));
+        let socket = Socket::bind(&path).await.expect("a socket");
+        let server = tokio::spawn(serve_unix(socket, router, Limits::default(), std::future::pending()));
+        let client = Client::unix(&path);
+
+        let view: AgentView = client.get("/v1/agent").await.expect("a view");
+        assert_eq!((view.kind.as_str(), view.node.name.as_str(), view.peers_alive), ("agent", "w1", 1));
+        let text = client.get_bytes("/v1/agent/metrics").await.expect("metrics");
+        assert!(String::from_utf8_lossy(&text).contains("\nremoor_agent_peers 1\n"), "{text:?}");
+
+        let asked: Result<serde_json::Value, ApiError> = client.get("/v1/status").await;
+        let ordered: Result<serde_json::Value, ApiError> = client.post("/v1/nodes/w2/resetup", &()).await;
+        let posted: Result<serde_json::Value, ApiError> = client.post("/v1/agent", &()).await;
+        for (answer, word) in [(asked, "knows about itself"), (ordered, "no orders"), (posted, "no orders")] {
+            let Err(ApiError::Status { code, message, next, .. }) = answer else { panic!("{answer:?}") };
+            assert_eq!(code, "unavailable");
+            assert!(message.contains(word), "{message}");
+            assert!(next.is_some_and(|n| n.contains("--manager 10.0.0.1:7947")), "{message}");
+        }
+        server.abort();
+    }
+}

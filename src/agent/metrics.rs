@@ -1,0 +1,204 @@
+//! The agent's metrics, written into the process's registry when somebody asks. No history, no secrets: labels hold names
+//! only, and of a check that is a command the command's first word.
+
+use super::own::Own;
+use crate::model::{CheckResult, CheckState, Sha256, Wall};
+use crate::telemetry::{Kind, Registry};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Longest value of a label, characters.
+const LABEL_MAX: usize = 128;
+
+const GAUGES: &[(&str, &str)] = &[
+    ("remoor_agent_info", "1, with the version of the agent."),
+    ("remoor_agent_start_time_seconds", "When the agent started, seconds since 1970."),
+    ("remoor_agent_peers", "Live peers by this node's gossip."),
+    ("remoor_agent_peers_known", "Peers that were named by managers or met."),
+    ("remoor_agent_isolated", "1 while the node has no live peer after it had some."),
+    ("remoor_agent_generation", "Generation of the manifest that the last look went by."),
+    ("remoor_agent_digest_age_seconds", "How old the last digest is."),
+    ("remoor_agent_unreadable_files", "Declared files that the last look could not read."),
+    ("remoor_agent_manager_contact_age_seconds", "How long ago a manager answered."),
+    ("remoor_agent_check", "1 for the state that an assertion of a check has; at most 500."),
+    ("remoor_agent_checks", "Assertions of the last look by state."),
+    ("remoor_agent_checks_left_out", "Assertions beyond 500, which remoor_agent_check does not name."),
+];
+const COUNTERS: &[(&str, &str)] = &[
+    ("remoor_agent_restarts_total", "Starts of the agent that followed no goodbye within one boot, ever."),
+    ("remoor_agent_isolations_total", "Episodes without any live peer, ever."),
+];
+
+/// A handle; clones are the same.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Registry,
+    own: Own,
+    /// Two who ask at once would see each other's half.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Metrics {
+    /// `registry` may hold more than the agent's.
+    pub fn new(registry: Registry, own: Own) -> Self {
+        GAUGES.iter().for_each(|(name, help)| registry.describe(name, Kind::Gauge, help));
+        COUNTERS.iter().for_each(|(name, help)| registry.describe(name, Kind::Counter, help));
+        Self { registry, own, writing: Arc::default() }
+    }
+
+    /// Everything as Prometheus text, as of `now`.
+    pub fn render(&self, now: Wall) -> String {
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let view = self.own.view(now);
+        for (name, _) in GAUGES.iter().chain(COUNTERS) {
+            self.registry.clear(name);
+        }
+        let set = |name: &str, value: f64| self.registry.set(name, &[], value);
+        self.registry.set("remoor_agent_info", &[("version", view.node.agent_version.as_str())], 1.0);
+        set("remoor_agent_start_time_seconds", self.own.started().0 as f64 / 1000.0);
+        self.registry.add("remoor_agent_restarts_total", &[], u64::from(view.node.crashes));
+        self.registry.add("remoor_agent_isolations_total", &[], u64::from(view.isolation.episodes));
+        set("remoor_agent_isolated", f64::from(u8::from(view.isolation.alone)));
+        set("remoor_agent_peers", f64::from(view.peers_alive));
+        set("remoor_agent_peers_known", view.peers.len() as f64);
+        if let Some(age) = view.manager.age_ms {
+            set("remoor_agent_manager_contact_age_seconds", age as f64 / 1000.0);
+        }
+        let Some(look) = view.look else { return self.registry.render() };
+        set("remoor_agent_generation", look.generation as f64);
+        set("remoor_agent_digest_age_seconds", look.age_ms as f64 / 1000.0);
+        set("remoor_agent_unreadable_files", look.unreadable.len() as f64);
+        set("remoor_agent_checks_left_out", look.checks_left_out as f64);
+        for (state, count) in [("pass", look.passed), ("fail", look.failed), ("unknown", look.unknown)] {
+            self.registry.set("remoor_agent_checks", &[("state", state)], f64::from(count));
+        }
+        for result in &look.checks {
+            let (check, service) = (label(result), cut(result.service.as_str()));
+            let property = cut(&result.property);
+            let labels = [
+                ("service", service.as_str()),
+                ("check", check.as_str()),
+                ("property", property.as_str()),
+                ("state", word(result.state)),
+            ];
+            self.registry.set("remoor_agent_check", &labels, 1.0);
+        }
+        self.registry.render()
+    }
+}
+
+fn word(state: CheckState) -> &'static str {
+    match state {
+        CheckState::Pass => "pass",
+        CheckState::Fail => "fail",
+        CheckState::Unknown => "unknown",
+        CheckState::Skip => "skip",
+        CheckState::Waived => "waived",
+    }
+}
+
+/// The check's name without what may be a secret in it: arguments of a command, user and query of a URL. A hash keeps two
+/// such checks apart.
+fn label(result: &CheckResult) -> String {
+    let name = result.check.as_str();
+    let (kind, id) = name.split_once(':').unwrap_or(("", name));
+    let bare = match kind {
+        "command" => id.split_whitespace().next().unwrap_or_default().split('=').next().unwrap_or_default().to_owned(),
+        "http" | "addr" => {
+            let address = id.split(['?', '#']).next().unwrap_or_default();
+            match (address.split_once("://"), address.rsplit_once('@')) {
+                (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
+                (None, Some((_, host))) => host.to_owned(),
+                (_, None) => address.to_owned(),
+            }
+        }
+        _ => return cut(name),
+    };
+    if bare == id {
+        return cut(name);
+    }
+    format!("{}#{}", cut(&format!("{kind}:{bare}")), Sha256::of(id.as_bytes()).short())
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(LABEL_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::own::{CHECKS_MAX, Kept, tests::an_own};
+    use super::*;
+    use crate::model::{NodeDigest, OnFail, Severity};
+
+    fn result(check: &str, state: CheckState) -> CheckResult {
+        CheckResult {
+            service: "nginx".into(),
+            check: check.to_owned(),
+            property: "running".to_owned(),
+            state,
+            severity: Severity::Critical,
+            on_fail: OnFail::Resetup,
+            expected: "hunter2".to_owned(),
+            found: "hunter3".to_owned(),
+            message: "hunter4".to_owned(),
+            took_ms: 1,
+        }
+    }
+
+    fn looked(checks: Vec<CheckResult>) -> Metrics {
+        let own = an_own();
+        own.looked(Kept::new(Wall(60_000), 12, 3, &NodeDigest::default(), checks));
+        Metrics::new(Registry::new(), own)
+    }
+
+    #[test]
+    fn what_the_agent_knows_is_told_and_what_is_over_is_not() {
+        let metrics = looked(vec![result("service:nginx", CheckState::Fail)]);
+        let text = metrics.render(Wall(70_000));
+        for line in [
+            "remoor_agent_check{check=\"service:nginx\",property=\"running\",service=\"nginx\",state=\"fail\"} 1",
+            "remoor_agent_checks{state=\"fail\"} 1",
+            "remoor_agent_digest_age_seconds 10",
+            "remoor_agent_generation 3",
+            "remoor_agent_isolations_total 2",
+            "remoor_agent_restarts_total 1",
+            "remoor_agent_peers 1",
+            "remoor_agent_peers_known 3",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        metrics.own.looked(Kept::new(
+            Wall(70_000),
+            12,
+            3,
+            &NodeDigest::default(),
+            vec![result("service:nginx", CheckState::Pass)],
+        ));
+        let text = metrics.render(Wall(70_000));
+        assert!(text.contains("state=\"pass\"} 1") && !text.contains("service=\"nginx\",state=\"fail\""), "{text}");
+        assert!(text.contains("remoor_agent_isolations_total 2\n"), "not added up at each question: {text}");
+    }
+
+    #[test]
+    fn labels_hold_no_secrets() {
+        let checks = [
+            "command:curl -u user:hunter5 localhost",
+            "command:TOKEN=hunter6 run",
+            "http:https://me:hunter7@host/path?key=hunter8",
+            "service:nginx",
+        ];
+        let text = looked(checks.iter().map(|c| result(c, CheckState::Pass)).collect()).render(Wall(0));
+        assert!(!text.contains("hunter"), "{text}");
+        assert!(text.contains("check=\"command:curl#") && text.contains("check=\"http:https://host/path#"), "{text}");
+    }
+
+    #[test]
+    fn checks_are_bounded_and_failures_come_first() {
+        let mut checks: Vec<_> =
+            (0..CHECKS_MAX + 20).map(|n| result(&format!("file:/f{n}"), CheckState::Pass)).collect();
+        checks.push(result("file:/bad", CheckState::Fail));
+        let text = looked(checks).render(Wall(0));
+        assert_eq!(text.lines().filter(|l| l.starts_with("remoor_agent_check{")).count(), CHECKS_MAX);
+        assert!(text.contains("check=\"file:/bad\""), "{text}");
+        assert!(text.contains("remoor_agent_checks_left_out 21\n"), "{text}");
+    }
+}

@@ -1,0 +1,260 @@
+//! What the agent knows itself, shared between its loop and whoever asks on this machine. Hints only: nothing is decided
+//! here, and nobody is asked.
+
+use crate::gossip::MemberEvent;
+use crate::model::{
+    AgentRecord, CheckResult, CheckState, ClusterId, Epoch, NodeDigest, NodeId, NodeName, Report, Sha256, Wall,
+};
+use crate::rpc::agent::ManifestReply;
+use crate::rpc::join::Peer;
+use crate::rpc::view::{
+    AgentNode, AgentView, AsOf, ContactView, IsolationView, LookView, ManifestView, PeerView, ReportView,
+};
+use crate::rpc::wire::rfc3339;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Results that are kept of one look; those that failed first.
+pub const CHECKS_MAX: usize = 500;
+/// Unreadable files that are named.
+const UNREADABLE_MAX: usize = 100;
+/// Peers that are remembered beyond those that managers named: anybody with the gossip key can invent some.
+const STRANGERS_MAX: usize = 1_024;
+
+/// Who this node is.
+#[derive(Debug, Clone)]
+pub struct OwnId {
+    pub id: NodeId,
+    pub name: NodeName,
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    pub manager: bool,
+}
+
+/// A handle; clones are the same.
+#[derive(Clone)]
+pub struct Own {
+    id: Arc<OwnId>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    record: AgentRecord,
+    met: BTreeMap<NodeName, Met>,
+    peers: Vec<Peer>,
+    managers: Vec<Peer>,
+    known: Option<ManifestReply>,
+    look: Option<Kept>,
+    answered: Option<(NodeName, Wall)>,
+    silence: Option<String>,
+}
+
+/// A peer as gossip had it last.
+struct Met {
+    here: bool,
+    since: Wall,
+    addr: SocketAddr,
+    report: Report,
+}
+
+/// The last look at files and checks, with less than all of it.
+pub struct Kept {
+    pub at: Wall,
+    pub took_ms: u64,
+    pub root: Sha256,
+    pub generation: u64,
+    pub unreadable: Vec<String>,
+    /// Passed, failed, could not tell.
+    pub tally: (u32, u32, u32),
+    pub checks: Vec<CheckResult>,
+    pub left_out: u64,
+}
+
+impl Kept {
+    pub fn new(at: Wall, took_ms: u64, generation: u64, digest: &NodeDigest, mut checks: Vec<CheckResult>) -> Self {
+        let services = digest.services.iter();
+        let unreadable =
+            services.flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")));
+        let count = |state| checks.iter().filter(|c| c.state == state).count() as u32;
+        let tally = (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown));
+        checks.sort_by_key(|c| match c.state {
+            CheckState::Fail => 0,
+            CheckState::Unknown => 1,
+            CheckState::Pass | CheckState::Skip | CheckState::Waived => 2,
+        });
+        let left_out = checks.len().saturating_sub(CHECKS_MAX) as u64;
+        checks.truncate(CHECKS_MAX);
+        let unreadable = unreadable.take(UNREADABLE_MAX).collect();
+        Self { at, took_ms, root: digest.root, generation, unreadable, tally, checks, left_out }
+    }
+}
+
+impl Own {
+    pub fn new(id: OwnId) -> Self {
+        Self { id: Arc::new(id), state: Arc::default() }
+    }
+
+    pub fn id(&self) -> &OwnId {
+        &self.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn record(&self, record: &AgentRecord) {
+        self.state().record = record.clone();
+    }
+
+    pub(super) fn told(&self, peers: &[Peer], managers: &[Peer], known: Option<&ManifestReply>) {
+        let mut state = self.state();
+        (state.peers, state.managers, state.known) = (peers.to_vec(), managers.to_vec(), known.cloned());
+    }
+
+    pub(super) fn looked(&self, look: Kept) {
+        self.state().look = Some(look);
+    }
+
+    /// Who answered, or why nobody did.
+    pub(super) fn asked(&self, outcome: Result<NodeName, String>, at: Wall) {
+        let mut state = self.state();
+        match outcome {
+            Ok(name) => (state.answered, state.silence) = (Some((name, at)), None),
+            Err(why) => state.silence = Some(why),
+        }
+    }
+
+    pub(super) fn member(&self, event: &MemberEvent, at: Wall) {
+        let mut state = self.state();
+        match event {
+            MemberEvent::Alive { name, addr, report, .. } | MemberEvent::Update { name, addr, report, .. } => {
+                let strangers = state.met.len().saturating_sub(state.peers.len());
+                match state.met.get_mut(name) {
+                    Some(met) => {
+                        met.since = if met.here { met.since } else { at };
+                        (met.here, met.addr, met.report) = (true, *addr, report.clone());
+                    }
+                    None if *name == self.id.name || strangers >= STRANGERS_MAX => {}
+                    None => {
+                        let met = Met { here: true, since: at, addr: *addr, report: report.clone() };
+                        state.met.insert(name.clone(), met);
+                    }
+                }
+            }
+            MemberEvent::Gone { name, .. } => {
+                if let Some(met) = state.met.get_mut(name) {
+                    (met.here, met.since) = (false, at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Live peers, and all that were named or met.
+    pub fn peers(&self) -> (u64, u64) {
+        let state = self.state();
+        let names: BTreeSet<&NodeName> = state.met.keys().chain(state.peers.iter().map(|p| &p.name)).collect();
+        let all = names.into_iter().filter(|n| **n != self.id.name).count();
+        (state.met.values().filter(|m| m.here).count() as u64, all as u64)
+    }
+
+    pub fn started(&self) -> Wall {
+        self.state().record.started
+    }
+
+    /// API addresses of the managers that this node knows.
+    pub fn managers(&self) -> Vec<String> {
+        self.state().managers.iter().map(|m| m.api_addr.clone()).collect()
+    }
+
+    pub fn view(&self, at: Wall) -> AgentView {
+        let state = self.state();
+        let peers = self.peer_views(&state);
+        let record = &state.record;
+        let episode = record.last_isolation.as_ref();
+        AgentView {
+            version: 1,
+            kind: "agent".to_owned(),
+            as_of: AsOf { by: self.id.name.to_string(), at: rfc3339(at), ..AsOf::default() },
+            node: AgentNode {
+                id: self.id.id.0,
+                name: self.id.name.to_string(),
+                cluster: self.id.cluster.to_string(),
+                epoch: self.id.epoch.0,
+                manager: self.id.manager,
+                agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+                boot: record.boot.to_string(),
+                instance: record.instance.to_string(),
+                started: rfc3339(record.started),
+                crashes: record.crashes,
+                previous_end: record.previous_end.clone(),
+            },
+            peers_alive: peers.iter().filter(|p| p.presence == "alive").count() as u32,
+            peers,
+            isolation: IsolationView {
+                episodes: record.isolation,
+                alone: episode.is_some_and(|e| e.to.is_none()),
+                from: episode.map(|e| rfc3339(e.from)),
+                to: episode.and_then(|e| e.to).map(rfc3339),
+                peers_lost: episode.map_or(0, |e| e.peers_lost),
+            },
+            manager: ContactView {
+                name: state.answered.as_ref().map(|(name, _)| name.to_string()),
+                at: state.answered.as_ref().map(|(_, at)| rfc3339(*at)),
+                age_ms: state.answered.as_ref().map(|(_, then)| at.since(*then)),
+                error: state.silence.clone(),
+                known: state.managers.iter().map(|m| m.api_addr.clone()).collect(),
+            },
+            manifest: state.known.as_ref().map(|known| ManifestView {
+                group: known.manifest.group.to_string(),
+                generation: known.manifest.generation.0,
+                services: known.manifest.services.iter().map(|s| s.name.to_string()).collect(),
+                check_interval_ms: known.check_interval_ms,
+            }),
+            look: state.look.as_ref().map(|look| LookView {
+                at: rfc3339(look.at),
+                age_ms: at.since(look.at),
+                took_ms: look.took_ms,
+                digest: look.root.short(),
+                generation: look.generation,
+                unreadable: look.unreadable.clone(),
+                passed: look.tally.0,
+                failed: look.tally.1,
+                unknown: look.tally.2,
+                checks: look.checks.clone(),
+                checks_left_out: look.left_out,
+            }),
+        }
+    }
+
+    fn peer_views(&self, state: &State) -> Vec<PeerView> {
+        let named: BTreeMap<&NodeName, &Peer> = state.peers.iter().map(|p| (&p.name, p)).collect();
+        let names: BTreeSet<&NodeName> = named.keys().copied().chain(state.met.keys()).collect();
+        let view = |name: &NodeName| {
+            let (peer, met) = (named.get(name), state.met.get(name));
+            let presence = match met {
+                None => "never-seen",
+                Some(met) if met.here => "alive",
+                Some(met) if met.report.leaving => "left",
+                Some(_) => "gone",
+            };
+            PeerView {
+                name: name.to_string(),
+                id: peer.map(|p| p.id.0),
+                manager: state.managers.iter().any(|m| m.name == *name),
+                gossip: met.map(|m| m.addr.to_string()).or(peer.map(|p| p.gossip_addr.clone())).unwrap_or_default(),
+                api: peer.map(|p| p.api_addr.clone()).unwrap_or_default(),
+                presence: presence.to_owned(),
+                since: met.map(|m| rfc3339(m.since)),
+                report: met.and_then(|m| ReportView::of(&m.report)),
+            }
+        };
+        names.into_iter().filter(|name| **name != self.id.name).map(view).collect()
+    }
+}
+
+#[cfg(test)]
+#[path = "own_tests.rs"]
+pub mod tests;

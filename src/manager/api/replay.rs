@@ -1,0 +1,74 @@
+//! `GET /v1/nodes/{name}/replay`: what the leader was told of a node and what it asked for, and how its last verdict came
+//! about. Reads the flight recorder; a leader knows nothing from before its own time.
+
+use super::super::{Shared, recorder::Step, words};
+use super::{as_of, named, operator};
+use crate::engine::{Action, Rule, explain};
+use crate::model::{Command, Finding, NodeId};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{ReplayStep, ReplayVerdict, ReplayView, RuleView};
+use crate::rpc::wire::{self, Answer, Failure};
+use axum::extract::{Path, State};
+use std::sync::Arc;
+
+/// Steps in one answer, the newest.
+const SHOWN_MAX: usize = 500;
+
+pub async fn replay(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Answer<ReplayView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let (since, dropped, steps) = shared.recorded(node.id);
+    let shown = &steps[steps.len().saturating_sub(SHOWN_MAX)..];
+    let verdict = node.finding.as_ref().map(|finding| {
+        let recorded = steps.iter().rev().find(|s| !s.rules.is_empty() && concludes(s, finding));
+        let (from, rules) = match recorded {
+            Some(step) => ("evidence", step.rules.clone()),
+            None => ("journal", explain(&inventory, &node, finding, None)),
+        };
+        ReplayVerdict {
+            at: wire::rfc3339(finding.at),
+            by: finding.by.to_string(),
+            from: from.to_owned(),
+            evidence: finding.evidence.clone(),
+            rules: rules.into_iter().map(rule).collect(),
+        }
+    });
+    Ok(Answer(ReplayView {
+        version: 1,
+        as_of: as_of(&shared),
+        node: name,
+        since: since.map(wire::rfc3339),
+        dropped,
+        left_out: (steps.len() - shown.len()) as u64,
+        steps: shown.iter().map(|s| step(s, node.id)).collect(),
+        verdict,
+    }))
+}
+
+fn concludes(step: &Step, finding: &Finding) -> bool {
+    step.actions.iter().any(
+        |a| matches!(a, Action::Propose { command: Command::Conclude { finding: f, .. }, .. } if f.at == finding.at),
+    )
+}
+
+fn step(step: &Step, node: NodeId) -> ReplayStep {
+    let own: Vec<&Action> =
+        step.actions.iter().zip(&step.about).filter(|(_, about)| **about == Some(node)).map(|(a, _)| a).collect();
+    ReplayStep {
+        at: wire::rfc3339(step.at),
+        told: words::told(&step.event),
+        asked: own.iter().map(|a| words::asked(a)).collect(),
+        event: serde_json::to_value(&step.event).unwrap_or_default(),
+        actions: own.iter().map(|a| serde_json::to_value(a).unwrap_or_default()).collect(),
+    }
+}
+
+fn rule(rule: Rule) -> RuleView {
+    let agrees = rule.gives == rule.concluded;
+    RuleView { decides: rule.decides, rule: rule.rule, gives: rule.gives, concluded: rule.concluded, agrees }
+}

@@ -1,0 +1,232 @@
+//! The leader's flight recorder: the last steps of the engine that did something, in memory. Nothing of it is replicated, and
+//! nothing is decided by it.
+
+use crate::engine::{About, Action, Event, ExamOutcome, PhaseResult, Rule, explain};
+use crate::model::{Applied, AttemptId, Command, Inventory, NodeId, Wall, differences};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Steps that are kept; older ones are dropped.
+const STEPS_MAX: usize = 4_096;
+/// Of a digest, entries that are kept in a step: those that differ, so many at most.
+const ENTRIES_MAX: usize = 100;
+const CHECKS_MAX: usize = 100;
+
+/// One step: what was told, and what was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    pub at: Wall,
+    pub event: Event,
+    pub actions: Vec<Action>,
+    /// How a conclusion among the actions came about, where it rests on an examination.
+    pub rules: Vec<Rule>,
+    /// The nodes that the event or an action is about.
+    pub nodes: BTreeSet<NodeId>,
+    /// The same for each action.
+    pub about: Vec<Option<NodeId>>,
+}
+
+#[derive(Debug, Default)]
+pub struct Recorder {
+    since: Option<Wall>,
+    steps: VecDeque<Arc<Step>>,
+    dropped: u64,
+}
+
+impl Recorder {
+    /// A leadership begins: it knows nothing of what earlier ones were told.
+    pub fn begin(&mut self, at: Wall) {
+        *self = Self { since: Some(at), ..Self::default() };
+    }
+
+    /// When this manager began to lead; None: it never did since its start.
+    pub fn since(&self) -> Option<Wall> {
+        self.since
+    }
+
+    /// Steps that are no longer here.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    pub fn add(&mut self, step: Step) {
+        if self.steps.len() >= STEPS_MAX {
+            self.steps.pop_front();
+            self.dropped += 1;
+        }
+        self.steps.push_back(Arc::new(step));
+    }
+
+    /// Oldest first.
+    pub fn of(&self, node: NodeId) -> Vec<Arc<Step>> {
+        self.steps.iter().filter(|s| s.nodes.contains(&node)).cloned().collect()
+    }
+}
+
+/// What of an event is kept; None: it says nothing unless something is asked for because of it.
+pub fn keep(event: &Event) -> Event {
+    let mut event = event.clone();
+    match &mut event {
+        Event::Examined { outcome, .. } => {
+            if let ExamOutcome::Found(evidence) = outcome.as_mut() {
+                trim(evidence);
+            }
+        }
+        Event::Ran { result, .. } => {
+            if let PhaseResult::Verified(verified) = result.as_mut() {
+                trim(&mut verified.evidence);
+            }
+        }
+        _ => {}
+    }
+    event
+}
+
+fn trim(evidence: &mut crate::engine::Evidence) {
+    let found = &mut evidence.exam.digest;
+    let differing: BTreeSet<(String, String)> = evidence
+        .expected
+        .iter()
+        .flat_map(|expected| differences(expected, found))
+        .map(|d| (d.service.to_string(), d.path))
+        .take(ENTRIES_MAX)
+        .collect();
+    for digest in evidence.expected.iter_mut().chain([found]) {
+        for (name, service) in &mut digest.services {
+            service.entries.retain(|e| differing.contains(&(name.to_string(), e.path.clone())));
+        }
+    }
+    evidence.rendered.retain(|path| differing.iter().any(|(_, differs)| differs == path));
+    let checks = &mut evidence.exam.checks;
+    checks.sort_by_key(|c| c.state == crate::model::CheckState::Pass);
+    checks.truncate(CHECKS_MAX);
+}
+
+/// The step to record; None: nothing was done, and nothing new was told.
+pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -> Option<Step> {
+    let idle = match &event {
+        Event::Tick | Event::Changed => true,
+        Event::Proposed { applied, .. } => !matches!(applied, None | Some(Applied::Refused(_))),
+        _ => false,
+    };
+    if idle && actions.is_empty() {
+        return None;
+    }
+    let about: Vec<Option<NodeId>> = actions.iter().map(|a| node_of(inventory, a)).collect();
+    let told = match &event {
+        Event::Alive { node, .. }
+        | Event::Gone { node }
+        | Event::Probed { node, .. }
+        | Event::Examined { node, .. } => Some(*node),
+        Event::Ran { job, .. } => inventory.job(*job).map(|j| j.node),
+        Event::Proposed { about: About::Node(node), .. } => Some(*node),
+        Event::Proposed { .. } | Event::Changed | Event::Tick => None,
+    };
+    let nodes = about.iter().flatten().copied().chain(told).collect();
+    let rules = rules(inventory, &event, actions);
+    Some(Step { at, event, actions: actions.to_vec(), rules, nodes, about })
+}
+
+fn rules(inventory: &Inventory, event: &Event, actions: &[Action]) -> Vec<Rule> {
+    let Event::Examined { node, outcome, .. } = event else { return Vec::new() };
+    let exam = match outcome.as_ref() {
+        ExamOutcome::Found(evidence) => Some(&evidence.exam),
+        _ => None,
+    };
+    let concluded = actions.iter().find_map(|a| match a {
+        Action::Propose { command: Command::Conclude { finding, .. }, .. } => Some(finding),
+        _ => None,
+    });
+    match (concluded, inventory.node(*node)) {
+        (Some(finding), Some(node)) => explain(inventory, node, finding, exam),
+        _ => Vec::new(),
+    }
+}
+
+fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
+    let of_attempt = |attempt: AttemptId| {
+        let job = inventory.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == attempt));
+        job.map(|j| j.node)
+    };
+    match action {
+        Action::Propose { about: About::Node(node), .. } => Some(*node),
+        Action::Probe { node } | Action::Examine { node, .. } | Action::Run { node, .. } => Some(*node),
+        Action::Stop { attempt } => of_attempt(*attempt),
+        Action::Notify { node, .. } => *node,
+        Action::Propose { .. } | Action::HandOver { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone(node: u64) -> Event {
+        Event::Gone { node: NodeId(node) }
+    }
+
+    #[test]
+    fn what_did_nothing_is_not_kept_and_the_rest_is_bounded() {
+        let inventory = Inventory::default();
+        assert_eq!(step(Wall(1), &inventory, Event::Tick, &[]), None);
+        assert_eq!(step(Wall(1), &inventory, Event::Changed, &[]), None);
+        let mut recorder = Recorder::default();
+        assert_eq!(recorder.since(), None);
+        recorder.begin(Wall(5));
+        let probe = [Action::Probe { node: NodeId(2) }];
+        recorder.add(step(Wall(6), &inventory, Event::Tick, &probe).expect("it did something"));
+        for n in 0..STEPS_MAX as u64 {
+            recorder.add(step(Wall(7 + n), &inventory, gone(1), &[]).expect("news"));
+        }
+        assert_eq!((recorder.dropped(), recorder.of(NodeId(1)).len()), (1, STEPS_MAX));
+        assert!(recorder.of(NodeId(2)).is_empty(), "the oldest is dropped first");
+        recorder.begin(Wall(9));
+        assert_eq!((recorder.since(), recorder.dropped(), recorder.of(NodeId(1)).len()), (Some(Wall(9)), 0, 0));
+    }
+
+    #[test]
+    fn a_step_is_about_the_nodes_of_its_event_and_of_its_actions() {
+        let inventory = Inventory::default();
+        let actions = [Action::Probe { node: NodeId(2) }, Action::HandOver { why: "x".to_owned() }];
+        let step = step(Wall(1), &inventory, gone(1), &actions).expect("news");
+        assert_eq!(step.nodes, BTreeSet::from([NodeId(1), NodeId(2)]));
+        assert_eq!(step.about, [Some(NodeId(2)), None]);
+    }
+
+    #[test]
+    fn of_a_digest_only_what_differs_is_kept() {
+        use crate::model::{FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
+        let entry = |path: &str, byte: u8| FileEntry {
+            path: path.to_owned(),
+            kind: FileKind::File,
+            mode: 0o644,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256([byte; 32])),
+            target: None,
+            secret: false,
+        };
+        let digest = |entries: Vec<FileEntry>| NodeDigest {
+            services: [(
+                "web".into(),
+                ServiceDigest { root: ServiceDigest::root_of(&entries), entries, ..Default::default() },
+            )]
+            .into(),
+            ..NodeDigest::default()
+        };
+        let evidence = crate::engine::Evidence {
+            exam: crate::model::Exam { digest: digest(vec![entry("/a", 1), entry("/b", 2)]), ..Default::default() },
+            expected: Some(digest(vec![entry("/a", 1), entry("/b", 3)])),
+            rendered: ["/a".to_owned(), "/b".to_owned()].into(),
+        };
+        let outcome = Box::new(ExamOutcome::Found(evidence));
+        let event = Event::Examined { node: NodeId(1), ticket: crate::engine::Ticket(1), outcome };
+        let Event::Examined { outcome, .. } = keep(&event) else { panic!("another event") };
+        let ExamOutcome::Found(kept) = *outcome else { panic!("another outcome") };
+        let paths =
+            |d: &NodeDigest| d.services.values().flat_map(|s| &s.entries).map(|e| e.path.clone()).collect::<Vec<_>>();
+        assert_eq!(paths(&kept.exam.digest), ["/b"]);
+        assert_eq!(paths(kept.expected.as_ref().expect("kept")), ["/b"]);
+        assert_eq!(kept.rendered, ["/b".to_owned()].into());
+    }
+}

@@ -1,0 +1,142 @@
+//! Events and actions of the engine in people's words, one line each. Says nothing that the values do not.
+
+use crate::engine::{Action, Event, ExamOutcome, PhaseResult, Purpose};
+use crate::model::{Applied, CheckState, Command, Gone, Report};
+
+/// What the engine was told.
+pub fn told(event: &Event) -> String {
+    match event {
+        Event::Alive { report, .. } if report.leaving => format!("its agent says goodbye ({})", summary(report)),
+        Event::Alive { report, .. } if report.is_blank() => {
+            "gossip has it, with a report of a version that can't be read".to_owned()
+        }
+        Event::Alive { report, .. } => format!("gossip has it: {}", summary(report)),
+        Event::Gone { .. } => "gossip lost it".to_owned(),
+        Event::Probed { answers: true, .. } => "its SSH port answers".to_owned(),
+        Event::Probed { answers: false, .. } => "its SSH port does not answer".to_owned(),
+        Event::Examined { outcome, .. } => match outcome.as_ref() {
+            ExamOutcome::Found(evidence) => {
+                let count = |state| evidence.exam.checks.iter().filter(|c| c.state == state).count();
+                format!(
+                    "examined: boot {}, digest {}, checks {} failed and {} unknown",
+                    short(evidence.exam.boot.as_str()),
+                    evidence.exam.digest.root.short(),
+                    count(CheckState::Fail),
+                    count(CheckState::Unknown)
+                )
+            }
+            ExamOutcome::Unreachable(why) => format!("could not be examined, no login: {why}"),
+            ExamOutcome::HostKey(fingerprint) => {
+                format!("could not be examined: it offers another host key, {fingerprint}")
+            }
+            ExamOutcome::Failed(why) => format!("could not be examined: {why}"),
+        },
+        Event::Ran { job, phase, result, .. } => match result.as_ref() {
+            PhaseResult::Ok => format!("job {job}: {phase} is done"),
+            PhaseResult::Verified(verified) if verified.wrong.is_empty() => format!("job {job}: verified"),
+            PhaseResult::Verified(verified) => format!("job {job}: verified, but wrong: {}", verified.wrong.join(", ")),
+            PhaseResult::Failed(failure) => format!("job {job}: {phase} failed: {}", failure.message),
+        },
+        Event::Proposed { applied: Some(Applied::Refused(refusal)), .. } => {
+            format!("its entry was refused when it was applied: {}", refusal.message)
+        }
+        Event::Proposed { applied: Some(_), .. } => "its entry was applied".to_owned(),
+        Event::Proposed { applied: None, .. } => "whether its entry was applied is not known".to_owned(),
+        Event::Changed => "the replicated state changed".to_owned(),
+        Event::Tick => "time passed".to_owned(),
+    }
+}
+
+/// What the engine asked for.
+pub fn asked(action: &Action) -> String {
+    match action {
+        Action::Propose { command, .. } => format!("enter into the log: {}", entry(command)),
+        Action::Probe { .. } => "ask its SSH port, without a login".to_owned(),
+        Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),
+        Action::Examine { purpose: Purpose::Live(_), .. } => "examine it over SSH".to_owned(),
+        Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
+        Action::Stop { attempt } => format!("stop what runs for attempt {attempt}"),
+        Action::HandOver { why } => format!("hand leadership over: {why}"),
+        Action::Notify { text, .. } => format!("tell people: {text}"),
+    }
+}
+
+fn entry(command: &Command) -> String {
+    match command {
+        Command::AbsenceOpened { no, returned: Some(_), .. } => format!("absence {no}, which nobody saw"),
+        Command::AbsenceOpened { no, gone, .. } => format!("absence {no} begins, {}", gone_word(*gone)),
+        Command::Gone { no, gone, .. } => format!("absence {no}: {}", gone_word(*gone)),
+        Command::Returned { no, .. } => format!("it is back from absence {no}"),
+        Command::AwayAgain { no, .. } => format!("absence {no} goes on"),
+        Command::Marks { .. } => "what it is like, as first seen".to_owned(),
+        Command::Conclude { finding, .. } => {
+            let cause = finding.cause.map(|c| format!("{c:?}, ").to_lowercase()).unwrap_or_default();
+            format!("the verdict: {cause}{} -> {}", finding.verdict, finding.remedy)
+        }
+        Command::Unclear { why, .. } => format!("still unknown: {why}"),
+        Command::KeyChanged { fingerprint, .. } => format!("it offers another host key, {fingerprint}"),
+        Command::Want { .. } => "a re-setup is wanted".to_owned(),
+        Command::DropWant { why, .. } => format!("a re-setup is wanted no more: {why}"),
+        Command::OpenJob { runner, .. } => format!("a job, run by {runner}"),
+        Command::NextAttempt { job, why, .. } => format!("the next attempt of job {job}: {why}"),
+        Command::Phase { job, phase, .. } => format!("job {job}: {phase} may begin"),
+        Command::CloseAttempt { job, attempt, .. } => format!("job {job}: attempt {attempt} is over"),
+        Command::HoldJob { job, why } => format!("job {job} is held: {why}"),
+        Command::CancelJob { job, why } => format!("job {job} is cancelled: {why}"),
+        Command::BreakerOpened { why, .. } => format!("a breaker opens: {why}"),
+        // Orders of operators and of joining machines, which the engine does not propose: by their name.
+        other => {
+            let text = format!("{other:?}");
+            text.split([' ', '{', '(']).next().unwrap_or_default().to_lowercase()
+        }
+    }
+}
+
+fn gone_word(gone: Gone) -> &'static str {
+    match gone {
+        Gone::Away => "away",
+        Gone::AgentDown => "only its agent is down",
+        Gone::Left => "it left",
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let checks = format!("{:?}", report.checks).to_lowercase();
+    format!(
+        "boot {}, instance {}, isolations {}, digest {}, checks {checks}",
+        short(report.boot.as_str()),
+        short(&report.instance.0),
+        report.isolation,
+        report.digest.short()
+    )
+}
+
+fn short(text: &str) -> &str {
+    text.get(..8).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::About;
+    use crate::model::{AbsenceNo, NodeId};
+
+    #[test]
+    fn a_goodbye_an_unreadable_report_and_a_life_sign_read_differently() {
+        let node = NodeId(4);
+        let report = Report { boot: "6f1c2d3e-0000".into(), instance: "aa".into(), ..Report::default() };
+        let told = |report: Report| told(&Event::Alive { node, report });
+        assert!(told(report.clone()).starts_with("gossip has it: boot 6f1c2d3e, instance aa, isolations 0, digest "));
+        assert!(told(Report { leaving: true, ..report }).starts_with("its agent says goodbye"));
+        assert!(told(Report::default()).contains("can't be read"));
+    }
+
+    #[test]
+    fn entries_are_named() {
+        let about = About::Node(NodeId(4));
+        let command = Command::Gone { node: NodeId(4), no: AbsenceNo(3), gone: Gone::AgentDown };
+        let text = asked(&Action::Propose { about, command });
+        assert_eq!(text, "enter into the log: absence 3: only its agent is down");
+        assert_eq!(asked(&Action::Propose { about, command: Command::Resume }), "enter into the log: resume");
+    }
+}

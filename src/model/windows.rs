@@ -1,0 +1,149 @@
+//! When a group may be set up again: weekly spans of minutes in UTC. Reads no clock and knows no time zones: what was
+//! written with an offset was converted when the fleet was read.
+
+use super::Wall;
+use serde::{Deserialize, Serialize};
+
+/// Minutes of a week; minute 0 is Monday 00:00 UTC.
+pub const WEEK_MINUTES: u32 = 7 * 24 * 60;
+const MINUTE_MS: u64 = 60_000;
+/// 1970 began on a Thursday.
+const EPOCH_MINUTE: u64 = 3 * 24 * 60;
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+/// From one minute of the week up to another, which does not belong to it. It may run over Sunday's midnight
+/// (`from > to`); `from == to` is the whole week.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WeekSpan {
+    pub from: u32,
+    pub to: u32,
+}
+
+impl WeekSpan {
+    fn holds(self, minute: u32) -> bool {
+        if self.from < self.to {
+            (self.from..self.to).contains(&minute)
+        } else {
+            minute >= self.from || minute < self.to
+        }
+    }
+}
+
+/// Deny wins. Without any `allow` all of the week is allowed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Windows {
+    #[serde(default)]
+    pub allow: Vec<WeekSpan>,
+    #[serde(default)]
+    pub deny: Vec<WeekSpan>,
+}
+
+impl Windows {
+    /// Whether work may begin at this moment.
+    pub fn open(&self, at: Wall) -> bool {
+        self.open_at(minute_of_week(at))
+    }
+
+    /// When they open next, seen from a moment at which they are shut; None: never.
+    pub fn opens(&self, at: Wall) -> Option<Wall> {
+        let now = minute_of_week(at);
+        // Something can only open where a span begins or ends.
+        let edges = self.allow.iter().map(|s| s.from).chain(self.deny.iter().map(|s| s.to % WEEK_MINUTES));
+        let wait = edges
+            .filter(|minute| self.open_at(*minute))
+            .map(|minute| (minute + WEEK_MINUTES - now - 1) % WEEK_MINUTES + 1)
+            .min()?;
+        Some(Wall((at.0 / MINUTE_MS + u64::from(wait)) * MINUTE_MS))
+    }
+
+    /// Whether there is any minute at which they are open.
+    pub fn ever_open(&self) -> bool {
+        self.open(Wall(0)) || self.opens(Wall(0)).is_some()
+    }
+
+    fn open_at(&self, minute: u32) -> bool {
+        let among = |spans: &[WeekSpan]| spans.iter().any(|span| span.holds(minute));
+        (self.allow.is_empty() || among(&self.allow)) && !among(&self.deny)
+    }
+}
+
+fn minute_of_week(at: Wall) -> u32 {
+    ((at.0 / MINUTE_MS + EPOCH_MINUTE) % u64::from(WEEK_MINUTES)) as u32
+}
+
+/// `Mon 22:00 UTC`: the day and minute of a moment that is less than a week away.
+pub fn weekday_text(at: Wall) -> String {
+    let minute = minute_of_week(at);
+    let (day, hour, minute) = (minute / 1440, minute / 60 % 24, minute % 60);
+    format!("{} {hour:02}:{minute:02} UTC", DAYS[day as usize % 7])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Monday, 5 January 1970, 00:00 UTC.
+    const MONDAY: u64 = 4 * 24 * 60 * MINUTE_MS;
+
+    fn at(day: u64, hour: u64, minute: u64) -> Wall {
+        Wall(MONDAY + ((day * 24 + hour) * 60 + minute) * MINUTE_MS)
+    }
+
+    fn span(from: (u32, u32), to: (u32, u32)) -> WeekSpan {
+        WeekSpan { from: from.0 * 1440 + from.1 * 60, to: to.0 * 1440 + to.1 * 60 }
+    }
+
+    #[test]
+    fn deny_wins_and_nothing_said_is_open() {
+        assert!(Windows::default().open(at(2, 12, 0)));
+        let windows =
+            Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
+        for (day, hour, minute, open) in [
+            (0, 21, 59, false),
+            (0, 22, 0, true),
+            (0, 23, 59, true),
+            (1, 0, 0, false),
+            (1, 1, 59, false),
+            (1, 2, 0, true),
+            (1, 5, 59, true),
+            (1, 6, 0, false),
+            (6, 23, 0, true), // over the end of the week
+            (7, 5, 59, true),
+            (7, 6, 0, false),
+        ] {
+            assert_eq!(windows.open(at(day, hour, minute)), open, "day {day} {hour}:{minute}");
+        }
+    }
+
+    #[test]
+    fn the_next_opening_is_the_first_minute_that_is_open() {
+        let windows =
+            Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
+        for (from, to) in [
+            (at(0, 12, 0), at(0, 22, 0)),
+            (at(0, 21, 59), at(0, 22, 0)),
+            (at(1, 0, 0), at(1, 2, 0)), // when a denial ends
+            (at(1, 6, 0), at(6, 22, 0)),
+            (at(7, 6, 0), at(7, 22, 0)),
+        ] {
+            let next = windows.opens(from).unwrap();
+            assert_eq!(weekday_text(next), weekday_text(to));
+            assert_eq!(next, to);
+            assert!(windows.open(next) && !windows.open(Wall(next.0 - 1)));
+        }
+        // In the middle of a minute, and once a week.
+        let weekly = Windows { allow: vec![span((2, 3), (2, 4))], deny: Vec::new() };
+        assert_eq!(weekly.opens(Wall(at(2, 4, 0).0 + 30_000)), Some(at(9, 3, 0)));
+    }
+
+    #[test]
+    fn what_never_opens_is_known() {
+        let whole = WeekSpan { from: 0, to: 0 };
+        assert!(!Windows { allow: Vec::new(), deny: vec![whole] }.ever_open());
+        assert_eq!(Windows { allow: Vec::new(), deny: vec![whole] }.opens(at(0, 0, 0)), None);
+        let inside = Windows { allow: vec![span((1, 2), (1, 3))], deny: vec![span((1, 0), (1, 12))] };
+        assert!(!inside.ever_open());
+        assert!(Windows { allow: vec![whole], deny: vec![span((1, 0), (1, 12))] }.ever_open());
+        assert!(Windows { allow: Vec::new(), deny: vec![span((1, 0), (1, 12))] }.ever_open());
+    }
+}

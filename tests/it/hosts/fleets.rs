@@ -1,0 +1,210 @@
+//! Tells stories on several fleets of five at once. A story that fails costs its fleet: the next one begins on a new one,
+//! so that one fault is one failure. What is told of a failure is enough for somebody without the machine, and its first
+//! line is told once more at the very end. Knows no story.
+
+use super::stories::Story;
+use crate::lab::cluster::Cluster;
+use crate::lab::machine::{self, Stalls};
+use crate::lab::tool::long;
+use crate::lab::{INOTIFY_PER_HOST, Lab, five};
+use anyhow::{Context, Result, bail};
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+/// Five hosts with etcd, nginx and a daemon each, while playbooks run on some.
+const MEMORY_PER_FLEET: u64 = 3 << 30;
+/// Of the inotify instances, for whatever else root does on this machine.
+const INOTIFY_SPARE: usize = 8;
+/// New fleets for all that fails. Beyond that nothing can be expected of the stories that are left.
+const REBUILDS: usize = 6;
+
+/// What is said at the end. It prints as it is, without a backtrace: a log that is cut keeps these lines.
+pub struct Failed(String);
+
+impl std::fmt::Debug for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<anyhow::Error> for Failed {
+    fn from(error: anyhow::Error) -> Failed {
+        Failed(format!("{error:#}"))
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Story>,
+    failed: Vec<String>,
+    rebuilds: usize,
+}
+
+/// `REMOOR_FLEETS`, else as many as this machine bears, and the reason if that is fewer than its processors would do with.
+fn how_many(stories: usize) -> Result<usize> {
+    if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
+        return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is no number")?.clamp(1, 8));
+    }
+    // Most of a story's time is waiting: one fleet takes a third of a processor.
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let wanted = if processors >= 4 { 3 } else { 2 };
+    let memory = usize::try_from(machine::memory_available() / MEMORY_PER_FLEET)?;
+    let per_fleet = five::HOSTS.len() * INOTIFY_PER_HOST;
+    let inotify = machine::inotify_limit()
+        .map_or(wanted, |limit| limit.saturating_sub(machine::inotify_used() + INOTIFY_SPARE) / per_fleet);
+    let fleets = wanted.min(memory).min(inotify).min(stories).max(1);
+    if fleets < wanted.min(stories) {
+        eprintln!(
+            "hosts: {fleets} fleet(s) instead of {wanted}: memory is for {memory}, inotify instances \
+             (fs.inotify.max_user_instances) for {inotify}"
+        );
+    }
+    Ok(fleets)
+}
+
+/// Tells the stories in this order, each on one of the fleets `NAME-a`, `NAME-b` and so on.
+pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
+    let (begun, count) = (Instant::now(), stories.len());
+    let fleets = how_many(count)?;
+    eprintln!("hosts: {count} stories on {fleets} fleet(s) of five{}", if long() { ", long durations" } else { "" });
+    let queue = Mutex::new(Queue { waiting: stories.into(), ..Queue::default() });
+    std::thread::scope(|scope| {
+        for letter in ('a'..='h').take(fleets) {
+            let queue = &queue;
+            scope.spawn(move || work(queue, &format!("{name}-{letter}")));
+        }
+    });
+    let mut queue = queue.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !queue.waiting.is_empty() {
+        let names: Vec<&str> = queue.waiting.iter().map(|(name, _)| *name).collect();
+        queue.failed.push(format!("never told, for want of a fleet: {}", names.join("; ")));
+    }
+    eprintln!("hosts: {count} stories in {:.0} s, new fleets: {}", begun.elapsed().as_secs_f64(), queue.rebuilds);
+    if queue.failed.is_empty() {
+        return Ok(());
+    }
+    Err(Failed(format!("{} of {count} stories failed\n  {}", queue.failed.len(), queue.failed.join("\n  "))))
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// One fleet, until no story waits or no fleet can be had.
+fn work(queue: &Mutex<Queue>, lab: &str) {
+    let mut fleet: Option<Cluster> = None;
+    let mut first = true;
+    loop {
+        // Not as the condition of a `while let`: the lock would be held as long as the story lasts.
+        let next = lock(queue).waiting.pop_front();
+        let Some((name, story)) = next else { return };
+        if fleet.is_none() {
+            match another(queue, lab, first) {
+                Ok(made) => fleet = Some(made),
+                Err(error) => {
+                    eprintln!("FAIL  fleet {lab}: {error:#}");
+                    let mut queue = lock(queue);
+                    queue.failed.push(format!("fleet {lab}: {}", in_short(&error)));
+                    queue.waiting.push_front((name, story));
+                    return;
+                }
+            }
+            first = false;
+        }
+        let Some(cluster) = &fleet else { return };
+        let (begun, stalls) = (Instant::now(), Stalls::watch());
+        let result = told(cluster, story);
+        let took = begun.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => eprintln!("ok    {name} ({took:.1} s, {lab})"),
+            Err(error) => {
+                lock(queue).failed.push(format!("{name}: {}", in_short(&error)));
+                let stood = stalls.longest().as_secs_f64();
+                // In one piece: the other fleets talk at the same time.
+                eprintln!(
+                    "FAIL  {name} ({took:.1} s, {lab}, this machine stood still for up to {stood:.1} s): {error:#}\n{}\
+                     --- end of what is known of {name}",
+                    cluster.tell()
+                );
+                let _ = cluster.save_logs(name);
+                fleet = None;
+            }
+        }
+    }
+}
+
+/// A new fleet; every one but the first of a worker is counted, and not all that are wanted can be had.
+fn another(queue: &Mutex<Queue>, lab: &str, first: bool) -> Result<Cluster> {
+    let mut made = if first { fresh(lab) } else { Err(anyhow::anyhow!("the story before failed on the old one")) };
+    while let Err(error) = &made {
+        let rebuilds = {
+            let mut queue = lock(queue);
+            queue.rebuilds += 1;
+            queue.rebuilds
+        };
+        if rebuilds > REBUILDS {
+            break;
+        }
+        eprintln!("hosts: a new fleet {lab}: {error:#}");
+        made = fresh(lab);
+    }
+    made
+}
+
+fn fresh(lab: &str) -> Result<Cluster> {
+    let begun = Instant::now();
+    let cluster = Cluster::up(five::up(lab)?)?;
+    let ready = cluster.apply(super::operator::hooked).and_then(|()| cluster.commission());
+    if let Err(error) = ready.and_then(|()| cluster.wait_quiet()) {
+        eprintln!("hosts: {lab} does not become a fleet: {error:#}\n{}", cluster.tell());
+        cluster.save_logs("commission")?;
+        return Err(error);
+    }
+    eprintln!("hosts: {lab} is up, joined and commissioned ({:.1} s)", begun.elapsed().as_secs_f64());
+    Ok(cluster)
+}
+
+/// The story, and that it leaves a fleet on which the next can be told: from a quiet fleet to a quiet fleet.
+fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(|| story(cluster))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        bail!(
+            "panicked: {}",
+            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+        )
+    })?;
+    cluster.lab.heal()?;
+    cluster.wait_quiet().map_err(|error| error.context("the story passed, but left no quiet fleet behind"))
+}
+
+/// An error in one line: what it was told first, and what it was at the root.
+fn in_short(error: &anyhow::Error) -> String {
+    let line = |text: &str| -> String {
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if words.chars().count() <= 240 { words } else { words.chars().take(240).chain("…".chars()).collect() }
+    };
+    let root = line(&error.root_cause().to_string());
+    match line(&error.to_string()) {
+        outer if outer == root || outer.starts_with("the last status") => root,
+        outer => format!("{root} [{outer}]"),
+    }
+}
+
+#[test]
+fn a_failure_is_one_line() {
+    let error = anyhow::anyhow!("waited 300s for {{\n  \"w1\"\n}}").context("the last status: {}");
+    assert_eq!(in_short(&error), "waited 300s for { \"w1\" }");
+    let long = anyhow::anyhow!("x".repeat(1000));
+    assert_eq!(in_short(&long).chars().count(), 241);
+    assert_eq!(format!("{:?}", Failed::from(anyhow::anyhow!("inner").context("outer"))), "outer: inner");
+}
+
+/// Why there are no real hosts, said so that nobody overlooks it; a failure where they are required.
+pub fn missing() -> bool {
+    let Err(why) = Lab::available() else { return false };
+    assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
+    eprintln!("SKIPPED: SCENARIOS ON REAL HOSTS: {why}");
+    true
+}

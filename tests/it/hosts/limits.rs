@@ -1,0 +1,318 @@
+//! Stories about what bounds remoor: blips, flapping, failures and their retries, the breaker after a power cut, a
+//! playbook that hangs, more output than anybody reads. Where a limit is an hour in production, a story applies a shorter.
+
+use super::operator::{
+    HOOK_CLEANUP, HOOK_PROVISION, NETPLUGIN, Story, both, clean, drift, ends, is, limits, number, phases, repaired,
+};
+use super::roles::under;
+use super::stories::away;
+use crate::lab::cluster::{Cluster, PATIENCE, row};
+use crate::lab::machine::Stalls;
+use crate::lab::tool::long;
+use crate::lab::{five, wait_for};
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Story] = &[
+    ("A03 blips", blips),
+    ("A19 flapping", flapping),
+    ("A22 cleanup fails", cleanup_fails),
+    ("A22 provisioning fails", provisioning_fails),
+    ("A22 the cleanup of a decommissioning fails", decommissioning_fails),
+    ("X2 much output", much_output),
+    ("X2 a playbook hangs", hanging_playbook),
+];
+
+// --- absences -----------------------------------------------------------------------------------------------------------
+
+/// What the journal has of a node about absences, verdicts on them, and work.
+fn events(c: &Cluster, host: &str) -> Result<usize> {
+    let quiet = |i: &Value| i["what"] == "concluded" && i["finding"]["absence"].is_null();
+    Ok(c.history(host)?.iter().filter(|i| !quiet(i)).count())
+}
+
+fn blips(c: &Cluster) -> Result<()> {
+    let long = long();
+    clean(c)?;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let mut before = c.node("w1")?;
+    let (unanswered, mut told) = (number(&before, "unanswered")?, events(c, "w1")?);
+    let units = ["etcd-proxy-contiv.service", "netplugin.service", "nginx.service", "remoor.service"];
+    let pids = || units.iter().map(|unit| five::main_pid(&c.lab, "w1", unit)).collect::<Result<Vec<_>>>();
+    let then = pids()?;
+    let rounds = if long { 20 } else { 5 };
+    // The leader pings one peer a second, so not each blip meets a ping; twenty can't be missed.
+    let (mut round, mut tried) = (0, 0);
+    while round < 20 {
+        tried += 1;
+        ensure!(tried <= 60, "this machine is too slow to pull a cable for two seconds only");
+        if round >= rounds && number(&c.node("w1")?, "unanswered")? > unanswered {
+            break;
+        }
+        let (stalls, begun) = (Stalls::watch(), Instant::now());
+        c.lab.cut("w1")?;
+        std::thread::sleep(Duration::from_secs(2));
+        c.lab.heal_host("w1")?;
+        let took = begun.elapsed();
+        c.wait("w1 to be seen", |s| (row(s, "w1")?["presence"] == "alive").then_some(()))?;
+        let pause = if long { Duration::from_secs(15).saturating_sub(begun.elapsed()) } else { Duration::from_secs(2) };
+        std::thread::sleep(pause);
+        // On a machine that stood still the cable was out for longer than that.
+        if took.as_millis() > 3500 || stalls.longest().as_millis() > 1000 {
+            clean(c)?;
+            (before, told) = (c.node("w1")?, events(c, "w1")?);
+        } else {
+            round += 1;
+        }
+    }
+    let after = c.node("w1")?;
+    ensure!(number(&after, "unanswered")? > unanswered, "no ping was missed: {after:#}");
+    let shown = [c.ask(&["nodes", "w1"])?, c.ask(&["why", "w1"])?];
+    ensure!(shown.iter().all(|text| text.contains("unanswered")), "{shown:?}");
+    let why: Value = serde_json::from_str(&c.ask(&["why", "w1", "-o", "json"])?)?;
+    ensure!(number(&why["node"], "unanswered")? > unanswered, "{why:#}");
+    ensure!(after["absences"] == before["absences"], "a blip became an absence: {after:#}");
+    ensure!(events(c, "w1")? == told && after["job"].is_null(), "{:#?}", c.history("w1")?.last());
+    ensure!(c.ran_since("w1", runs)?.is_empty() && pids()? == then, "not quiet");
+    Ok(())
+}
+
+/// As long as the window and the hold of the story, which are ten minutes in production.
+const FLAPS: Duration = Duration::from_secs(90);
+
+/// How long ago w2 went away last.
+fn last_gone(c: &Cluster) -> Result<Duration> {
+    let items = c.history("w2")?;
+    let at = items.iter().rev().find(|i| i["what"] == "away").and_then(|i| i["at"].as_u64()).unwrap_or(0);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    Ok(now.saturating_sub(Duration::from_millis(at)))
+}
+
+fn flapping(c: &Cluster) -> Result<()> {
+    // What w2 did in earlier stories is not to count.
+    wait_for("w2 to have been there for a while", PATIENCE, || (last_gone(c).ok()? > FLAPS).then_some(()))?;
+    let words = format!("flap-count: 3, flap-window: {0}s, flap-hold: {0}s", FLAPS.as_secs());
+    under(c, limits(&[("flap-count: 50", &words)]), flaps)?;
+    clean(c)
+}
+
+fn flaps(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let held = json!({"do": "held", "what": "flapping"});
+    for round in 1..=2 {
+        let no = away(c, "w2", |_| Ok(()))?;
+        let verdict = c.verdict("w2", no)?;
+        ensure!(verdict["verdict"]["is"] == "same" && !is(&c.node("w2")?, "flapping"), "round {round}: {verdict:#}");
+    }
+    for round in 3..=4 {
+        let no = away(c, "w2", |c| if round == 3 { drift(c, "w2") } else { Ok(()) })?;
+        let verdict = c.verdict("w2", no)?;
+        ensure!(verdict["verdict"]["is"] == "drifted" && verdict["remedy"] == held, "round {round}: {verdict:#}");
+        let node = c.node("w2")?;
+        ensure!(is(&node, "flapping") && is(&node, "held"), "{node:#}");
+        ensure!(c.ask(&["status"])?.contains("flapping"), "flapping is not shown");
+    }
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "a flapping node was set up: {:?}", c.ran_since("w2", runs)?);
+    ends(c, "m1", 0, &["resetup", "w2", "--now"])?;
+    let once = ["cleanup", "provision"];
+    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
+    // Once more, and nobody insists: it is left alone until it was there for as long as the hold, then looked at once.
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let no = away(c, "w2", |c| drift(c, "w2"))?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["remedy"] == held, "{verdict:#}");
+    let from = c.history("w2")?.len();
+    let quiet_since = Instant::now();
+    c.wait("w2 to be set up", |s| (!row(s, "w2")?["job"].is_null()).then_some(()))?;
+    ensure!(quiet_since.elapsed() + Duration::from_secs(20) > FLAPS, "set up after {:?}", quiet_since.elapsed());
+    repaired(c, "w2")?;
+    let node = c.node("w2")?;
+    ensure!(!is(&node, "flapping") && !is(&node, "held"), "{node:#}");
+    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == once, "{:?}", c.ran_since("w2", runs)?);
+    let items = c.history("w2")?.split_off(from);
+    let looks = items.iter().take_while(|i| i["what"] != "job-opened").filter(|i| i["what"] == "concluded").count();
+    ensure!(looks == 1, "looked at {looks} times: {items:#?}");
+    Ok(())
+}
+
+// --- failures -----------------------------------------------------------------------------------------------------------
+
+/// Thirty lines, of which the last twenty are kept.
+const FAIL: &[u8] = b"seq 1 29; echo the reason is here >&2; exit 2\n";
+
+fn cleanup_fails(c: &Cluster) -> Result<()> {
+    fails(c, HOOK_CLEANUP, "cleanup", &["cleanup"])
+}
+
+fn provisioning_fails(c: &Cluster) -> Result<()> {
+    fails(c, HOOK_PROVISION, "provision", &["cleanup", "provision"])
+}
+
+/// What `why` and `job show` tell of a job's last failure.
+fn told_of_failure(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()> {
+    let shown: Value = serde_json::from_str(&c.ask(&["job", "show", &job.to_string(), "-o", "json"])?)?;
+    let why: Value = serde_json::from_str(&c.ask(&["why", host, "-o", "json"])?)?;
+    let lines: Vec<String> = (11..=29).map(|n| n.to_string()).chain(["the reason is here".to_owned()]).collect();
+    for (from, job) in [("job show", &shown), ("why", &why["job"])] {
+        let attempts = job["attempts"].as_array().with_context(|| format!("no attempts: {job:#}"))?;
+        for attempt in attempts {
+            let failure = &attempt["closed"][1]["failed"];
+            ensure!(failure["rc"] == 2 && failure["phase"] == phase, "{from}: {attempt:#}");
+            ensure!(failure["tail"] == json!(lines), "{from}: the last lines are {:#}", failure["tail"]);
+        }
+    }
+    for text in [c.ask(&["job", "show", &job.to_string()])?, c.ask(&["why", host])?] {
+        ensure!(text.contains(&format!("failed(step={phase} rc=2)")) && text.contains("the reason is here"), "{text}");
+    }
+    Ok(())
+}
+
+/// Fails, is tried again three times, is held, harms nobody else, and goes on when told so.
+fn fails(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
+    clean(c)?;
+    c.lab.push("w1", FAIL, hook, 0o644)?;
+    let told = fails_told(c, hook, phase, each);
+    c.lab.shell("w1", &format!("rm -f {hook}"))?;
+    told
+}
+
+fn fails_told(c: &Cluster, hook: &str, phase: &str, each: &[&str]) -> Result<()> {
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let no = away(c, "w1", |c| drift(c, "w1"))?;
+    c.verdict("w1", no)?;
+    let job = c.wait("the first attempt to fail", |s| {
+        let row = row(s, "w1")?;
+        if row["failed"] == phase { row["job"].as_u64() } else { None }
+    })?;
+    let other = five::runs(&c.lab, "w2")?.len();
+    ends(c, "m1", 0, &["resetup", "w2", "--force", "--service", "nginx"])?;
+    ensure!(phases(&c.ran_since("w2", other)?, "nginx") == ["cleanup", "provision"], "w2 was not set up meanwhile");
+    c.wait("the job to be held", |s| is(row(s, "w1")?, "held").then_some(()))?;
+    let node = c.node("w1")?;
+    ensure!(node["lifecycle"] == "commissioned" && node["group"] == "service-worker", "{node:#}");
+    ensure!(node["failed"] == phase, "{node:#}");
+    let wanted: Vec<String> = (0..4).flat_map(|_| each.iter().map(|p| (*p).to_owned())).collect();
+    let ran = c.ran_since("w1", runs)?;
+    ensure!(phases(&ran, "contiv_network") == wanted && ran.len() == wanted.len(), "{ran:?}");
+    told_of_failure(c, "w1", job, phase)?;
+    ends(c, "m1", 1, &["status", "--exit-code"])?;
+    c.lab.shell("w1", &format!("rm {hook}"))?;
+    // Held means that nothing is tried by itself, though it would go well now.
+    std::thread::sleep(Duration::from_secs(7));
+    ensure!(c.ran_since("w1", runs)?.len() == wanted.len(), "tried once more while held");
+    ends(c, "m1", 0, &["resume", "w1"])?;
+    repaired(c, "w1")?;
+    clean(c)
+}
+
+fn decommissioning_fails(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    c.lab.push("w2", FAIL, HOOK_CLEANUP, 0o644)?;
+    let told = decommissioning_fails_told(c);
+    c.lab.shell("w2", &format!("rm -f {HOOK_CLEANUP}"))?;
+    told?;
+    ends(c, "m1", 0, &["commission", "w2"])?;
+    clean(c)
+}
+
+fn decommissioning_fails_told(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    ends(c, "m1", 5, &["decommission", "w2", "--confirm", "w2"])?;
+    c.wait("the job to be held", |s| is(row(s, "w2")?, "held").then_some(()))?;
+    let node = c.node("w2")?;
+    ensure!(node["lifecycle"] == "decommissioning" && node["failed"] == "cleanup", "{node:#}");
+    ensure!(node["group"] == "service-worker", "{node:#}");
+    told_of_failure(c, "w2", number(&node, "job")?, "cleanup")?;
+    let ran = c.ran_since("w2", runs)?;
+    ensure!(phases(&ran, "contiv_network") == ["cleanup"; 4], "{ran:?}");
+    ensure!(ran.iter().all(|(phase, _)| phase == "cleanup"), "{ran:?}");
+    c.lab.shell("w2", &format!("rm {HOOK_CLEANUP}"))?;
+    ends(c, "m1", 4, &["resetup", "w2", "--force", "--detach"])?;
+    ends(c, "m1", 0, &["resume", "w2"])?;
+    c.wait("w2 to be decommissioned", |s| (row(s, "w2")?["lifecycle"] == "decommissioned").then_some(()))?;
+    let node = c.node("w2")?;
+    ensure!(node["lifecycle"] == "decommissioned" && node["failed"].is_null() && node["job"].is_null(), "{node:#}");
+    ensure!(c.ran_since("w2", runs)?.iter().all(|(phase, _)| phase == "cleanup"), "it was provisioned");
+    ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
+    Ok(())
+}
+
+// --- playbooks ----------------------------------------------------------------------------------------------------------
+
+fn daemons(c: &Cluster) -> Result<Vec<u32>> {
+    five::HOSTS.iter().map(|h| five::main_pid(&c.lab, h, "remoor.service")).collect()
+}
+
+fn much_output(c: &Cluster) -> Result<()> {
+    const LINES: usize = 200_000;
+    const NOISE: &[u8] = b"seq 200000; head -c 1000000 /dev/zero | tr '\\0' x; echo; echo the last line\n";
+    clean(c)?;
+    let silent = Instant::now();
+    ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
+    let (silent, then) = (silent.elapsed(), daemons(c)?);
+    c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
+    let loud = Instant::now();
+    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
+    let loud = loud.elapsed();
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    let ended = ended?;
+    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
+    let job = number(&order["orders"][0]["job"], "id")?.to_string();
+    ensure!(loud < silent * 2 + Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
+    let log = c.run("m1", &["job", "logs", &job])?;
+    ensure!(log.ok(), "{}", both(&log));
+    ensure!(log.stdout.len() < 5 << 20, "the log has {} bytes", log.stdout.len());
+    let text = log.text();
+    let numbers =
+        text.lines().filter_map(|l| l.rsplit(' ').next()?.parse::<usize>().ok()).filter(|n| *n <= LINES).count();
+    let (whole, cut) = (numbers >= LINES && text.contains("the last line"), text.contains("more lines]"));
+    ensure!(numbers > 100, "of the output there is nothing: {:.2000}", text);
+    ensure!(whole || cut, "{numbers} of {LINES} numbers are there, and nothing says that some are missing");
+    // What comes after the noise is there again.
+    ensure!(
+        text.contains("Configure netplugin"),
+        "the log ends with the noise: {}",
+        &text[text.len().saturating_sub(2000)..]
+    );
+    clean(c)?;
+    ensure!(daemons(c)? == then, "a daemon was restarted");
+    Ok(())
+}
+
+fn hanging_playbook(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    under(c, limits(&[("flap-count: 50", "phase-timeout: 15s, flap-count: 50")]), hangs)?;
+    clean(c)
+}
+
+fn hangs(c: &Cluster) -> Result<()> {
+    // One in the background, one that does not end when told to, and the shell itself.
+    const HANG: &[u8] = b"sleep 6111 & sh -c 'trap \"\" TERM; sleep 6112; sleep 6113' & echo hanging; sleep 6114\n";
+    let asleep = |c: &Cluster| c.lab.processes("w1").iter().filter(|p| p.command.contains("611")).count();
+    let then = daemons(c)?;
+    c.lab.push("w1", HANG, HOOK_PROVISION, 0o644)?;
+    let told = (|| {
+        ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
+        wait_for("the playbook to hang", PATIENCE, || (asleep(c) >= 3).then_some(()))?;
+        let job = c.wait("the playbook to be ended", |s| {
+            let row = row(s, "w1")?;
+            if row["failed"] == "provision" { row["job"].as_u64() } else { None }
+        })?;
+        c.lab.shell("w1", &format!("rm -f {HOOK_PROVISION}"))?;
+        let shown = c.ask(&["job", "show", &job.to_string()])?;
+        ensure!(
+            shown.contains("ran out of time") || shown.contains("after 15 s"),
+            "nobody says that it took too long: {shown}"
+        );
+        ensure!(shown.contains("| hanging"), "{shown}");
+        Ok(())
+    })();
+    c.lab.shell("w1", &format!("rm -f {HOOK_PROVISION}"))?;
+    told?;
+    repaired(c, "w1")?;
+    // Those of a further attempt that began before the hook was gone are ended too.
+    wait_for("the group of the playbook to be gone", PATIENCE, || (asleep(c) == 0).then_some(()))?;
+    ensure!(daemons(c)? == then, "a daemon was restarted");
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! A25a: the power comes back everywhere at once, and every node has drifted. Nothing is set up again before somebody says
+//! so; then one after the other, and etcd, which is watched from outside, never loses its quorum.
+
+use super::operator::{Story, clean, ends, hooked, is, limits, number, phases};
+use crate::lab::cluster::{Cluster, PATIENCE, row};
+use crate::lab::host::Power;
+use crate::lab::{five, wait_for};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Story] = &[("A25a power comes back with drift everywhere", power_back)];
+
+/// A leader is there so long after the second manager at the latest.
+const LEADER: Duration = Duration::from_secs(30);
+/// An election of etcd takes about a second; beyond this it has no quorum.
+const NO_LEADER: Duration = Duration::from_secs(15);
+
+/// One member's answer: None if it does not answer at all, else whether it sees a quorum.
+fn health(member: Ipv4Addr) -> Option<bool> {
+    let limit = Duration::from_secs(3);
+    let mut stream = TcpStream::connect_timeout(&SocketAddr::from((member, 2379)), limit).ok()?;
+    stream.set_read_timeout(Some(limit)).ok()?;
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    // Without a quorum it may take longer to say so than anybody waits; it is up all the same.
+    let _ = stream.take(4096).read_to_string(&mut answer);
+    Some(answer.contains("\"health\":\"true\""))
+}
+
+/// What was seen of etcd: the fewest members that answered at a time, and the longest time in which none saw a quorum.
+#[derive(Debug)]
+struct Watched {
+    rounds: usize,
+    fewest: usize,
+    /// How often not all three answered: none at all would mean that nothing was watched.
+    short: usize,
+    longest_without: Duration,
+}
+
+fn watch(members: &[Ipv4Addr], stop: &AtomicBool) -> Watched {
+    let mut seen = Watched { rounds: 0, fewest: members.len(), short: 0, longest_without: Duration::ZERO };
+    let mut healthy = Instant::now();
+    while !stop.load(Ordering::SeqCst) {
+        let answers: Vec<Option<bool>> = members.iter().map(|m| health(*m)).collect();
+        let up = answers.iter().flatten().count();
+        seen.rounds += 1;
+        seen.fewest = seen.fewest.min(up);
+        seen.short += usize::from(up < members.len());
+        if answers.contains(&Some(true)) {
+            healthy = Instant::now();
+        }
+        seen.longest_without = seen.longest_without.max(healthy.elapsed());
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    seen
+}
+
+fn power_back(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    let told = c.apply(limits(&[("breaker-min: 6, ", "")])).and_then(|()| told(c));
+    c.apply(hooked)?;
+    told?;
+    clean(c)
+}
+
+fn everywhere(each: impl Fn(&'static str) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let each = &each;
+        let all: Vec<_> = five::HOSTS.map(|host| scope.spawn(move || each(host))).into();
+        all.into_iter().try_for_each(|one| one.join().expect("nobody panics"))
+    })
+}
+
+/// Off, changed while off, and on again; when each manager was on, and when there was a leader.
+fn power_cycle(c: &Cluster) -> Result<()> {
+    everywhere(|host| c.lab.poweroff(host, Power::Cut))?;
+    for host in five::HOSTS {
+        let env = if five::MASTERS.contains(&host) { "/etc/etcd-contiv.env" } else { "/etc/etcd-proxy-contiv.env" };
+        let text = [c.lab.read(host, env)?, b"# changed in the dark\n".to_vec()].concat();
+        c.lab.push(host, &text, env, 0o644)?;
+    }
+    let on = std::sync::Mutex::new(Vec::new());
+    let led = std::thread::scope(|scope| -> Result<Instant> {
+        let leader = scope.spawn(|| {
+            wait_for("a leader", PATIENCE, || c.status().ok().filter(|s| s["as_of"]["leader"].is_string()))?;
+            Ok::<_, anyhow::Error>(Instant::now())
+        });
+        everywhere(|host| {
+            c.lab.poweron(host)?;
+            if five::MASTERS.contains(&host) {
+                on.lock().expect("nobody panics").push(Instant::now());
+            }
+            Ok(())
+        })?;
+        leader.join().expect("nobody panics")
+    })?;
+    let second = on.into_inner().expect("nobody panics")[1];
+    let took = led.saturating_duration_since(second);
+    ensure!(took <= LEADER, "a leader {took:?} after the second manager");
+    Ok(())
+}
+
+fn told(c: &Cluster) -> Result<()> {
+    let before = c.status()?;
+    let runs: Vec<usize> = five::HOSTS.iter().map(|h| Ok(five::runs(&c.lab, h)?.len())).collect::<Result<_>>()?;
+    power_cycle(c)?;
+    let members: Vec<Ipv4Addr> = five::MASTERS.iter().map(|m| c.lab.host(m).ip).collect();
+    wait_for("etcd to have all its members back", PATIENCE, || {
+        let all = c.lab.in_net(|| members.iter().all(|m| health(*m) == Some(true)));
+        all.is_ok_and(|all| all).then_some(())
+    })?;
+    let stop = AtomicBool::new(false);
+    let (told, seen) = std::thread::scope(|scope| {
+        let watched = scope.spawn(|| c.lab.in_net(|| watch(&members, &stop)));
+        let told = resumed(c, &before, &runs);
+        stop.store(true, Ordering::SeqCst);
+        (told, watched.join().expect("nobody panics"))
+    });
+    told?;
+    let seen = seen?;
+    ensure!(seen.rounds > 50 && seen.short > 0, "that was no watch: {seen:?}");
+    ensure!(seen.fewest >= 2 && seen.longest_without < NO_LEADER, "etcd lost its quorum: {seen:?}");
+    Ok(())
+}
+
+fn waits(node: &Value) -> bool {
+    let breaker = |c: &Value| c["is"] == "waiting" && c["why"].to_string().contains("breaker");
+    node["conditions"].as_array().is_some_and(|all| all.iter().any(breaker))
+}
+
+fn resumed(c: &Cluster, before: &Value, runs: &[usize]) -> Result<()> {
+    for host in five::HOSTS {
+        let no = number(row(before, host).context("a row")?, "absences")? + 1;
+        let verdict = c.verdict(host, no)?;
+        ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "drifted", "{host}: {verdict:#}");
+    }
+    let open = c.wait("all five to wait for somebody", |s| {
+        let nodes = s["nodes"].as_array()?;
+        (!s["breaker"].is_null() && nodes.iter().all(waits)).then(|| s.clone())
+    })?;
+    std::thread::sleep(Duration::from_secs(10));
+    for (host, before) in five::HOSTS.iter().zip(runs) {
+        ensure!(c.ran_since(host, *before)?.is_empty(), "something was run on {host} with the breaker open: {open:#}");
+    }
+    let said = ends(c, "m1", 1, &["status", "--exit-code"])?;
+    ensure!(five::HOSTS.iter().all(|host| said.contains(host)) && said.contains("breaker"), "{said}");
+    let last = jobs(c)?.last().map(|j| j["id"].as_u64().unwrap_or(0)).unwrap_or(0);
+    ends(c, "m1", 0, &["resume"])?;
+    let mut most = 0;
+    for done in 1..=five::HOSTS.len() {
+        c.wait(&format!("{done} to be repaired"), |s| {
+            let nodes = s["nodes"].as_array()?;
+            most = most.max(nodes.iter().filter(|n| is(n, "resetup")).count());
+            let fine = |n: &&Value| n["job"].is_null() && n["finding"]["verdict"]["is"] == "same" && !is(n, "waiting");
+            (nodes.iter().filter(fine).count() >= done).then_some(())
+        })?;
+    }
+    ensure!(most <= 1, "{most} were set up at once");
+    for (host, before) in five::HOSTS.iter().zip(runs) {
+        let ran = c.ran_since(host, *before)?;
+        for service in ["etcd", "contiv_network"] {
+            ensure!(phases(&ran, service) == ["cleanup", "provision"], "{host}: {ran:?}");
+        }
+        ensure!(ran.len() == 4, "{host}: {ran:?}");
+    }
+    one_after_the_other(&jobs(c)?.into_iter().filter(|j| j["id"].as_u64() > Some(last)).collect::<Vec<_>>())
+}
+
+fn jobs(c: &Cluster) -> Result<Vec<Value>> {
+    let view: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
+    Ok(view["jobs"].as_array().cloned().unwrap_or_default())
+}
+
+/// By the journal's own clock: no attempt began before the one before it was closed, so never two of a group either.
+fn one_after_the_other(jobs: &[Value]) -> Result<()> {
+    ensure!(jobs.len() == five::HOSTS.len(), "{} jobs", jobs.len());
+    let mut spans = Vec::new();
+    for attempt in jobs.iter().flat_map(|j| j["attempts"].as_array().into_iter().flatten()) {
+        spans.push((number(attempt, "opened")?, attempt["closed"][0].as_u64().context("a closed attempt")?));
+    }
+    spans.sort_unstable();
+    ensure!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "two at once: {spans:?}");
+    Ok(())
+}

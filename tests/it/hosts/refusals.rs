@@ -1,0 +1,289 @@
+//! X3, refused commands are pure: from each state of a node each order that must be refused, or has nothing to do, and
+//! nothing but the clock may change. On two hosts of its own, since on the fleet of five nobody is merely accepted.
+
+use super::noise::{bare, difference};
+use crate::lab::cluster::{PATIENCE, row};
+use crate::lab::{Lab, five, wait_for};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::time::Instant;
+
+const REMOOR: &str = "/usr/local/bin/remoor";
+const CONFIG: &str = "version: 1
+inventory: inventory.yml
+ssh: {user: root, identity: /root/.ssh/id_ed25519}
+groups:
+  web: {services: [note], provision: up.yml, cleanup: down.yml}
+services:
+  note: {files: [/etc/note]}
+limits: {settle: 5s, leader-grace: 2s, probe: 3s, check-interval: 5s, rejoin: 5s, retry: []}
+";
+const UP: &str = "- hosts: web
+  gather_facts: false
+  tasks:
+    - shell: if [ -e /root/hook-up ]; then . /root/hook-up; fi
+      changed_when: false
+    - copy: {content: \"{{ node.name }}\\n\", dest: /etc/note, mode: '0644'}
+";
+const DOWN: &str = "- hosts: web
+  gather_facts: false
+  tasks:
+    - shell: if [ -e /root/hook-down ]; then . /root/hook-down; fi
+      changed_when: false
+    - file: {path: /etc/note, state: absent}
+";
+
+/// Refused whatever the node is doing: exit code and order.
+const ALWAYS: &[(i32, &str)] = &[
+    (4, "resetup nobody"),
+    (4, "resetup m1 nobody --force --detach"),
+    (4, "resetup w1 --service nothing --force --detach"),
+    (4, "update m1 nobody --detach"),
+    (4, "commission m1 nobody --detach"),
+    (4, "decommission w1 --no-input"),
+    (4, "decommission w1 --confirm m1"),
+    (4, "decommission m1 nobody --confirm m1,nobody --detach"),
+    (4, "adopt m1 nobody"),
+    (4, "pause m1 nobody"),
+    (4, "resume m1 nobody"),
+    (4, "maintenance m1 nobody --for 1h"),
+    (4, "trust-key w1 SHA256:nonsense"),
+    (4, "trust-key nobody SHA256:nonsense"),
+    (4, "resume"),
+    (4, "job cancel 999999"),
+    (2, "resetup w1 --no-such-flag"),
+    (2, "maintenance w1"),
+    (2, "apply /root/nowhere"),
+    (2, "apply /root/bad"),
+];
+
+/// By state what else must be refused (or, with 0, has nothing to do). A batch names the good node first.
+const IN_STATE: &[(&str, &[(i32, &str)])] = &[
+    (
+        "accepted",
+        &[
+            (4, "resetup w1"),
+            (4, "resetup w1 --force --now --detach"),
+            (4, "update w1 --detach"),
+            (4, "resetup m1 w1 --force --detach"),
+            (4, "update m1 w1 --detach"),
+        ],
+    ),
+    ("commissioning", RUNNING),
+    (
+        "commissioned",
+        &[(0, "resetup w1"), (0, "update w1"), (0, "commission w1"), (0, "update --group web"), (4, "job cancel LAST")],
+    ),
+    ("being set up", RUNNING),
+    ("failed", &[(0, "commission w1")]),
+    ("decommissioning", RUNNING),
+    (
+        "decommissioning failed",
+        &[
+            (4, "resetup w1"),
+            (4, "resetup w1 --force --now --detach"),
+            (4, "update w1 --detach"),
+            (4, "adopt w1"),
+            (4, "resetup m1 w1 --force --detach"),
+            (4, "update m1 w1 --detach"),
+            (0, "update --group web"),
+        ],
+    ),
+    (
+        "decommissioned",
+        &[
+            (4, "resetup w1"),
+            (4, "resetup w1 --force --now --detach"),
+            (4, "update w1 --detach"),
+            (0, "decommission w1 --confirm w1"),
+            (4, "resetup m1 w1 --force --detach"),
+            (4, "update m1 w1 --detach"),
+            (0, "update --group web"),
+            (4, "job cancel LAST"),
+        ],
+    ),
+];
+
+/// While a job of w1 is open.
+const RUNNING: &[(i32, &str)] = &[
+    (4, "resetup w1 --force --detach"),
+    (4, "resetup w1 --force --now --detach"),
+    (4, "commission m1 w1 --detach"),
+    (4, "decommission w1 --confirm w1 --detach"),
+    (4, "decommission w1 --confirm w1 --force --detach"),
+    (4, "adopt w1"),
+    (4, "resetup m1 w1 --force --detach"),
+    (4, "decommission m1 w1 --confirm m1,w1 --detach"),
+];
+
+#[test]
+fn refused_orders_change_nothing_from_any_state() -> Result<()> {
+    if let Err(why) = Lab::available() {
+        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
+        eprintln!("SKIPPED: REFUSALS ON REAL HOSTS: {why}");
+        return Ok(());
+    }
+    let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
+    let pair = Pair { lab: Lab::up(&format!("x3-{name}"), &["m1", "w1"])? };
+    pair.form()?;
+    for (state, orders) in IN_STATE {
+        let begun = Instant::now();
+        pair.bring_to(state).with_context(|| format!("bringing w1 to {state}"))?;
+        pair.at_rest()?;
+        for (code, order) in ALWAYS.iter().chain(*orders) {
+            pair.refused(*code, order).with_context(|| format!("while w1 is {state}: remoor {order}"))?;
+        }
+        eprintln!("ok    X3 from {state} ({:.1} s)", begun.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+/// A manager and a worker, both of one group.
+struct Pair {
+    lab: Lab,
+}
+
+impl Pair {
+    fn on(&self, line: &str) -> Result<crate::lab::Output> {
+        let argv: Vec<&str> = std::iter::once(REMOOR).chain(line.split(' ')).collect();
+        self.lab.exec("m1", &argv)
+    }
+
+    fn must(&self, line: &str) -> Result<String> {
+        self.on(line)?.checked(&format!("remoor {line}")).map(|o| o.text())
+    }
+
+    fn status(&self) -> Result<Value> {
+        serde_json::from_str(&self.must("status -o json")?).context("what status printed")
+    }
+
+    fn form(&self) -> Result<()> {
+        let lab = &self.lab;
+        lab.give_identity(&["m1"])?;
+        five::install_agent(lab, "m1", &five::built("remoor")?)?;
+        let (m1, w1) = (lab.host("m1").ip.to_string(), lab.host("w1").ip.to_string());
+        self.must(&format!("init --name m1 --advertise {m1}"))?;
+        lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
+        wait_for("m1 to lead", PATIENCE, || self.status().ok())?;
+        let told = lab.exec("w1", &["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"])?.text();
+        let print = told.split(' ').nth(1).context("a fingerprint")?.to_owned();
+        self.must(&format!("node add {w1} --name w1 --fingerprint {print}"))?;
+        let inventory = format!("web:\n  hosts:\n    m1: {{ansible_host: {m1}}}\n    w1: {{ansible_host: {w1}}}\n");
+        for (name, text) in [("remoor.yml", CONFIG), ("inventory.yml", &inventory), ("up.yml", UP), ("down.yml", DOWN)]
+        {
+            lab.push("m1", text.as_bytes(), &format!("/root/fleet/{name}"), 0o644)?;
+        }
+        lab.shell("m1", "cp -r /root/fleet /root/bad; echo 'nonsense: 1' >> /root/bad/remoor.yml")?;
+        self.must("apply /root/fleet")?;
+        self.must("commission m1").map(drop)
+    }
+
+    fn hook(&self, which: &str, script: &str) -> Result<()> {
+        self.lab.push("w1", script.as_bytes(), &format!("/root/hook-{which}"), 0o644)
+    }
+
+    fn unhook(&self) -> Result<()> {
+        self.lab.shell("w1", "rm -f /root/hook-*; pkill -x sleep || :").map(drop)
+    }
+
+    fn wait(&self, what: &str, mut ask: impl FnMut(&Value) -> bool) -> Result<()> {
+        let mut last = Value::Null;
+        wait_for(what, PATIENCE, || {
+            last = row(&self.status().ok()?, "w1")?.clone();
+            ask(&last).then_some(())
+        })
+        .with_context(|| format!("w1: {last:#}"))
+    }
+
+    /// From the state before it in the table.
+    fn bring_to(&self, state: &str) -> Result<()> {
+        let phase = |phase: &'static str| {
+            move |w1: &Value| {
+                let told = |c: &Value| c["is"] == "resetup" && c["why"].to_string().contains(phase);
+                w1["conditions"].as_array().is_some_and(|all| all.iter().any(told))
+            }
+        };
+        let is = |lifecycle: &'static str| {
+            move |w1: &Value| w1["lifecycle"] == lifecycle && w1["job"].is_null() && w1["failed"].is_null()
+        };
+        let held = |w1: &Value| !w1["failed"].is_null() && w1["conditions"].to_string().contains("\"held\"");
+        match state {
+            "accepted" => self.wait("w1 to be accepted", is("accepted")),
+            "commissioning" => {
+                self.hook("up", "sleep 300 || :\n")?;
+                self.must("commission w1 --detach")?;
+                self.wait("the provisioning", phase("provision"))
+            }
+            "commissioned" => {
+                self.unhook()?;
+                self.wait("w1 to be commissioned", is("commissioned"))
+            }
+            "being set up" => {
+                self.hook("up", "sleep 300 || :\n")?;
+                self.must("resetup w1 --force --detach")?;
+                self.wait("the provisioning", phase("provision"))
+            }
+            "failed" => {
+                self.hook("up", "exit 2\n")?;
+                self.lab.shell("w1", "pkill -x sleep")?;
+                self.wait("the re-setup under way to end", |w1| w1["job"].is_null())?;
+                let failed = self.on("resetup w1 --force")?;
+                ensure!(failed.code == 5, "a failing re-setup ends with {}", failed.code);
+                self.wait("w1 to be held", held)
+            }
+            "decommissioning" => {
+                self.unhook()?;
+                self.must("resume w1")?;
+                self.wait("w1 to be set up", is("commissioned"))?;
+                self.hook("down", "sleep 300 || :\n")?;
+                self.must("decommission w1 --confirm w1 --detach")?;
+                self.wait("the cleanup", phase("cleanup"))
+            }
+            "decommissioning failed" => {
+                self.unhook()?;
+                self.wait("w1 to be decommissioned", is("decommissioned"))?;
+                self.must("commission w1")?;
+                self.hook("down", "exit 2\n")?;
+                let failed = self.on("decommission w1 --confirm w1")?;
+                ensure!(failed.code == 5, "a failing cleanup ends with {}", failed.code);
+                self.wait("w1 to be held", |w1| held(w1) && w1["lifecycle"] == "decommissioning")
+            }
+            "decommissioned" => {
+                self.unhook()?;
+                self.must("resume w1")?;
+                self.wait("w1 to be decommissioned", is("decommissioned"))
+            }
+            other => anyhow::bail!("no way to {other}"),
+        }
+    }
+
+    /// Until nothing changes by itself for longer than an agent's interval.
+    fn at_rest(&self) -> Result<()> {
+        let mut last = (Value::Null, Instant::now());
+        wait_for("the fleet to be at rest", PATIENCE, || {
+            let now = bare(self.status().ok()?);
+            if now != last.0 {
+                last = (now, Instant::now());
+            }
+            (last.1.elapsed().as_secs() >= 7).then_some(())
+        })
+    }
+
+    fn jobs(&self) -> Result<Value> {
+        let view: Value = serde_json::from_str(&self.must("job list -o json")?)?;
+        Ok(view["jobs"].clone())
+    }
+
+    fn refused(&self, code: i32, order: &str) -> Result<()> {
+        let (before, jobs) = (bare(self.status()?), self.jobs()?);
+        let last = jobs.as_array().and_then(|all| all.last()).map(|j| j["id"].to_string()).unwrap_or_default();
+        let output = self.on(&order.replace("LAST", &last))?;
+        let said = format!("{} {}", output.text(), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.code == code, "ended with {}, not {code}: {said}", output.code);
+        ensure!(!said.contains("panicked"), "{said}");
+        let after = bare(self.status()?);
+        ensure!(before == after, "changed {}", difference(&before, &after));
+        ensure!(jobs == self.jobs()?, "changed the jobs");
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! Two daemons on this machine's loopback, as processes: what a worker's socket answers while its manager lives and after it
+//! was killed, and what the manager shows of its agent. No lab, no root.
+
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(120);
+
+struct Daemon {
+    dir: PathBuf,
+    child: Child,
+}
+
+impl Daemon {
+    fn start(dir: &Path) -> Self {
+        let log = fs::File::create(dir.join("log")).expect("a log");
+        let mut command = remoor();
+        command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a daemon");
+        Self { dir: dir.to_owned(), child }
+    }
+
+    fn kill(&mut self) {
+        // Gone already is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// A question to this daemon's socket.
+    fn ask(&self, args: &[&str]) -> Output {
+        remoor().args(args).arg("--socket").arg(self.dir.join("s")).output().expect("remoor runs")
+    }
+
+    fn json(&self, verb: &str) -> Value {
+        serde_json::from_slice(&self.ask(&[verb, "--json"]).stdout).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            eprintln!("{}:\n{log}", self.dir.display());
+        }
+    }
+}
+
+fn remoor() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_remoor"));
+    for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn done(command: &mut Command) -> Output {
+    let out = command.output().expect("remoor runs");
+    assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < LONG, "never: {what}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn get(addr: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(addr).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[test]
+fn a_worker_answers_for_itself_with_and_without_its_manager() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (m1, w1) = (dir.path().join("m1"), dir.path().join("w1"));
+    let pid = std::process::id();
+    // Of 127/8 all is this machine's; the process's number keeps two runs apart.
+    let host = |last: u8| Ipv4Addr::new(127, 77, (pid % 250) as u8 + 1, last);
+    let (at_m1, at_w1) = (host(1), host(2));
+    let init =
+        done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at_m1.to_string(), "--dir"]).arg(&m1));
+    let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
+    let mut manager = Daemon::start(&m1);
+    let operator = ["--manager".to_owned(), format!("{at_m1}:7947"), "--credentials".to_owned()];
+    let as_operator = |args: &[&str]| -> (Option<i32>, Value) {
+        let out = remoor().args(args).arg("--json").args(&operator).arg(m1.join("operator.json")).output();
+        let out = out.expect("remoor runs");
+        (out.status.code(), serde_json::from_slice(&out.stdout).unwrap_or_default())
+    };
+    until("the manager leads", || (as_operator(&["status"]).0 == Some(0)).then_some(()));
+
+    fs::write(dir.path().join("token"), told["worker_token"].as_str().expect("a token")).expect("written");
+    let mut join = remoor();
+    join.args(["join", &format!("{at_m1}:7947"), "--name", "w1", "--advertise", &at_w1.to_string(), "--dir"]).arg(&w1);
+    done(join.arg("--token-file").arg(dir.path().join("token")));
+    let node = w1.join("node.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
+    let metrics: SocketAddr = (at_w1, 9947).into();
+    config["metrics"] = metrics.to_string().into();
+    fs::write(&node, config.to_string()).expect("written");
+    let mut worker = Daemon::start(&w1);
+
+    // With its manager: its own words, never taken for the cluster's.
+    let view = until("the agent met its manager", || {
+        let view = worker.json("status");
+        (view["manager"]["name"] == "m1" && view["peers_alive"] == 1).then_some(view)
+    });
+    assert_eq!((&view["kind"], &view["node"]["name"]), (&"agent".into(), &"w1".into()));
+    let out = worker.ask(&["status"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("not the cluster's view: w1 is no manager"), "{out:?}");
+    for order in [&["resetup", "w1"][..], &["pause", "w1"], &["history"], &["why", "w1", "--replay"]] {
+        let out = worker.ask(order);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{order:?}: {said}");
+        assert!(said.contains("w1 is no manager") && said.contains(&format!("--manager {at_m1}:7947")), "{said}");
+    }
+    let text = get(metrics, "/metrics").expect("metrics");
+    assert!(text.contains("\nremoor_agent_peers 1\n") && text.contains("remoor_agent_info{version="), "{text}");
+    assert!(get(metrics, "/v1/agent").expect("an answer").starts_with("HTTP/1.1 404"));
+
+    // What the manager shows of it, and what its leader was told.
+    let node = until("the manager has the report", || {
+        let (_, status) = as_operator(&["status"]);
+        let nodes = status["nodes"].as_array()?;
+        nodes.iter().find(|n| n["name"] == "w1" && n["report"]["version"].is_string()).cloned()
+    });
+    assert_eq!(node["agent_version"], env!("CARGO_PKG_VERSION"));
+    let (code, replay) = as_operator(&["why", "w1", "--replay"]);
+    assert_eq!(code, Some(0));
+    let steps = replay["steps"].as_array().expect("steps");
+    assert!(steps.iter().any(|s| s["told"].as_str().is_some_and(|t| t.starts_with("gossip has it"))), "{replay}");
+    let asked = |s: &Value| s["asked"].to_string().contains("what it is like, as first seen");
+    assert!(replay["since"].is_string() && steps.iter().any(asked), "{replay}");
+    let (_, history) = as_operator(&["history"]);
+    assert!(history["items"][0]["time"].as_str().is_some_and(|t| t.ends_with('Z')), "{history}");
+
+    // Without it.
+    manager.kill();
+    until("the agent missed its manager", || {
+        let view = worker.json("status");
+        (view["manager"]["error"].is_string() && view["peers"][0]["presence"] == "gone").then_some(())
+    });
+    assert_eq!(worker.json("status")["manager"]["name"], "m1", "who answered last is not forgotten");
+    worker.kill();
+    let out = worker.ask(&["status"]);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
+}

@@ -1,0 +1,26 @@
+//! I13: nothing begins by itself outside the windows that the operator wrote; what an earlier attempt left half done
+//! goes on, and so does an order that says `--now`.
+
+use super::*;
+
+pub struct InWindow;
+
+impl Law for InWindow {
+    fn name(&self) -> &'static str {
+        "I13"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        let Fact::Applied { applied: Applied::Job(job, _), before, entry } = fact else { return Ok(()) };
+        if before.job(*job).is_some_and(|j| j.open_attempt().is_some()) {
+            return Ok(()); // taken over
+        }
+        let job = world.state.job(*job).expect("was just opened");
+        let host = &world.hosts[world.host_of(job.node)];
+        let half_done = before.node(job.node).is_some_and(Node::half_done);
+        if job.by.is_none() && !half_done && world.options.shut(host.group, entry.at) {
+            return Err(format!("{} begins outside its windows", host.name));
+        }
+        Ok(())
+    }
+}

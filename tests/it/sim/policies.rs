@@ -1,0 +1,79 @@
+//! Pinned stories of what an operator wrote: windows, and nodes that were only adopted.
+
+use super::host::Cut;
+use super::options::Options;
+use super::story::Story;
+use remoor::model::*;
+
+#[test]
+fn outside_the_windows_a_verdict_is_given_and_the_repair_waits() {
+    let mut story = Story::with(Options { windows: true, ..Options::story() });
+    let w1 = story.at("w1");
+    story.world.cut(w1, Cut::Full, 10_000);
+    story.edit("w1", "web");
+    story.until("a verdict", 30, |w| w.state.by_name("w1").is_some_and(|n| n.want.is_some()));
+    assert_eq!(story.verdict("w1").remedy, Remedy::Resetup(vec!["web".into()]));
+    story.until("past the leader's grace", 40, |w| w.now >= 55_000);
+    assert_eq!(waits(&story, "w1"), ["window opens at Mon 13:48 UTC"]);
+    // An order without `--now` waits too; the other groups have no windows.
+    story.want("w1", Occasion::Live, false);
+    story.secs(5);
+    assert!(story.jobs("w1").is_empty());
+    story.until("the window opens", 30, |w| w.now >= 80_000);
+    story.at_rest(30);
+    assert_eq!(story.jobs("w1").len(), 1);
+}
+
+#[test]
+fn an_order_that_says_now_does_not_wait_for_the_window() {
+    let mut story = Story::with(Options { windows: true, ..Options::story() });
+    let w1 = story.at("w1");
+    let Command::Want { node, mut want } = story.world.want(w1, Occasion::Live, false) else { unreachable!() };
+    want.now = true;
+    story.order(Command::Want { node, want });
+    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    assert!(story.world.now < 80_000);
+}
+
+#[test]
+fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
+    let mut story = Story::begin();
+    let Command::Generation { blob, mut summary } = story.world.generation() else { unreachable!() };
+    summary.groups.values_mut().for_each(|group| group.policy.clear());
+    story.order(Command::Generation { blob, summary });
+    let w1 = story.at("w1");
+    let away_and_edited = |story: &mut Story| {
+        let before = story.verdicts("w1").len();
+        story.world.cut(w1, Cut::Full, 10_000);
+        story.edit("w1", "web");
+        story.secs(30);
+        let absent: Vec<Finding> =
+            story.verdicts("w1")[before..].iter().filter(|f| f.absence.is_some()).cloned().collect();
+        assert_eq!(absent.len(), 1);
+        absent[0].clone()
+    };
+    let finding = away_and_edited(&mut story);
+    assert_eq!((finding.verdict, finding.remedy), (Verdict::Drifted, Remedy::Report));
+    assert!(story.jobs("w1").is_empty() && story.node("w1").watched);
+    // Entrusted: nothing is run for it, and the next return is repaired.
+    let id = story.node("w1").id;
+    story.order(Command::Entrust { node: id });
+    assert!(!story.node("w1").watched && story.jobs("w1").is_empty());
+    let finding = away_and_edited(&mut story);
+    assert_eq!(finding.remedy, Remedy::Resetup(vec!["web".into()]));
+    story.at_rest(60);
+    // Set up once, it stays so, also when a later state is adopted.
+    let baseline = story.world.baseline(w1, true);
+    story.order(Command::Adopt { node: id, baseline });
+    assert!(!story.node("w1").watched);
+    // A second word on it changes nothing.
+    assert_eq!(story.jobs("w1").len(), 1);
+}
+
+/// What the node waits for, as `why` says it.
+fn waits(story: &Story, name: &str) -> Vec<String> {
+    let (world, node) = (&story.world, story.node(name));
+    let engine = &world.leader.as_ref().expect("a leader").engine;
+    let conditions = engine.conditions(Now(world.now), story.wall(), &world.state, node);
+    conditions.into_iter().filter(|c| c.is == "waiting").map(|c| c.why).collect()
+}

@@ -1,0 +1,68 @@
+//! What this machine can bear, read from /proc and never changed: memory, inotify instances, and whether it stood still.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes that can be had without swapping.
+pub fn memory_available() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+/// How many inotify instances one user may have, unless the kernel does not say.
+pub fn inotify_limit() -> Option<usize> {
+    fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").ok()?.trim().parse().ok()
+}
+
+/// How many root has now, as far as /proc shows: those of processes that share one are counted twice.
+pub fn inotify_used() -> usize {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of_root = processes.filter(|p| p.metadata().is_ok_and(|meta| meta.uid() == 0));
+    let files = of_root.flat_map(|p| fs::read_dir(p.path().join("fd")).into_iter().flatten().flatten());
+    files.filter(|f| fs::read_link(f.path()).is_ok_and(|to| to.to_string_lossy().contains("inotify"))).count()
+}
+
+/// Notes how long this machine stood still: a test that fails on one that did may tell nothing of the program.
+#[derive(Debug)]
+pub struct Stalls {
+    longest_ms: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Stalls {
+    pub fn watch() -> Stalls {
+        let stalls = Stalls { longest_ms: Arc::default(), ended: Arc::default() };
+        let (longest, ended) = (stalls.longest_ms.clone(), stalls.ended.clone());
+        std::thread::spawn(move || {
+            const TICK: Duration = Duration::from_millis(100);
+            while !ended.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                std::thread::sleep(TICK);
+                longest.fetch_max(begun.elapsed().saturating_sub(TICK).as_millis() as u64, Ordering::Relaxed);
+            }
+        });
+        stalls
+    }
+
+    /// The longest since the watch began or was asked last.
+    pub fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest_ms.swap(0, Ordering::Relaxed))
+    }
+}
+
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn this_machine_says_what_it_has() {
+    assert!(memory_available() > 1 << 20);
+    assert!(inotify_limit() > Some(0));
+}
