@@ -78,10 +78,21 @@ Examples:
 
 Examples:
   remoor resetup w1
+  remoor resetup w1 --check                   what would be done; nothing is run
   remoor resetup w1 --service etcd --force    also if nothing drifted
   remoor resetup --group web --detach"
     )]
     Resetup(ResetupArgs),
+    /// Put back the files that an attempt copied aside, and hold the node
+    #[command(long_about = "Put back the files that an attempt copied aside before it touched them, and hold the node.
+
+ATTEMPT is the id that `remoor job show` prints; the first attempt of a job has the job's number. Only files are put
+back: units are neither started nor stopped, packages stay. The node is examined at once and then held until
+`remoor resume NODE`, so that nothing sets it up again by itself. A node keeps the copies of its last 5 attempts.
+
+Examples:
+  remoor undo 17")]
+    Undo(UndoArgs),
     /// Check a fleet directory and make it the current generation; contacts no node
     Apply(ApplyArgs),
     /// Check a fleet directory: configuration, playbooks, checks, templates

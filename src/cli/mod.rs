@@ -107,6 +107,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Diff(args) => ask!(args, examine::diff),
         Verb::Adopt(args) => ask!(args, examine::adopt),
         Verb::Resetup(args) => ask!(args, order::resetup),
+        Verb::Undo(args) => ask!(args, order::undo),
         Verb::Apply(args) => ask!(args, fleet::apply),
         Verb::Update(args) => ask!(args, order::update),
         Verb::Inventory(args) => fleet::inventory(&Api::open(&args.connection)?, &Out::plain(), args).await,

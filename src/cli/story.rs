@@ -73,12 +73,18 @@ impl Story {
                 let away = finding.absence.and_then(|no| self.away_for(node, no));
                 verdict(finding, away)
             }
-            Happening::Wanted { services, operator } => {
+            Happening::Wanted { services, operator, undo } => {
                 let by = operator.as_deref().map(|o| format!(", ordered by {o}")).unwrap_or_default();
-                format!("re-setup wanted: {}{by}", service_list(services))
+                match undo {
+                    Some(attempt) => format!("undo of attempt {attempt} wanted{by}"),
+                    None => format!("re-setup wanted: {}{by}", service_list(services)),
+                }
             }
-            Happening::WantDropped { why } => format!("re-setup no longer wanted: {why}"),
-            Happening::JobOpened { job, services, reasons, generation } => {
+            Happening::WantDropped { why } => format!("no longer wanted: {why}"),
+            Happening::JobOpened { job, undo: Some(attempt), .. } => {
+                format!("job {job} opened: undo of attempt {attempt}")
+            }
+            Happening::JobOpened { job, services, reasons, generation, undo: None } => {
                 let because =
                     if reasons.is_empty() { String::new() } else { format!(", because {}", reason_list(reasons)) };
                 format!(

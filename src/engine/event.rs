@@ -113,9 +113,10 @@ pub enum Action {
         phase: Phase,
         node: NodeId,
     },
-    /// Stop what runs for this attempt; it is no longer open.
+    /// Stop what runs for this attempt, which is no longer open: after its current task, or `now`.
     Stop {
         attempt: AttemptId,
+        now: bool,
     },
     /// The leader itself is to be set up again: somebody else must lead first.
     HandOver {

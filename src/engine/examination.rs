@@ -50,7 +50,11 @@ impl Manager {
             return;
         }
         match outcome {
-            ExamOutcome::Found(evidence) => self.found(at, node, exam, evidence, out),
+            ExamOutcome::Found(evidence) => match evidence.exam.busy.clone() {
+                // A cancelled task that is let finish: what was seen is half done, and may be another thing in a moment.
+                Some(run) => self.not_found(at, node, exam, format!("{run} still goes on there"), out),
+                None => self.found(at, node, exam, evidence, out),
+            },
             ExamOutcome::HostKey(fingerprint) => {
                 let text =
                     format!("{} offers another SSH host key: {fingerprint}; nothing was sent to it", node.name());
@@ -59,19 +63,22 @@ impl Manager {
                     self.propose(at, id, Command::KeyChanged { node: id, fingerprint }, out);
                 }
             }
-            ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => {
-                let limits = at.inventory.limits();
-                let seen = self.seen.entry(id).or_default();
-                seen.exam_failures += 1;
-                seen.last_failure = Some(why.clone());
-                let wait = limits.unknown_retry_ms << seen.exam_failures.saturating_sub(1).min(6);
-                seen.exam_due = at.now.after(wait);
-                let booting = rebooted(node, seen) && at.now.since(seen.since) < limits.settle_ms;
-                if seen.exam_failures >= 2 && !booting {
-                    let finding = self.unknown(at, node, exam, why);
-                    self.conclude(at, node, finding, out);
-                }
-            }
+            ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => self.not_found(at, node, exam, why, out),
+        }
+    }
+
+    /// Nothing usable was found: it is tried again, and the second time it is unknown.
+    fn not_found(&mut self, at: Moment, node: &Node, exam: Exam, why: String, out: &mut Vec<Action>) {
+        let limits = at.inventory.limits();
+        let seen = self.seen.entry(node.id).or_default();
+        seen.exam_failures += 1;
+        seen.last_failure = Some(why.clone());
+        let wait = limits.unknown_retry_ms << seen.exam_failures.saturating_sub(1).min(6);
+        seen.exam_due = at.now.after(wait);
+        let booting = rebooted(node, seen) && at.now.since(seen.since) < limits.settle_ms;
+        if seen.exam_failures >= 2 && !booting {
+            let finding = self.unknown(at, node, exam, why);
+            self.conclude(at, node, finding, out);
         }
     }
 

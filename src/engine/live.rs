@@ -2,7 +2,9 @@
 
 use super::event::{Action, Purpose};
 use super::manager::{Manager, Moment};
-use crate::model::{Availability, CheckSummary, Command, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want};
+use crate::model::{
+    Availability, CheckSummary, Command, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
+};
 
 impl Manager {
     /// A node that was never away: its agent's hints decide when to look, never what is concluded.
@@ -33,7 +35,7 @@ impl Manager {
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let again = seen.looked_at.filter(|(before, _, _)| *before == look);
         let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
-        let news = (hashed || checked || moved_back || node.half_done()) && rested;
+        let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,
@@ -57,6 +59,7 @@ impl Manager {
         }
         let stuck = at.inventory.jobs.values().any(|j| {
             j.state == crate::model::JobState::Held
+                && j.kind() != JobKind::Undo
                 && j.generation == at.inventory.current
                 && at.inventory.node(j.node).and_then(|n| at.inventory.group(n)).is_some_and(|(g, _)| g == name)
         });
@@ -72,6 +75,8 @@ impl Manager {
             by: None,
             now: false,
             decommission: false,
+            force: false,
+            undo: None,
         };
         self.propose(at, node.id, Command::Want { node: node.id, want: Box::new(want) }, out);
         true

@@ -13,8 +13,6 @@ use crate::model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a run that was called off may take to end; a manager gives it as long before it drops the session.
-const STOPPING_MS: u64 = 10_000;
 /// A proposal without an answer is given up after this time; it may still be applied, which apply can bear.
 const PROPOSAL_MS: u64 = 15_000;
 /// An examination without an answer, beyond its own limit.
@@ -58,6 +56,8 @@ pub struct Manager {
     pub(super) running: BTreeMap<AttemptId, Phase>,
     /// Answers that came and are not applied yet: proposed until they are.
     pub(super) answers: BTreeMap<AttemptId, (Phase, Command)>,
+    /// Stopped while a phase was under way, and not heard of since: their current tasks may still run.
+    pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     proposing_fleet: Option<Now>,
     /// The last answer of [`Manager::crowd`], and for which state and moment.
@@ -83,6 +83,7 @@ impl Manager {
             mine: BTreeSet::new(),
             running: BTreeMap::new(),
             answers: BTreeMap::new(),
+            stopping: BTreeSet::new(),
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
             crowd_at: None,
@@ -142,31 +143,24 @@ impl Manager {
         }
         let ended: Vec<AttemptId> = self.mine.iter().copied().filter(|a| !open(inventory, *a)).collect();
         for attempt in ended {
-            self.forget(attempt, &mut out);
-            self.let_stop(at, attempt);
+            self.forget(inventory, attempt, &mut out);
+        }
+        for attempt in self.stopping.extract_if(.., |a| cut(inventory, *a)) {
+            out.push(Action::Stop { attempt, now: true });
         }
         out
     }
 
-    /// An attempt that is no longer open: whatever still runs for it is stopped.
-    fn forget(&mut self, attempt: AttemptId, out: &mut Vec<Action>) {
+    /// An attempt that is no longer open: whatever still runs for it is stopped, at once where its job says so.
+    fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.mine.remove(&attempt);
-        self.answers.remove(&attempt);
+        let answered = self.answers.remove(&attempt).map(|(phase, _)| phase);
         self.verify_tries.remove(&attempt);
-        self.running.remove(&attempt);
-        out.push(Action::Stop { attempt });
-    }
-
-    /// A run that is called off ends a moment later: what is seen before that is a node that is about to change.
-    fn let_stop(&mut self, at: Moment, attempt: AttemptId) {
-        let cancelled = |j: &&std::sync::Arc<crate::model::Job>| {
-            j.state == crate::model::JobState::Cancelled && j.attempts.iter().any(|a| a.id == attempt)
-        };
-        if let Some(job) = at.inventory.jobs.values().find(cancelled) {
-            let seen = self.seen.entry(job.node).or_default();
-            seen.exam_due = seen.exam_due.max(at.now.after(STOPPING_MS));
-            seen.exam = None;
+        let now = cut(inventory, attempt);
+        if self.running.remove(&attempt).is_some_and(|phase| answered != Some(phase)) && !now {
+            self.stopping.insert(attempt);
         }
+        out.push(Action::Stop { attempt, now });
     }
 
     fn wanting(&self, inventory: &Inventory) -> Vec<NodeId> {
@@ -217,7 +211,7 @@ impl Manager {
             self.drive(at, node, job, out);
             return;
         }
-        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now) {
+        if node.absence.is_some() && node.want.as_ref().is_none_or(|w| !w.now && !w.force) {
             return;
         }
         if let Some(want) = &node.want {
@@ -292,6 +286,11 @@ pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
 /// The marks that a report hints at.
 pub(super) fn marks_of(report: &Report) -> Marks {
     Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
+}
+
+/// Its job was cancelled with the word that nothing is let finish.
+fn cut(inventory: &Inventory, attempt: AttemptId) -> bool {
+    inventory.jobs.values().any(|j| j.cut && j.attempts.iter().any(|a| a.id == attempt))
 }
 
 fn open(inventory: &Inventory, attempt: AttemptId) -> bool {

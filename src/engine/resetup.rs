@@ -6,7 +6,7 @@
 //!                                      │ retries left: next attempt, from Fence on, under a higher number
 //!                                      └ none left, or wrong for good: held
 //! ```
-//! A new leader never continues a foreign attempt: it opens the next one, whose fence ends what still runs.
+//! An undo has the phases `Fence` and `Undo` only. A new leader never continues a foreign attempt: it opens the next one, whose fence ends what still runs.
 
 use super::event::{Action, PhaseResult, Verified};
 use super::manager::{Manager, Moment};
@@ -65,7 +65,7 @@ impl Manager {
             self.propose(at, node.id, Command::HoldJob { job: job.id, why }, out);
             return;
         }
-        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
         let pause = failure.class == FailureClass::Unreachable && at.wall.since(*closed) < UNREACHABLE_PAUSE_MS;
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
         if due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok() {
@@ -86,14 +86,15 @@ impl Manager {
     ) {
         let Some(job) = at.inventory.job(job_id) else { return };
         let Some(attempt) = job.open_attempt().filter(|a| a.id == attempt_id) else {
-            out.push(Action::Stop { attempt: attempt_id });
+            self.stopping.remove(&attempt_id);
+            out.push(Action::Stop { attempt: attempt_id, now: false });
             return;
         };
         if attempt.phase != phase || !self.mine.contains(&attempt_id) {
             return; // told twice, or of a leadership of before: that attempt is taken over
         }
         let command = match result {
-            PhaseResult::Ok => match phase.next(job.decommission) {
+            PhaseResult::Ok => match phase.next(job.kind()) {
                 Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
                 None => close(job_id, attempt.id, Outcome::Done),
             },

@@ -1,6 +1,7 @@
-//! How a run learns that it should stop after its current task.
+//! How a run learns that it should stop after its current task, or at once.
 
 use super::process::ProcessId;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Why a run stops early.
@@ -8,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub enum Stop {
     /// The manager ordered it.
     Asked,
+    /// The manager ordered it, and that the current task be ended too.
+    Killed,
     /// The order's time is over.
     Timeout,
     /// No manager listens any longer.
@@ -18,6 +21,7 @@ impl Stop {
     pub fn as_str(self) -> &'static str {
         match self {
             Stop::Asked => "cancelled",
+            Stop::Killed => "cancelled at once",
             Stop::Timeout => "out of time",
             Stop::ManagerLost => "the manager was lost",
         }
@@ -32,6 +36,7 @@ type Watcher = Box<dyn Fn(&[ProcessId]) + Send + Sync>;
 #[derive(Default)]
 pub struct Cancel {
     stop: Mutex<Option<Stop>>,
+    kill: AtomicBool,
     children: Mutex<Vec<ProcessId>>,
     watcher: Mutex<Option<Watcher>>,
 }
@@ -43,6 +48,16 @@ impl Cancel {
         if stop.is_none() || why == Stop::ManagerLost {
             *stop = Some(why);
         }
+    }
+
+    /// The current task is not waited for either.
+    pub fn kill(&self, why: Stop) {
+        self.stop(why);
+        self.kill.store(true, Ordering::SeqCst);
+    }
+
+    pub fn killed(&self) -> bool {
+        self.kill.load(Ordering::SeqCst)
     }
 
     /// None: go on.
@@ -95,6 +110,9 @@ mod tests {
         assert_eq!(cancel.stopped(), Some(Stop::Asked));
         cancel.stop(Stop::ManagerLost);
         assert_eq!(cancel.stopped(), Some(Stop::ManagerLost));
+        assert!(!cancel.killed(), "the current task goes on");
+        cancel.kill(Stop::Timeout);
+        assert!(cancel.killed() && cancel.stopped() == Some(Stop::ManagerLost));
     }
 
     #[test]

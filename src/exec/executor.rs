@@ -99,15 +99,18 @@ impl<'a> Executor<'a> {
                 None => Reply::Cleaned { leftovers: clean::leftovers(&self.tuning.systemctl, &units, &files, &keep) },
             },
             Order::Fetch { paths } => self.fetch(&paths),
+            Order::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },
             Order::Undo { attempt } => self.undo(attempt),
             Order::Close { fence, done } => self.close(&fence, done),
             // The reader has dealt with these.
-            Order::Cancel | Order::Heartbeat => Reply::Alive { waiting_for: None },
+            Order::Cancel { .. } | Order::Heartbeat => Reply::Alive { waiting_for: None },
         }
     }
 
     fn examine(&mut self, manifest: &Manifest, digest_key: &[u8; 32]) -> Reply {
         let started = Instant::now();
+        // First, so that a run which ends meanwhile is not missed.
+        let host = host::host_part(&self.state_dir);
         let found = guarded("examining", || self.work.examine(manifest, digest_key));
         self.fetcher = Fetcher::new(manifest).ok();
         match found {
@@ -116,7 +119,7 @@ impl<'a> Executor<'a> {
                 digest: found.digest,
                 checks: found.checks,
                 took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                ..host::host_part(&self.state_dir)
+                ..host
             }),
         }
     }
@@ -200,7 +203,7 @@ impl<'a> Executor<'a> {
             Ok(paths) => paths,
             Err(e) => return Reply::Error { message: format!("no place for a backup: {e}") },
         };
-        let audit = |what: &str| runs::audit(&self.state_dir, order.phase, &order.fence, &order.tags, what);
+        let audit = |what: &str| runs::audit(&self.state_dir, order.phase.as_str(), &order.fence, &order.tags, what);
         if let Err(e) = audit("started") {
             return Reply::Error { message: format!("no audit line could be written: {e}") };
         }
@@ -255,10 +258,18 @@ impl<'a> Executor<'a> {
         let Some(backup) = runs::backup_of(&self.state_dir, attempt) else {
             return Reply::Error { message: format!("no backup of attempt {attempt} is left on this node") };
         };
-        match guarded("undoing", || self.work.undo(&backup)) {
-            Ok(Ok(restored)) => Reply::Undone { restored },
-            Ok(Err(message)) | Err(message) => Reply::Error { message },
+        let tags = [format!("attempt-{attempt}")];
+        let audit = |what: &str| runs::audit(&self.state_dir, "undo", &fence, &tags, what);
+        if let Err(e) = audit("started") {
+            return Reply::Error { message: format!("no audit line could be written: {e}") };
         }
+        let (reply, outcome) = match guarded("undoing", || self.work.undo(&backup)) {
+            Ok(Ok(restored)) => (Reply::Undone { restored }, Outcome::Good),
+            Ok(Err(message)) | Err(message) => (Reply::Error { message }, Outcome::Failed),
+        };
+        self.outcome = outcome;
+        let _disk_full = audit(if outcome == Outcome::Good { "done" } else { "failed" });
+        reply
     }
 
     fn close(&mut self, fence: &Fence, done: bool) -> Reply {
@@ -279,7 +290,7 @@ fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
     let has = |key: &str| end.get(key).is_some_and(|value| !value.is_null());
     match stopped {
         Some(Stop::ManagerLost) => Outcome::ManagerLost,
-        Some(Stop::Asked | Stop::Timeout) => Outcome::Cancelled,
+        Some(Stop::Asked | Stop::Killed | Stop::Timeout) => Outcome::Cancelled,
         None if has("refused") => Outcome::PlanRefused,
         None if has("failed") => Outcome::Failed,
         None => Outcome::Good,

@@ -22,6 +22,7 @@ pub fn host_part(state_dir: &Path) -> Exam {
         system_state: system_state(Path::new("systemctl")),
         agent: agent_record(state_dir),
         agent_running: agent_running(state_dir),
+        busy: super::lock::running_attempt(state_dir),
         ..Exam::default()
     }
 }

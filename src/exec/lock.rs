@@ -201,6 +201,14 @@ impl Drop for RunLock {
     }
 }
 
+/// The attempt whose run holds the node, in words; None for the caller's own, for a play, and where nobody runs.
+pub(super) fn running_attempt(state_dir: &Path) -> Option<String> {
+    let holder = read_record(&File::open(state_dir.join("run.lock")).ok()?)?;
+    let other = holder.kind == HolderKind::Attempt && Some(holder.process) != ProcessId::own();
+    let works = holder.boot == boot() && (holder.process.is_alive() || holder.children.iter().any(|c| c.is_alive()));
+    (other && works).then(|| holder.describe())
+}
+
 fn open(state_dir: &Path) -> io::Result<File> {
     let path = state_dir.join("run.lock");
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)

@@ -186,8 +186,12 @@ fn waiting_for_a_play_can_be_given_up() {
 #[test]
 fn a_play_takes_a_free_lock_and_ends_nobody() {
     let dir = tempfile::tempdir().unwrap();
-    drop(RunLock::take_for_play(dir.path()).unwrap());
+    assert_eq!(running_attempt(dir.path()), None);
+    let own = RunLock::take_for_play(dir.path()).unwrap();
+    assert_eq!(running_attempt(dir.path()), None);
+    drop(own);
     let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
+    assert!(running_attempt(dir.path()).is_some_and(|who| who.contains("attempt")));
     assert!(matches!(RunLock::take_for_play(dir.path()), Err(LockError::Held(_))));
     assert!(stranger.is_alive());
 }

@@ -7,9 +7,10 @@ use crate::model::{CheckResult, CheckState, Exam, Manifest, NodeDigest, OnFail, 
 use crate::{check, files, playbook};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
-/// How often a stop that was asked for is passed on to the running plan.
+/// A stop that was asked for is passed on to the running plan within this time.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Works on the machine it runs on.
@@ -47,18 +48,14 @@ impl Work for NodeWork {
             park_dir: paths.park.clone(),
             check: false,
         };
-        let stop = playbook::Cancel::new();
+        let (children, news) = mpsc::channel();
+        let stop = playbook::Cancel::watched(move |pid, began| {
+            let _the_run_is_over = children.send((pid, began));
+        });
         let over = AtomicBool::new(false);
         let end = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::SeqCst) {
-                    if cancel.stopped().is_some() {
-                        stop.cancel();
-                        return;
-                    }
-                    std::thread::sleep(POLL);
-                }
-            });
+            let (plan_stop, over_soon) = (&stop, &over);
+            scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
             let end = playbook::run(&plan, &options, &stop, &mut |event| {
                 sink(serde_json::to_vec(&event).unwrap_or_default());
             });
@@ -82,6 +79,25 @@ impl Work for NodeWork {
     fn undo(&self, backup: &Path) -> Result<Vec<String>, String> {
         playbook::undo(backup).map_err(|e| e.to_string())
     }
+}
+
+/// While a plan runs: passes stops on to it, and keeps account of the commands that it has begun, so that a newer attempt
+/// finds them even where they left the executor's session.
+fn watch(cancel: &Cancel, stop: &playbook::Cancel, news: &mpsc::Receiver<(u32, bool)>, over: &AtomicBool) {
+    while !over.load(Ordering::SeqCst) {
+        if cancel.stopped().is_some() {
+            stop.stop();
+        }
+        if cancel.killed() {
+            stop.cancel();
+        }
+        match news.recv_timeout(POLL) {
+            Ok((pid, true)) => cancel.began(pid),
+            Ok((pid, false)) => cancel.ended(pid),
+            Err(_) => {}
+        }
+    }
+    news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.ended(pid));
 }
 
 /// The end of a run that was not begun.

@@ -1,7 +1,7 @@
 //! What runs leave on the node: backups that `undo` puts back, a log per attempt, one audit line per run. All bounded.
 
 use super::persist;
-use super::wire::{Phase, RunOrder};
+use super::wire::RunOrder;
 use crate::model::{AttemptId, Fence};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -48,6 +48,14 @@ pub(super) fn backup_of(state_dir: &Path, attempt: AttemptId) -> Option<PathBuf>
     let backups = state_dir.join("backups");
     let (_, name) = attempts_in(&backups).into_iter().filter(|((_, n), _)| *n == attempt.0).max()?;
     Some(backups.join(name))
+}
+
+/// Attempts that have a backup, the newest last; at most so many as are kept.
+pub(super) fn backups(state_dir: &Path) -> Vec<AttemptId> {
+    let mut attempts: Vec<(u64, u64)> =
+        attempts_in(&state_dir.join("backups")).into_iter().map(|(number, _)| number).collect();
+    attempts.sort_unstable();
+    attempts.into_iter().map(|(_, attempt)| AttemptId(attempt)).collect()
 }
 
 /// Numbers start anew only with a new epoch, so both are in the name.
@@ -115,14 +123,14 @@ impl RunLog {
 }
 
 /// Appends `time phase attempt tags what` to `runs.log`; at 1 MiB the file becomes `runs.log.1`.
-pub(super) fn audit(state_dir: &Path, phase: Phase, fence: &Fence, tags: &[String], what: &str) -> io::Result<()> {
+pub(super) fn audit(state_dir: &Path, phase: &str, fence: &Fence, tags: &[String], what: &str) -> io::Result<()> {
     let path = state_dir.join("runs.log");
     if fs::metadata(&path).is_ok_and(|m| m.len() > AUDIT_BYTES_MAX) {
         fs::rename(&path, state_dir.join("runs.log.1"))?;
     }
     let tags: String = if tags.is_empty() { "-".to_owned() } else { tags.join(",") };
     let clean: String = tags.chars().map(|c| if c.is_control() || c == ' ' { '_' } else { c }).take(500).collect();
-    let line = format!("{} {} {} {clean} {what}\n", now(), phase.as_str(), attempt_name(fence));
+    let line = format!("{} {} {} {clean} {what}\n", now(), phase, attempt_name(fence));
     append(&path)?.write_all(line.as_bytes())
 }
 
@@ -137,7 +145,7 @@ fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::wire::sample_fence;
+    use crate::exec::wire::{Phase, sample_fence};
     use crate::model::Epoch;
 
     fn order(n: u64) -> RunOrder {
@@ -155,6 +163,7 @@ mod tests {
         let mut left: Vec<u64> = attempts_in(&dir.path().join("backups")).iter().map(|((_, n), _)| *n).collect();
         left.sort_unstable();
         assert_eq!(left, [10, 11, 100, 101, 102]);
+        assert_eq!(backups(dir.path()), left.iter().map(|n| AttemptId(*n)).collect::<Vec<_>>());
         assert!(backup_of(dir.path(), AttemptId(101)).unwrap().join("file").exists());
         assert_eq!(backup_of(dir.path(), AttemptId(9)), None);
     }
@@ -201,7 +210,7 @@ mod tests {
     fn audit_lines_can_not_be_forged_by_tags() {
         let dir = tempfile::tempdir().unwrap();
         let tags = ["nginx".to_owned(), "x\n2026 cleanup".to_owned()];
-        audit(dir.path(), Phase::Provision, &sample_fence(7), &tags, "started").unwrap();
+        audit(dir.path(), "provision", &sample_fence(7), &tags, "started").unwrap();
         let text = fs::read_to_string(dir.path().join("runs.log")).unwrap();
         assert!(text.ends_with(" provision 1-7 nginx,x_2026_cleanup started\n"), "{text}");
         assert_eq!(text.lines().count(), 1);

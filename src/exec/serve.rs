@@ -4,8 +4,12 @@
 //! stdin -> reader thread -> orders (one at a time) -> this thread -> outbox -> writer thread -> stdout
 //!             |  Heartbeat: answered here                 |
 //!             |  Cancel, end of stream: Cancel::stop  ->  the run looks between two tasks
-//!          watchdog thread: 30 s of silence, an order's time over: Cancel::stop
+//!          watchdog thread: 30 s of silence, an order's time over: Cancel::stop; a grace later Cancel::kill
 //! ```
+//! A task that was begun is let finish, whoever asked for the stop: half a task is harder to go on from than none. It is
+//! ended when its manager says so (`Cancel` with `now`), when the order's time and a grace are over, or by the fence of
+//! a newer attempt, which ends this whole process.
+//!
 //! A manager that is lost is noticed in three ways: the stream ends, nothing comes for 30 s, or nothing can be written.
 
 use super::cancel::{Cancel, Stop};
@@ -39,6 +43,8 @@ pub struct Tuning {
     pub silence: Duration,
     /// From TERM to KILL when an older attempt is ended.
     pub grace: Duration,
+    /// From the end of an order's time, when nothing further is begun, to the end of the task that still runs then.
+    pub overtime: Duration,
     /// While it waits for somebody, it says so this often.
     pub alive_every: Duration,
     /// The program that is asked for the state of units.
@@ -50,6 +56,7 @@ impl Default for Tuning {
         Self {
             silence: Duration::from_secs(30),
             grace: Duration::from_secs(5),
+            overtime: Duration::from_secs(10),
             alive_every: Duration::from_secs(5),
             systemctl: PathBuf::from("systemctl"),
         }
@@ -93,7 +100,7 @@ pub fn serve_with(
         Ok(()) => {
             let watch = Arc::new(Watch::new());
             let orders = start_reader(input, outbox.clone(), Arc::clone(&cancel), Arc::clone(&watch));
-            start_watchdog(Arc::downgrade(&watch), Arc::clone(&cancel), tuning.silence);
+            start_watchdog(Arc::downgrade(&watch), Arc::clone(&cancel), tuning);
             let mut executor = Executor::new(state_dir, tuning, work, Arc::clone(&cancel), outbox.clone());
             obey(&mut executor, &orders, &watch, &cancel, &outbox)
         }
@@ -191,7 +198,8 @@ fn read_orders(
         watch.heard();
         match order {
             Ok(Order::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
-            Ok(Order::Cancel) => cancel.stop(Stop::Asked),
+            Ok(Order::Cancel { now: false }) => cancel.stop(Stop::Asked),
+            Ok(Order::Cancel { now: true }) => cancel.kill(Stop::Killed),
             Ok(order) => {
                 if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
                     return Incoming::Broken("orders came faster than they were answered".to_owned());
@@ -232,8 +240,10 @@ impl Watch {
     fn no_limit(&self) {
         self.limit.store(u64::MAX, Ordering::Relaxed);
     }
-    fn is_over(&self) -> bool {
-        self.now() > self.limit.load(Ordering::Relaxed)
+    /// Its time has been over for so long.
+    fn is_over(&self, by: Duration) -> bool {
+        let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        self.now() > self.limit.load(Ordering::Relaxed).saturating_add(by)
     }
     fn end(&self) {
         self.ended.store(true, Ordering::Release);
@@ -244,15 +254,20 @@ impl Watch {
     }
 }
 
-fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, silence: Duration) {
+fn start_watchdog(watch: Weak<Watch>, cancel: Arc<Cancel>, tuning: &Tuning) {
+    let (silence, overtime) = (tuning.silence, tuning.overtime);
     thread::spawn(move || {
-        // The reader holds the watch too, and blocks on a silent stream: so this lasts as long as the session matters.
+        // Whoever serves the session holds the watch: so this lasts as long as the session matters, and goes on to watch
+        // the time of a run whose manager is lost.
         while let Some(watch) = watch.upgrade() {
             if watch.silent_for() > silence {
-                return cancel.stop(Stop::ManagerLost);
+                cancel.stop(Stop::ManagerLost);
             }
-            if watch.is_over() {
+            if watch.is_over(Duration::ZERO) {
                 cancel.stop(Stop::Timeout);
+            }
+            if watch.is_over(overtime) {
+                cancel.kill(Stop::Timeout);
             }
             drop(watch);
             thread::sleep(TICK.min(silence / 4));

@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use std::io::{PipeReader, PipeWriter};
 use std::os::unix::process::CommandExt;
 
-/// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo).
+/// The plan is its own text: `ok`, `fail`, `refuse`, `panic`, `tasks` (until stopped), `keep` (a file for undo), `long`
+/// (one task that lasts until the file `go` is there, or it is killed).
 struct Scripted;
 
 impl Work for Scripted {
@@ -35,6 +36,13 @@ impl Work for Scripted {
             b"refuse" => return serde_json::json!({"refused": "no such module"}),
             b"panic" => panic!("a defect"),
             b"keep" => std::fs::write(paths.backup.join("etc-hosts"), b"old").unwrap(),
+            b"long" => {
+                sink(b"{\"task\":1}".to_vec());
+                while !cancel.killed() && !paths.state_dir.join("go").exists() {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                std::fs::write(paths.state_dir.join(if cancel.killed() { "killed" } else { "finished" }), b"").unwrap();
+            }
             b"tasks" => {
                 while cancel.stopped().is_none() {
                     tasks += 1;
@@ -316,13 +324,72 @@ fn cancel_and_time_stop_a_run() {
         peer.send(&Order::Run(order));
         assert!(matches!(peer.receive(), Reply::Event { .. }));
         if !by_time {
-            peer.send(&Order::Cancel);
+            peer.send(&Order::Cancel { now: false });
         }
         while !matches!(peer.receive(), Reply::RunEnd(_)) {}
         assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "a stop is for good");
         assert_eq!(peer.ask(&close(3)), Reply::Closed);
         assert_eq!(exit_of(peer.server), 14);
     }
+}
+
+/// The session after its one long task was begun.
+fn in_a_long_task(dir: &Path, overtime: Duration, timeout_ms: u64) -> Peer {
+    let mut peer = start_with(dir, Tuning { overtime, ..Tuning::default() });
+    peer.ask(&fence(3));
+    let Order::Run(order) = run(3, "long") else { unreachable!() };
+    peer.send(&Order::Run(RunOrder { timeout_ms, ..order }));
+    assert!(matches!(peer.receive(), Reply::Event { .. }));
+    peer
+}
+
+#[test]
+fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
+    for lost in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peer = in_a_long_task(dir.path(), Duration::from_secs(60), 60_000);
+        if lost {
+            peer.orders = None;
+        } else {
+            peer.send(&Order::Cancel { now: false });
+        }
+        // It has been told by now, and goes on.
+        thread::sleep(Duration::from_millis(300));
+        assert!(RunLock::take_for_play(dir.path()).is_err() && !dir.path().join("killed").exists());
+        std::fs::write(dir.path().join("go"), b"").unwrap();
+        if !lost {
+            assert!(matches!(peer.receive(), Reply::RunEnd(_)));
+            assert!(matches!(peer.ask(&run(3, "ok")), Reply::Refused { .. }), "nothing further is begun");
+            peer.send(&close(3));
+        }
+        assert_eq!(exit_of(peer.server), if lost { 12 } else { 14 });
+        assert!(dir.path().join("finished").exists());
+    }
+}
+
+#[test]
+fn a_begun_task_is_ended_on_order_or_when_its_time_is_over() {
+    for (timeout_ms, order) in [(60_000, true), (50, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut peer = in_a_long_task(dir.path(), Duration::from_millis(100), timeout_ms);
+        if order {
+            peer.send(&Order::Cancel { now: false });
+            peer.send(&Order::Cancel { now: true });
+        }
+        assert!(matches!(peer.receive(), Reply::RunEnd(_)));
+        assert!(dir.path().join("killed").exists());
+        peer.send(&close(3));
+        assert_eq!(exit_of(peer.server), 14);
+    }
+}
+
+#[test]
+fn the_time_of_an_order_is_kept_after_its_manager_was_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut peer = in_a_long_task(dir.path(), Duration::from_millis(100), 400);
+    peer.orders = None;
+    assert_eq!(exit_of(peer.server), 12);
+    assert!(dir.path().join("killed").exists());
 }
 
 #[test]
@@ -346,9 +413,12 @@ fn undo_puts_the_backup_of_an_earlier_attempt_back() {
     first.ask(&run(3, "keep"));
     first.ask(&close(3));
     let mut second = start(dir.path());
+    assert_eq!(second.ask(&Order::Backups), Reply::Backups { attempts: vec![AttemptId(3)] });
     second.ask(&fence(4));
     let undone = second.ask(&Order::Undo { attempt: AttemptId(3) });
     assert_eq!(undone, Reply::Undone { restored: vec!["etc-hosts".into()] });
+    let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
+    assert!(audit.ends_with(" undo 1-4 attempt-3 done\n"), "{audit}");
     assert!(matches!(second.ask(&Order::Undo { attempt: AttemptId(1) }), Reply::Error { .. }));
 }
 

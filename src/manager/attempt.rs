@@ -17,7 +17,7 @@ use crate::ssh::{Session, SshError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Orders of the fence may wait for a `remoor play` that holds the node.
@@ -25,11 +25,21 @@ const PLAY_PATIENCE: Duration = Duration::from_secs(100);
 const FENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLEANED_TIMEOUT: Duration = Duration::from_secs(60);
+const UNDO_TIMEOUT: Duration = Duration::from_secs(300);
 /// Beyond the executor's own limit, before the session is given up.
 const SLACK: Duration = Duration::from_secs(20);
 
+/// How an attempt is to end early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    Not,
+    AfterTask,
+    Now,
+}
+
 struct Running {
     phases: mpsc::UnboundedSender<Phase>,
+    ending: watch::Sender<Ending>,
     task: JoinHandle<()>,
 }
 
@@ -37,41 +47,44 @@ pub struct Attempts {
     shared: Arc<Shared>,
     events: mpsc::UnboundedSender<Event>,
     running: BTreeMap<AttemptId, Running>,
+    /// Told to end, and perhaps not ended yet.
+    ending: BTreeMap<AttemptId, (watch::Sender<Ending>, JoinHandle<()>)>,
 }
 
 impl Attempts {
     pub fn new(shared: Arc<Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
         ansible::sweep(&shared.runs);
-        Self { shared, events, running: BTreeMap::new() }
+        Self { shared, events, running: BTreeMap::new(), ending: BTreeMap::new() }
     }
 
     /// Begins `phase` of a committed, open attempt.
     pub fn run(&mut self, job: JobId, attempt: AttemptId, phase: Phase, node: NodeId) {
         let running = self.running.entry(attempt).or_insert_with(|| {
             let (phases, rx) = mpsc::unbounded_channel();
+            let (ending, told) = watch::channel(Ending::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
-            let work = Work { shared, events, job, attempt, node, session: None, facts };
-            Running { phases, task: tokio::spawn(work.serve(rx)) }
+            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts };
+            Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
     }
 
-    /// The attempt is closed: its session is closed too, and what still runs ends at the next task.
-    pub fn stop(&mut self, attempt: AttemptId) {
+    /// The attempt is closed: its current task is let finish, within its own limit, or is ended `now`; then the session
+    /// is closed too.
+    pub fn stop(&mut self, attempt: AttemptId, now: bool) {
+        self.ending.retain(|_, (_, task)| !task.is_finished());
         if let Some(running) = self.running.remove(&attempt) {
-            drop(running.phases);
-            tokio::spawn(async move {
-                let mut task = running.task;
-                if tokio::time::timeout(Duration::from_secs(10), &mut task).await.is_err() {
-                    task.abort();
-                }
-            });
+            self.ending.insert(attempt, (running.ending, running.task));
         }
+        let Some((ending, _)) = self.ending.get(&attempt) else { return };
+        let wanted = if now { Ending::Now } else { Ending::AfterTask };
+        ending.send_modify(|ending| *ending = wanted.max(*ending));
     }
 
     pub fn stop_all(&mut self) {
-        for (_, running) in std::mem::take(&mut self.running) {
-            running.task.abort();
+        let ending = std::mem::take(&mut self.ending).into_values().map(|(_, task)| task);
+        for task in std::mem::take(&mut self.running).into_values().map(|r| r.task).chain(ending) {
+            task.abort();
         }
     }
 }
@@ -82,6 +95,7 @@ struct Work {
     job: JobId,
     attempt: AttemptId,
     node: NodeId,
+    ending: watch::Receiver<Ending>,
     session: Option<Session>,
     /// Of the node, as the provisioning of this attempt had them.
     facts: examine::Facts,
@@ -91,7 +105,12 @@ impl Work {
     async fn serve(mut self, mut phases: mpsc::UnboundedReceiver<Phase>) {
         while let Some(phase) = phases.recv().await {
             let begun = std::time::Instant::now();
-            let result = match self.phase(phase).await {
+            let ending = *self.ending.borrow() != Ending::Not;
+            let done = match ending {
+                true => Err(step(phase, None, "cancelled before it began".to_owned(), Vec::new())),
+                false => self.phase(phase).await,
+            };
+            let result = match done {
                 Ok(result) => result,
                 Err(failure) => PhaseResult::Failed(*failure),
             };
@@ -123,6 +142,7 @@ impl Work {
             Phase::Cleaned => self.cleaned(phase, &job, &before).await,
             Phase::Provision => self.run(phase, &job, &current, limit).await,
             Phase::Verify => self.verify(phase, &job, current).await,
+            Phase::Undo => self.undo(phase, &job).await,
         }
     }
 
@@ -137,7 +157,7 @@ impl Work {
     async fn fence(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
         let target = examine::target(&self.shared, self.node).await.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.shared.remote.open(&target).await.map_err(|e| ssh(phase, e))?;
-        let session = self.session.insert(session);
+        self.session = Some(session);
         let order = Order::Fence {
             fence: Fence {
                 cluster: self.shared.cluster.clone(),
@@ -148,7 +168,7 @@ impl Work {
             job: job.id,
             timeout_ms: PLAY_PATIENCE.as_millis() as u64,
         };
-        match session.order(order, &mut |_| {}, FENCE_TIMEOUT).await.map_err(|e| ssh(phase, e))? {
+        match self.ask(phase, order, &mut |_| {}, FENCE_TIMEOUT).await? {
             Reply::Fenced { ended } => {
                 if let Some(ended) = ended {
                     tracing::warn!(job = %self.job, attempt = %self.attempt, %ended, "an older run was ended");
@@ -223,9 +243,7 @@ impl Work {
                 shared.emit(item);
             }
         };
-        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
-        let reply = session.order(order, &mut on_event, limit + SLACK).await;
-        match reply.map_err(|e| ssh(phase, e))? {
+        match self.ask(phase, order, &mut on_event, limit + SLACK).await? {
             Reply::RunEnd(end) => match end.get("failure").filter(|f| !f.is_null()) {
                 None if end.get("cancelled").and_then(|c| c.as_bool()) == Some(true) => {
                     Err(step(phase, None, format!("the run was cancelled{}", too_long(&end, limit)), tail))
@@ -291,9 +309,15 @@ impl Work {
                 shared.emit(item);
             })
         });
+        let mut ending = self.ending.clone();
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
         let ended = tokio::select! {
             ended = &mut run => ended,
+            // Ansible knows no border between two tasks that one could wait for.
+            true = async { ending.wait_for(|ending| *ending != Ending::Not).await.is_ok() } => {
+                guard.0.cancel();
+                run.await
+            }
             error = session.lost() => {
                 guard.0.cancel();
                 // The group is ended before the attempt is said to be over; bounded by TERM, grace and KILL.
@@ -328,14 +352,62 @@ impl Work {
         }
         let (units, files, keep) = order;
         let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
-        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
-        match session.order(order, &mut |_| {}, CLEANED_TIMEOUT).await.map_err(|e| ssh(phase, e))? {
+        match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
             Reply::Cleaned { leftovers } => {
                 let message = format!("cleanup reported success and left: {}", leftovers.join(", "));
                 Err(step(phase, None, message, leftovers))
             }
             other => Err(unexpected(phase, &other)),
+        }
+    }
+
+    /// Puts back what the undone attempt had copied aside. What could not be put back is for people to judge: no retry.
+    async fn undo(&mut self, phase: Phase, job: &Job) -> Result<PhaseResult, Box<Failure>> {
+        let attempt = job.undo.ok_or_else(|| plan(phase, "the job undoes nothing"))?;
+        match self.ask(phase, Order::Undo { attempt }, &mut |_| {}, UNDO_TIMEOUT).await? {
+            Reply::Undone { restored } => {
+                let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
+                let count = match restored.len() {
+                    0 => "nothing differed from the copies".to_owned(),
+                    1 => "1 path was put back".to_owned(),
+                    n => format!("{n} paths were put back"),
+                };
+                for line in restored.iter().map(|path| format!("put back {path}")).chain([count]) {
+                    let event = serde_json::json!({"event": "output", "i": 0, "line": line});
+                    let phase = phase.word().to_owned();
+                    let item = StreamItem::Task { job: self.job.0, attempt: self.attempt.0, phase, event };
+                    log.line(&item);
+                    self.shared.emit(item);
+                }
+                Ok(PhaseResult::Ok)
+            }
+            Reply::Error { message } | Reply::Refused { why: message, .. } => Err(plan(phase, &message)),
+            other => Err(unexpected(phase, &other)),
+        }
+    }
+
+    /// Gives an order in the open session, and passes on meanwhile that the attempt is to end.
+    async fn ask(
+        &mut self,
+        phase: Phase,
+        order: Order,
+        on_event: &mut (dyn FnMut(Reply) + Send),
+        at_most: Duration,
+    ) -> Result<Reply, Box<Failure>> {
+        let mut ending = self.ending.clone();
+        let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
+        let canceller = session.canceller();
+        let answered = session.order(order, on_event, at_most);
+        tokio::pin!(answered);
+        loop {
+            tokio::select! {
+                reply = &mut answered => return reply.map_err(|e| ssh(phase, e)),
+                Ok(()) = ending.changed() => {
+                    let now = *ending.borrow_and_update() == Ending::Now;
+                    canceller.cancel(now).await;
+                }
+            }
         }
     }
 
@@ -402,7 +474,7 @@ fn plan(phase: Phase, message: &str) -> Box<Failure> {
 /// That the executor ended the run because of its length, where it did.
 fn too_long(end: &serde_json::Value, limit: Duration) -> String {
     match end.get("stopped").and_then(|s| s.as_str()) {
-        Some("timeout") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
+        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
         _ => String::new(),
     }
 }

@@ -42,7 +42,7 @@ impl Performer {
                 });
             }
             Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
-            Action::Stop { attempt } => self.attempts.stop(attempt),
+            Action::Stop { attempt, now } => self.attempts.stop(attempt, now),
             Action::HandOver { why } => self.members.hand_over(why),
             Action::Notify { key, node, text } => {
                 let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));

@@ -156,9 +156,12 @@ pub enum Command {
         job: JobId,
         why: String,
     },
+    /// The task under way may finish, unless `now` says otherwise; that may be said of a cancelled job too.
     CancelJob {
         job: JobId,
         why: String,
+        #[serde(default)]
+        now: bool,
     },
     BreakerOpened {
         group: Option<super::GroupName>,
@@ -168,6 +171,26 @@ pub enum Command {
     ResumeNode {
         node: NodeId,
     },
+    /// Orders about nodes that are accepted all or refused all; at most [`BATCH_MAX`].
+    Batch(Vec<Command>),
+}
+
+/// So many orders one entry may hold.
+pub const BATCH_MAX: usize = 1_000;
+
+impl Command {
+    /// The node of an order that may stand in a batch; None: it may not.
+    pub fn in_batch(&self) -> Option<NodeId> {
+        match self {
+            Command::Want { node, .. }
+            | Command::DropWant { node, .. }
+            | Command::Entrust { node }
+            | Command::Availability { node, .. }
+            | Command::Maintenance { node, .. }
+            | Command::ResumeNode { node } => Some(*node),
+            _ => None,
+        }
+    }
 }
 
 /// What became of an entry.

@@ -41,4 +41,7 @@ pub struct Exam {
     pub digest: NodeDigest,
     pub checks: Vec<CheckResult>,
     pub took_ms: u64,
+    /// An attempt's run still goes on there, whose attempt may be closed already: what is found now is half done.
+    #[serde(default)]
+    pub busy: Option<String>,
 }

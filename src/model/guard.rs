@@ -1,8 +1,12 @@
 //! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
-use super::{Availability, ClusterRole, Inventory, Job, JobState, Lifecycle, Node, Occasion, Wall, Want, weekday_text};
+use super::{
+    Availability, ClusterRole, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion,
+    Wall, Want, weekday_text,
+};
 use serde::{Deserialize, Serialize};
+use std::cell::OnceCell;
 use std::fmt;
 
 /// What a wanted re-setup waits for.
@@ -50,76 +54,180 @@ impl fmt::Display for Wait {
 
 /// The same question for a further attempt of an open job.
 pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
-    let want = Want {
-        occasion: job.occasion,
-        reasons: Vec::new(),
-        services: Vec::new(),
-        since: job.opened,
-        examined: None,
-        by: job.by.clone(),
-        now: job.now,
-        decommission: job.decommission,
-    };
-    may_open(inventory, node, &want, at)
+    may_open(inventory, node, &job.again(job.opened), at)
 }
 
 /// Ok, or the first thing in the way. `at` is the moment of asking.
 ///
-/// An operator's order passes pause and breaker; with `now` also hold, window and maintenance. Nothing passes the
+/// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
+/// agent on a host that answers. An undo passes hold and window, which are about setting up. Nothing passes the
 /// lifecycle, the host key, the budgets of running work and the quorum. Windows protect what serves: they don't hold back
 /// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
-    let automatic = want.by.is_none();
-    // An operator may insist where the host answers and only the agent is silent.
-    let insisted = want.now && !automatic && node.agent_down();
-    if node.away() && !insisted {
-        return Err(Wait::Away);
+    let question = Question::new(inventory, node, want, at);
+    match ASKED.iter().find_map(|ask| ask(&question)) {
+        Some(wait) => Err(wait),
+        None => Ok(()),
     }
-    if node.absence.is_some() && !want.now {
-        return Err(Wait::Unexamined);
+}
+
+/// Everything in the way of it, the first one first.
+pub fn obstacles(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
+    let question = Question::new(inventory, node, want, at);
+    ASKED.iter().filter_map(|ask| ask(&question)).collect()
+}
+
+struct Question<'a> {
+    inventory: &'a Inventory,
+    node: &'a Node,
+    want: &'a Want,
+    at: Wall,
+    automatic: bool,
+    group: Option<(&'a GroupName, &'a GroupSummary)>,
+    busy: OnceCell<Vec<&'a Node>>,
+}
+
+/// What may stand in the way of a re-setup; None: nothing of this kind.
+type Ask = fn(&Question) -> Option<Wait>;
+
+/// In this order.
+const ASKED: [Ask; 14] = [
+    away,
+    unexamined,
+    lifecycle,
+    key_changed,
+    unknown,
+    paused,
+    maintenance,
+    held,
+    window,
+    breaker,
+    rollout,
+    budgets,
+    manager,
+    quorum,
+];
+
+impl<'a> Question<'a> {
+    fn new(inventory: &'a Inventory, node: &'a Node, want: &'a Want, at: Wall) -> Self {
+        let (automatic, group) = (want.by.is_none(), inventory.group(node));
+        Self { inventory, node, want, at, automatic, group, busy: OnceCell::new() }
     }
-    match node.lifecycle {
-        Lifecycle::Decommissioned => return Err(Wait::Lifecycle(node.lifecycle.word().to_owned())),
-        Lifecycle::Decommissioning if !want.decommission => {
-            return Err(Wait::Lifecycle(node.lifecycle.word().to_owned()));
-        }
-        _ => {}
+
+    /// An operator may insist where the host answers and only the agent is silent.
+    fn insisted(&self) -> bool {
+        self.want.force && !self.automatic && self.node.agent_down()
     }
-    if let Some(fingerprint) = &node.key_changed {
-        return Err(Wait::KeyChanged(fingerprint.clone()));
+
+    fn working(&self, node: &Node) -> bool {
+        let job = node.job.and_then(|j| self.inventory.job(j));
+        node.id != self.node.id && job.is_some_and(|j| j.open_attempt().is_some())
     }
-    let Some((group_name, group)) = inventory.group(node) else { return Err(Wait::NoGeneration) };
-    if automatic && node.availability == Availability::Pause {
-        return Err(Wait::Paused);
+
+    fn busy(&self) -> &[&'a Node] {
+        self.busy
+            .get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| self.working(n)).collect())
     }
-    if !want.now {
-        if automatic && node.in_maintenance(at) {
-            return Err(Wait::Maintenance);
-        }
-        if let Some(hold) = node.held(at) {
-            return Err(Wait::Held(hold.why.clone()));
-        }
-        let takes_in_or_out = !automatic && (want.decommission || !node.serves());
-        if !takes_in_or_out && !node.half_done() && !group.windows.open(at) {
-            return Err(Wait::Window(group.windows.opens(at)));
-        }
+
+    fn of_group(&self, node: &Node) -> bool {
+        self.group.is_some_and(|(name, _)| self.inventory.group(node).is_some_and(|(other, _)| name == other))
     }
-    if automatic
-        && let Some(breaker) = &inventory.breaker
-        && breaker.group.as_ref().is_none_or(|g| g == group_name)
-    {
-        return Err(Wait::Breaker(breaker.why.clone()));
+}
+
+fn away(q: &Question) -> Option<Wait> {
+    (q.node.away() && !q.insisted()).then_some(Wait::Away)
+}
+
+fn unexamined(q: &Question) -> Option<Wait> {
+    (q.node.absence.is_some() && !q.node.away() && !q.want.now).then_some(Wait::Unexamined)
+}
+
+fn lifecycle(q: &Question) -> Option<Wait> {
+    let stands = match q.node.lifecycle {
+        Lifecycle::Decommissioned => true,
+        Lifecycle::Decommissioning => !q.want.decommission,
+        _ => false,
+    };
+    stands.then(|| Wait::Lifecycle(q.node.lifecycle.word().to_owned()))
+}
+
+fn key_changed(q: &Question) -> Option<Wait> {
+    q.node.key_changed.clone().map(Wait::KeyChanged)
+}
+
+fn unknown(q: &Question) -> Option<Wait> {
+    q.group.is_none().then_some(Wait::NoGeneration)
+}
+
+fn paused(q: &Question) -> Option<Wait> {
+    (q.automatic && q.node.availability == Availability::Pause).then_some(Wait::Paused)
+}
+
+fn maintenance(q: &Question) -> Option<Wait> {
+    (q.automatic && !q.want.now && q.node.in_maintenance(q.at)).then_some(Wait::Maintenance)
+}
+
+fn held(q: &Question) -> Option<Wait> {
+    let hold = q.node.held(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
+    hold.map(|hold| Wait::Held(hold.why.clone()))
+}
+
+/// Windows protect what serves, and are no reason to leave half done what is half done.
+fn window(q: &Question) -> Option<Wait> {
+    let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
+    let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
+    (!takes_in_or_out && !group.windows.open(q.at)).then(|| Wait::Window(group.windows.opens(q.at)))
+}
+
+fn breaker(q: &Question) -> Option<Wait> {
+    let breaker = q.inventory.breaker.as_ref().filter(|_| q.automatic)?;
+    let about = breaker.group.as_ref().is_none_or(|group| q.group.is_some_and(|(name, _)| name == group));
+    about.then(|| Wait::Breaker(breaker.why.clone()))
+}
+
+fn rollout(q: &Question) -> Option<Wait> {
+    let (name, _) = q.group.filter(|_| q.automatic && q.want.occasion == Occasion::Apply)?;
+    canary(q.inventory, q.node, name).err()
+}
+
+fn budgets(q: &Question) -> Option<Wait> {
+    let (name, group) = q.group?;
+    let fleet_max = (q.inventory.nodes.len() as u32 * q.inventory.limits().fleet_percent / 100).max(1);
+    let busy = q.busy().len() as u32;
+    if busy >= fleet_max {
+        return Some(Wait::Budget(format!("{busy} of {fleet_max} re-setups of the fleet are running")));
     }
-    if automatic && want.occasion == Occasion::Apply {
-        canary(inventory, node, group_name)?;
+    let peers = q.busy().iter().filter(|n| q.of_group(n)).count() as u32;
+    let group_max = group.parallel.max(1);
+    let full = peers >= group_max;
+    full.then(|| Wait::Budget(format!("{peers} of {group_max} re-setups of group {name} are running")))
+}
+
+fn manager(q: &Question) -> Option<Wait> {
+    if q.node.role != ClusterRole::Manager {
+        return None;
     }
-    running_work(inventory, node, group_name, group)
+    q.busy().iter().find(|n| n.role == ClusterRole::Manager).map(|other| Wait::Manager(other.name().to_string()))
+}
+
+/// Who serves nobody yet, or not any more, can't take a quorum away.
+fn quorum(q: &Question) -> Option<Wait> {
+    let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
+    let members: Vec<&Node> =
+        q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
+    // Two that are half done must not wait for each other; nobody knows which of them still serves.
+    let up = |n: &Node| !n.away() && !q.working(n) && (q.node.half_done() || !n.half_done());
+    let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
+    let majority = members.len() / 2 + 1;
+    (members.len() > 1 && others < majority)
+        .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
 /// A roll-out waits for the first of its group, and stops where one is held.
-fn canary(inventory: &Inventory, node: &Node, group: &super::GroupName) -> Result<(), Wait> {
+fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), Wait> {
     let mut first = None;
-    for job in inventory.jobs.values().filter(|j| j.generation == inventory.current && j.node != node.id) {
+    let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
+    for job in rollouts.filter(|j| j.node != node.id) {
         let Some(other) = inventory.node(job.node) else { continue };
         if inventory.group(other).is_none_or(|(name, _)| name != group) {
             continue;
@@ -136,51 +244,4 @@ fn canary(inventory: &Inventory, node: &Node, group: &super::GroupName) -> Resul
         Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),
         _ => Ok(()),
     }
-}
-
-fn running_work(
-    inventory: &Inventory,
-    node: &Node,
-    group_name: &super::GroupName,
-    group: &super::GroupSummary,
-) -> Result<(), Wait> {
-    let limits = inventory.limits();
-    let working =
-        |n: &Node| n.id != node.id && n.job.and_then(|j| inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());
-    let busy: Vec<&Node> = inventory.nodes.values().map(|n| n.as_ref()).filter(|n| working(n)).collect();
-    let fleet = inventory.nodes.len() as u32;
-    let fleet_max = (fleet * limits.fleet_percent / 100).max(1);
-    if busy.len() as u32 >= fleet_max {
-        return Err(Wait::Budget(format!("{} of {fleet_max} re-setups of the fleet are running", busy.len())));
-    }
-    let peers = busy.iter().filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name)).count() as u32;
-    let group_max = group.parallel.max(1);
-    if peers >= group_max {
-        return Err(Wait::Budget(format!("{peers} of {group_max} re-setups of group {group_name} are running")));
-    }
-    if node.role == ClusterRole::Manager
-        && let Some(other) = busy.iter().find(|n| n.role == ClusterRole::Manager)
-    {
-        return Err(Wait::Manager(other.name().to_string()));
-    }
-    // Who serves nobody yet, or not any more, can't take a quorum away.
-    if group.quorum && node.serves() {
-        let members: Vec<&Node> = inventory
-            .nodes
-            .values()
-            .map(|n| n.as_ref())
-            .filter(|n| inventory.group(n).is_some_and(|(name, _)| name == group_name))
-            .filter(|n| n.serves())
-            .collect();
-        // Two that are half done must not wait for each other; nobody knows which of them still serves.
-        let up = |n: &Node| !n.away() && !working(n) && (node.half_done() || !n.half_done());
-        let others = members.iter().filter(|n| n.id != node.id && up(n)).count();
-        let majority = members.len() / 2 + 1;
-        if members.len() > 1 && others < majority {
-            return Err(Wait::Quorum(format!(
-                "{others} other members of group {group_name} are up, {majority} must stay"
-            )));
-        }
-    }
-    Ok(())
 }

@@ -23,26 +23,92 @@ pub struct HistoryItem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Happening {
-    Accepted { name: NodeName },
-    Generation { seq: GenerationSeq },
-    Away { absence: AbsenceNo, last_seen: Wall, gone: Gone, seen_by: Vec<NodeName>, retrospect: bool },
-    Gone { absence: AbsenceNo, gone: Gone },
-    Returned { absence: AbsenceNo },
-    Concluded { finding: Box<Finding> },
-    Wanted { services: Vec<ServiceName>, operator: Option<String> },
-    WantDropped { why: String },
-    JobOpened { job: JobId, services: Vec<ServiceName>, reasons: Vec<Reason>, generation: GenerationSeq },
-    AttemptOpened { job: JobId, attempt: AttemptId, no: u32, runner: NodeName, why: String },
-    Phase { job: JobId, attempt: AttemptId, phase: Phase },
-    AttemptClosed { job: JobId, attempt: AttemptId, outcome: Outcome },
-    JobHeld { job: JobId, why: String },
-    JobCancelled { job: JobId, why: String },
-    JobDone { job: JobId },
-    Adopted { files: bool },
-    KeyChanged { fingerprint: String },
-    KeyTrusted { keys: Vec<String> },
-    Breaker { why: String },
+    Accepted {
+        name: NodeName,
+    },
+    Generation {
+        seq: GenerationSeq,
+    },
+    Away {
+        absence: AbsenceNo,
+        last_seen: Wall,
+        gone: Gone,
+        seen_by: Vec<NodeName>,
+        retrospect: bool,
+    },
+    Gone {
+        absence: AbsenceNo,
+        gone: Gone,
+    },
+    Returned {
+        absence: AbsenceNo,
+    },
+    Concluded {
+        finding: Box<Finding>,
+    },
+    Wanted {
+        services: Vec<ServiceName>,
+        operator: Option<String>,
+        #[serde(default)]
+        undo: Option<AttemptId>,
+    },
+    WantDropped {
+        why: String,
+    },
+    JobOpened {
+        job: JobId,
+        services: Vec<ServiceName>,
+        reasons: Vec<Reason>,
+        generation: GenerationSeq,
+        #[serde(default)]
+        undo: Option<AttemptId>,
+    },
+    AttemptOpened {
+        job: JobId,
+        attempt: AttemptId,
+        no: u32,
+        runner: NodeName,
+        why: String,
+    },
+    Phase {
+        job: JobId,
+        attempt: AttemptId,
+        phase: Phase,
+    },
+    AttemptClosed {
+        job: JobId,
+        attempt: AttemptId,
+        outcome: Outcome,
+    },
+    JobHeld {
+        job: JobId,
+        why: String,
+    },
+    JobCancelled {
+        job: JobId,
+        why: String,
+    },
+    JobDone {
+        job: JobId,
+    },
+    Adopted {
+        files: bool,
+    },
+    KeyChanged {
+        fingerprint: String,
+    },
+    KeyTrusted {
+        keys: Vec<String>,
+    },
+    Breaker {
+        why: String,
+    },
     Resumed,
-    AgentFault { cause: Cause, count: u32 },
-    Operator { text: String },
+    AgentFault {
+        cause: Cause,
+        count: u32,
+    },
+    Operator {
+        text: String,
+    },
 }

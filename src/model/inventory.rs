@@ -4,9 +4,11 @@
 //! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
 //! engine should never have asked (I3, I7, I8, I11).
 
+mod batch;
 mod invites;
 mod jobs;
 mod nodes;
+mod undo;
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -188,6 +190,7 @@ impl Inventory {
                 changed.lifecycle = Lifecycle::Commissioned;
                 changed.failed = None;
                 changed.altered = at.index;
+                changed.unseen = false;
                 changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)
@@ -233,12 +236,14 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.availability = Availability::Active;
                 changed.hold = None;
-                if let Some(job) = held {
+                // An undo that failed is ordered again, or not done.
+                if let Some(job) = held.filter(|j| j.undo.is_none()) {
                     changed.want = Some(job.again(at.entry.at));
                 }
                 self.note(at, Some(*node), Happening::Resumed);
                 Ok(Applied::Done)
             }
+            Command::Batch(commands) => self.batch(at, commands),
         }
     }
 

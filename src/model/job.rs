@@ -13,18 +13,30 @@ pub enum Phase {
     Cleaned,
     Provision,
     Verify,
+    /// Of an undo, in the place of all after `Fence`: copied files are put back.
+    Undo,
+}
+
+/// What a job is to bring about; it decides which phases an attempt has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    Resetup,
+    Decommission,
+    Undo,
 }
 
 impl Phase {
-    /// The next phase; None after the last. A decommissioning ends after `Cleaned`.
-    pub fn next(self, decommission: bool) -> Option<Phase> {
-        match self {
-            Phase::Fence => Some(Phase::Cleanup),
-            Phase::Cleanup => Some(Phase::Cleaned),
-            Phase::Cleaned if decommission => None,
-            Phase::Cleaned => Some(Phase::Provision),
-            Phase::Provision => Some(Phase::Verify),
-            Phase::Verify => None,
+    /// The next phase of an attempt of this kind; None after the last.
+    pub fn next(self, kind: JobKind) -> Option<Phase> {
+        match (self, kind) {
+            (Phase::Fence, JobKind::Undo) => Some(Phase::Undo),
+            (Phase::Fence, _) => Some(Phase::Cleanup),
+            (Phase::Cleanup, _) => Some(Phase::Cleaned),
+            (Phase::Cleaned, JobKind::Decommission) => None,
+            (Phase::Cleaned, _) => Some(Phase::Provision),
+            (Phase::Provision, _) => Some(Phase::Verify),
+            (Phase::Verify | Phase::Undo, _) => None,
         }
     }
     pub fn word(self) -> &'static str {
@@ -34,6 +46,7 @@ impl Phase {
             Phase::Cleaned => "cleaned",
             Phase::Provision => "provision",
             Phase::Verify => "verify",
+            Phase::Undo => "undo",
         }
     }
 }
@@ -117,6 +130,12 @@ pub struct Job {
     pub by: Option<String>,
     pub now: bool,
     pub decommission: bool,
+    /// Also where only the agent is down.
+    #[serde(default)]
+    pub force: bool,
+    /// Puts back what this attempt copied aside, and nothing else.
+    #[serde(default)]
+    pub undo: Option<AttemptId>,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
     /// Failures that ate a retry.
@@ -127,9 +146,20 @@ pub struct Job {
     pub result: Option<Baseline>,
     /// Older attempts than the last 16 are dropped from the record, their number kept here.
     pub attempts_dropped: u32,
+    /// Cancelled with the word that the task under way is ended too, and not let finish.
+    #[serde(default)]
+    pub cut: bool,
 }
 
 impl Job {
+    pub fn kind(&self) -> JobKind {
+        match (self.undo, self.decommission) {
+            (Some(_), _) => JobKind::Undo,
+            (None, true) => JobKind::Decommission,
+            (None, false) => JobKind::Resetup,
+        }
+    }
+
     /// The same order once more, after the job was held. What remoor itself concluded is looked at again first.
     pub fn again(&self, since: Wall) -> Want {
         Want {
@@ -141,6 +171,8 @@ impl Job {
             by: self.by.clone(),
             now: self.now,
             decommission: self.decommission,
+            force: self.force,
+            undo: self.undo,
         }
     }
 

@@ -1,8 +1,8 @@
 //! One machine as the replicated state knows it.
 
 use super::{
-    AbsenceNo, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId, Reason,
-    ServiceName, Sha256, Wall,
+    AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
+    Reason, ServiceName, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +109,12 @@ pub struct Want {
     pub now: bool,
     /// Only cleanup, no provisioning after it.
     pub decommission: bool,
+    /// Also where only the agent is down; overrides nothing else.
+    #[serde(default)]
+    pub force: bool,
+    /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
+    #[serde(default)]
+    pub undo: Option<AttemptId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +190,9 @@ pub struct Node {
     pub altered: u64,
     /// Since when it is known to be drifted; a later look that confirms it does not make the drift new.
     pub drifted_since: Option<Wall>,
+    /// Something ran on it that nobody has looked at since: it is examined whatever its agent says.
+    #[serde(default)]
+    pub unseen: bool,
 }
 
 impl Node {
@@ -194,9 +203,9 @@ impl Node {
     pub fn away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
-    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten.
+    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten, also not for an undo.
     pub(super) fn fail(&mut self, phase: Phase) {
-        if phase != Phase::Fence || self.failed.is_none() {
+        if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
             self.failed = Some(phase.word().to_owned());
         }
     }

@@ -6,19 +6,57 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Asks a run to stop: the command in flight is ended with its whole process group, nothing further is begun.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
+/// Told of each command of a run that begins (true) or has ended, by its process id; each leads a group of its own.
+type Watcher = dyn Fn(u32, bool) + Send + Sync;
+
+/// Asks a run to end early: after its current task, or at once. Clones are the same one; what was asked stays asked.
+#[derive(Clone, Default)]
+pub struct Cancel {
+    stopped: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
+    children: Option<Arc<Watcher>>,
+}
 
 impl Cancel {
     pub fn new() -> Self {
         Self::default()
     }
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::SeqCst);
+    /// With somebody who keeps account of the commands that are running.
+    pub fn watched(children: impl Fn(u32, bool) + Send + Sync + 'static) -> Self {
+        Self { children: Some(Arc::new(children)), ..Self::default() }
     }
+    /// The command in flight goes on to its end, or to its time limit; pauses end; nothing further is begun.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+    }
+    /// The command in flight is ended with its whole process group, nothing further is begun.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.stop();
+    }
+    /// Nothing further may be begun.
+    pub fn stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+    /// What is under way is to end too.
     pub fn cancelled(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.cancelled.load(Ordering::SeqCst)
+    }
+    pub(super) fn began(&self, pid: u32) {
+        if let Some(watcher) = &self.children {
+            watcher(pid, true);
+        }
+    }
+    pub(super) fn ended(&self, pid: u32) {
+        if let Some(watcher) = &self.children {
+            watcher(pid, false);
+        }
+    }
+}
+
+impl std::fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cancel(stopped {}, cancelled {})", self.stopped(), self.cancelled())
     }
 }
 

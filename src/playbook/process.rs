@@ -88,7 +88,10 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
         // A command that does not read its input ends the pipe; that is its right.
         std::thread::spawn(move || pipe.write_all(&bytes));
     }
-    Ok(watch(&mut child, &receive, job.timeout, cancel, emit))
+    cancel.began(child.id());
+    let finished = watch(&mut child, &receive, job.timeout, cancel, emit);
+    cancel.ended(child.id());
+    Ok(finished)
 }
 
 fn reader(mut stream: impl Read + Send + 'static, error_stream: bool, send: SyncSender<Chunk>) {

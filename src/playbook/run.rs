@@ -70,7 +70,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         run.end.failure =
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
-    run.end.cancelled = cancel.cancelled() && flow.is_err();
+    run.end.cancelled = cancel.stopped() && flow.is_err();
     RunEnd { pending_handlers: run.notified, ..run.end }
 }
 
@@ -105,7 +105,7 @@ impl<'a> Run<'a, '_> {
 
     fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
         for step in steps {
-            if self.cancel.cancelled() {
+            if self.cancel.stopped() {
                 return Err(Stop);
             }
             match step {
@@ -129,7 +129,7 @@ impl<'a> Run<'a, '_> {
 
     fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
         let mut flow = self.steps(play, &block.block);
-        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.cancelled() {
+        if flow.is_err() && !block.rescue.is_empty() && !self.cancel.stopped() {
             let failed = self.end.failure.take();
             self.end.failed = self.end.failed.saturating_sub(1);
             if let Some(failure) = failed {
@@ -139,7 +139,7 @@ impl<'a> Run<'a, '_> {
             }
             flow = self.steps(play, &block.rescue);
         }
-        if self.cancel.cancelled() {
+        if self.cancel.stopped() {
             return Err(Stop);
         }
         let always = self.steps(play, &block.always);
@@ -217,7 +217,7 @@ impl<'a> Run<'a, '_> {
             self.notified.retain(|name| !names.contains(name));
             for (at, i) in due.iter().enumerate() {
                 let flow =
-                    if self.cancel.cancelled() { Err(Stop) } else { self.task(play, &play.handlers[*i].task, true) };
+                    if self.cancel.stopped() { Err(Stop) } else { self.task(play, &play.handlers[*i].task, true) };
                 // Until the last handler that a name means has run, the name is owed.
                 let rest = &due[if flow.is_ok() { at + 1 } else { at }..];
                 let owed = names.iter().filter(|name| rest.iter().any(|i| play.handlers[*i].answers(name)));

@@ -42,9 +42,11 @@ impl<'a> Run<'a, '_> {
         let mut results = Vec::new();
         let (mut changed, mut skipped) = (false, true);
         let mut worst: Option<Judged> = None;
+        let mut cut = false;
         for (index, item) in items.iter().enumerate() {
-            if self.cancel.cancelled() {
-                return Err(Stop);
+            if self.cancel.stopped() {
+                cut = true;
+                break;
             }
             if index > 0
                 && let Some(pause) = &repeat.pause
@@ -74,7 +76,10 @@ impl<'a> Run<'a, '_> {
             None if changed => (Status::Changed, None),
             None => (Status::Ok, None),
         };
-        self.conclude(play, task, &Judged { status, result: Value::Null, failure, facts: Map::new() }, result)
+        let judged = Judged { status, result: Value::Null, failure, facts: Map::new() };
+        // What its first items changed has notified handlers, which are owed.
+        self.conclude(play, task, &judged, result)?;
+        if cut { Err(Stop) } else { Ok(()) }
     }
 
     /// Registers the result, notifies, and says whether the run goes on.
@@ -204,7 +209,7 @@ impl<'a> Run<'a, '_> {
             result["attempts"] = json!(attempt);
             match frame::all_hold(&registered(scope, task, &result), until) {
                 Ok(true) => return (outcome, result),
-                Ok(false) if attempt >= retries || self.cancel.cancelled() => {
+                Ok(false) if attempt >= retries || self.cancel.stopped() => {
                     result["failed"] = json!(true);
                     let said = result["msg"].as_str().unwrap_or_default();
                     result["msg"] = json!(format!("still not so after {attempt} tries {said}").trim_end());
@@ -258,7 +263,7 @@ impl<'a> Run<'a, '_> {
 
     fn nap(&self, time: Duration) {
         let start = Instant::now();
-        while start.elapsed() < time && !self.cancel.cancelled() {
+        while start.elapsed() < time && !self.cancel.stopped() {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
         }
     }

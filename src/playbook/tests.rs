@@ -364,6 +364,60 @@ fn cancel_stops_the_run() {
 }
 
 #[test]
+fn a_stop_lets_the_task_finish_and_begins_nothing_further() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let plan = tasks(
+        d,
+        "    - {shell: 'echo started; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; touch {{ dir }}/finished'}
+    - {file: {path: '{{ dir }}/after', state: touch}}\n",
+    );
+    let (cancel, seen) = (Cancel::new(), std::cell::Cell::new(0));
+    let end = run(&plan, &options(d), &cancel, &mut |e| {
+        if matches!(e, Event::Output { .. }) {
+            cancel.stop();
+            std::fs::write(d.join("go"), "").unwrap();
+        }
+        seen.set(seen.get() + usize::from(matches!(e, Event::Task(_))));
+    });
+    assert!(end.cancelled && end.failure.is_none(), "{end:?}");
+    assert!(d.join("finished").exists() && !d.join("after").exists() && seen.get() == 1);
+}
+
+#[test]
+fn a_loop_that_is_stopped_owes_the_handlers_of_its_first_items() {
+    let dir = TempDir::new().unwrap();
+    let text = "- hosts: all
+  tasks:
+    - {file: {path: '{{ dir }}/{{ item }}', state: touch}, loop: [a, b, c], notify: told}
+  handlers:
+    - {name: told, file: {path: '{{ dir }}/told', state: touch}}
+";
+    let plan = plan(dir.path(), &[("site.yml", text)]);
+    let cancel = Cancel::new();
+    let end = run(&plan, &options(dir.path()), &cancel, &mut |e| {
+        if matches!(e, Event::Task(_)) {
+            cancel.stop();
+        }
+    });
+    assert!(end.cancelled && dir.path().join("a").exists() && !dir.path().join("b").exists());
+    assert_eq!(end.pending_handlers, ["told"]);
+}
+
+#[test]
+fn commands_are_told_of_while_they_run() {
+    let dir = TempDir::new().unwrap();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = told.clone();
+    let cancel = Cancel::watched(move |pid, began| log.lock().unwrap().push((pid, began)));
+    let plan = tasks(dir.path(), "    - {shell: 'echo $$ > {{ dir }}/pid'}\n");
+    let end = run(&plan, &options(dir.path()), &cancel, &mut |_| {});
+    assert!(end.failure.is_none(), "{end:?}");
+    let pid: u32 = std::fs::read_to_string(dir.path().join("pid")).unwrap().trim().parse().unwrap();
+    assert_eq!(*told.lock().unwrap(), [(pid, true), (pid, false)]);
+}
+
+#[test]
 fn services_are_asked_once_and_only_then_changed() {
     let dir = TempDir::new().unwrap();
     let d = dir.path();

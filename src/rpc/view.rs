@@ -146,7 +146,20 @@ pub struct JobsView {
     pub version: u32,
     pub as_of: AsOf,
     pub names: BTreeMap<u64, String>,
+    /// Oldest first.
     pub jobs: Vec<Job>,
+    /// What is wanted and no job yet.
+    #[serde(default)]
+    pub queued: Vec<QueuedView>,
+}
+
+/// An order, or a conclusion, that waits for its job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuedView {
+    pub node: u64,
+    pub want: crate::model::Want,
+    /// What it waits for; empty: it is about to begin.
+    pub waits: Vec<String>,
 }
 
 /// The whole story of one node.
@@ -162,6 +175,38 @@ pub struct WhyView {
     /// What was not done, and why.
     pub not_done: Vec<String>,
     pub next: Vec<String>,
+}
+
+/// Answer of `resetup --check NODE`: what would be done. Examined now; nothing was run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub verdict: String,
+    pub reasons: Vec<String>,
+    /// A re-setup would be ordered.
+    pub would_change: bool,
+    /// Its services, dependents included; empty: the whole group.
+    pub services: Vec<String>,
+    /// Those of the playbooks that would be selected, in order, at most 1000 of each phase.
+    pub tasks: Vec<TaskView>,
+    /// What stands against it: it would wait for these, or be refused.
+    pub against: Vec<String>,
+    pub notes: Vec<String>,
+    pub took_ms: u64,
+}
+
+/// A task that a phase may run; whether its conditions hold is seen on the node only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    /// `cleanup` or `provision`.
+    pub phase: String,
+    /// As written, with its markup.
+    pub name: String,
+    pub module: String,
+    pub file: String,
+    pub line: u32,
 }
 
 /// Answer of `check NODE`: run now, over SSH.
@@ -224,6 +269,21 @@ pub struct OrderView {
     pub queued: bool,
 }
 
+/// Of one node among several.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderedView {
+    pub node: String,
+    #[serde(flatten)]
+    pub order: OrderView,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrdersView {
+    pub version: u32,
+    /// In the order of the request.
+    pub orders: Vec<OrderedView>,
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppliedView {
     pub version: u32,
@@ -247,6 +307,25 @@ pub struct OrderRequest {
     pub fingerprint: String,
     /// Take only these paths (adopt).
     pub paths: Vec<String>,
+}
+
+/// Body of `POST /v1/orders`: the same order for several nodes, accepted or refused as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OrdersRequest {
+    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`.
+    pub order: String,
+    pub nodes: Vec<String>,
+    #[serde(flatten)]
+    pub request: OrderRequest,
+}
+
+/// Body of `POST /v1/jobs/{id}/cancel`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CancelRequest {
+    /// End the task under way too.
+    pub now: bool,
 }
 
 /// Body of `POST /v1/nodes`: lets a machine in that will join under this name.

@@ -42,9 +42,10 @@ const INCOMING: usize = 256;
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
 impl Canceller {
-    /// The executor stops after its current task and answers the order under way. Does nothing once the session is over.
-    pub async fn cancel(&self) {
-        if let Ok(frame) = frame::encode(&Order::Cancel) {
+    /// The executor stops after its current task (`now`: which it ends too) and answers the order under way. Does nothing
+    /// once the session is over.
+    pub async fn cancel(&self, now: bool) {
+        if let Ok(frame) = frame::encode(&Order::Cancel { now }) {
             let _over = self.0.send(frame).await;
         }
     }
@@ -133,7 +134,7 @@ impl Channel {
                     None => return Err(SshError::Lost("the session is over".to_owned())),
                 },
                 () = sleep_until(deadline) => {
-                    self.canceller().cancel().await;
+                    self.canceller().cancel(true).await;
                     return Err(SshError::Timeout("no answer to an order"));
                 }
                 () = sleep_until(silent_at) => {

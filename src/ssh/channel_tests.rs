@@ -132,7 +132,7 @@ async fn out_of_time_cancels_and_spends_the_session() {
     let result = channel.order(&fence(), &mut |_| {}, Duration::from_millis(50)).await;
     assert!(matches!(result, Err(SshError::Timeout(_))));
     assert_eq!(peer.receive().await, Some(fence()));
-    assert_eq!(peer.receive().await, Some(Order::Cancel));
+    assert_eq!(peer.receive().await, Some(Order::Cancel { now: true }));
     // The late answer must not be taken for the next order's.
     peer.send(&Reply::Fenced { ended: None }).await;
     let cleaned = Order::Fetch { paths: vec![] };
@@ -145,8 +145,8 @@ async fn a_run_can_be_cancelled_from_elsewhere() {
     let canceller = channel.canceller();
     let server = tokio::spawn(async move {
         peer.receive().await;
-        canceller.cancel().await;
-        assert_eq!(peer.receive().await, Some(Order::Cancel));
+        canceller.cancel(false).await;
+        assert_eq!(peer.receive().await, Some(Order::Cancel { now: false }));
         peer.send(&Reply::RunEnd(serde_json::Value::Null)).await;
     });
     assert!(matches!(channel.order(&fence(), &mut |_| {}, LONG).await, Ok(Reply::RunEnd(_))));

@@ -66,14 +66,22 @@ pub struct WhyArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum JobVerb {
-    /// List the jobs, newest last
+    /// List the jobs, newest last, and what is queued
     List(JobListArgs),
     /// Show one job with its attempts
     Show(JobShowArgs),
     /// Print what a job's attempts printed
     Logs(JobLogsArgs),
-    /// End a job; its node is held until `remoor resume NODE`
-    Cancel(JobShowArgs),
+    /// End a job, or call off what is queued for a node
+    #[command(long_about = "End a job, after its current task; its node is held until `remoor resume NODE`.
+
+With the name of a node: its open job, or else what is queued for it, which is called off.
+
+Examples:
+  remoor job cancel 17
+  remoor job cancel 17 --now    ends the current task too; also of a job that was cancelled before
+  remoor job cancel w2          w2 is away: what waits for its return")]
+    Cancel(JobCancelArgs),
 }
 
 impl JobVerb {
@@ -81,7 +89,8 @@ impl JobVerb {
     pub fn common(&self) -> (&Connection, &Output) {
         match self {
             JobVerb::List(args) => (&args.connection, &args.output),
-            JobVerb::Show(args) | JobVerb::Cancel(args) => (&args.connection, &args.output),
+            JobVerb::Show(args) => (&args.connection, &args.output),
+            JobVerb::Cancel(args) => (&args.connection, &args.output),
             JobVerb::Logs(args) => (&args.connection, &args.output),
         }
     }
@@ -92,7 +101,7 @@ pub struct JobListArgs {
     /// Only of this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
-    /// Only those that are open or held
+    /// Only those that are open or held, and what is queued
     #[arg(long)]
     pub open: bool,
     #[command(flatten)]
@@ -105,6 +114,20 @@ pub struct JobListArgs {
 pub struct JobShowArgs {
     #[arg(value_name = "JOB")]
     pub job: u64,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct JobCancelArgs {
+    /// Number of a job, or name of a node
+    #[arg(value_name = "JOB|NODE")]
+    pub what: String,
+    /// End the current task too, instead of letting it finish
+    #[arg(long)]
+    pub now: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

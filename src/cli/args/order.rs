@@ -12,6 +12,9 @@ pub struct ResetupArgs {
     /// Only this service and its dependents (repeatable)
     #[arg(short, long, value_name = "SERVICE")]
     pub service: Vec<String>,
+    /// Say what would be done and what stands against it; nothing is run
+    #[arg(long, conflicts_with_all = ["detach", "no_queue"])]
+    pub check: bool,
     /// Also where nothing drifted, or only the agent is down
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
@@ -20,6 +23,20 @@ pub struct ResetupArgs {
     pub now: bool,
     #[command(flatten)]
     pub following: Following,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct UndoArgs {
+    /// Id of the attempt, as `remoor job show` prints it
+    #[arg(value_name = "ATTEMPT")]
+    pub attempt: u64,
+    /// Don't follow the job
+    #[arg(short, long)]
+    pub detach: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

@@ -31,7 +31,7 @@ const LOG_DEPTH: usize = 256;
 pub struct Followed {
     pub node: String,
     id: u64,
-    /// Newest job of the node before the order.
+    /// Newest job before the order.
     before: u64,
     /// The job as last seen.
     pub last: Option<Job>,
@@ -58,22 +58,28 @@ impl Followed {
     }
 }
 
-/// Number of the newest job of each node.
-pub async fn newest_jobs(api: &Api) -> Result<BTreeMap<u64, u64>, ApiError> {
-    let view: JobsView = api.get("/v1/jobs").await?;
-    let mut out = BTreeMap::new();
-    for job in &view.jobs {
-        let newest = out.entry(job.node.0).or_insert(0);
-        *newest = job.id.0.max(*newest);
-    }
-    Ok(out)
+/// Number of the newest job of all, and the names of the nodes by id. Any job that is opened from now on has a higher one.
+pub async fn newest_job(api: &Api) -> Result<(u64, BTreeMap<u64, String>), ApiError> {
+    let view: JobsView = api.get("/v1/jobs?limit=1").await?;
+    Ok((view.jobs.iter().map(|j| j.id.0).max().unwrap_or(0), view.names))
+}
+
+/// The jobs of these nodes since their orders, and no others.
+fn query(followed: &[Followed]) -> String {
+    let nodes: Vec<String> = followed.iter().map(|f| api::segment(&f.node)).collect();
+    let after = followed.iter().map(|f| f.before).min().unwrap_or(0);
+    format!("/v1/jobs?node={}&after={after}", nodes.join(","))
 }
 
 /// Waits a moment for the jobs to be opened and says their numbers.
 pub async fn begin(api: &Api, out: &Out, followed: &mut [Followed]) -> anyhow::Result<()> {
     let ends = Instant::now() + BEGIN_WITHIN;
+    if followed.is_empty() {
+        return Ok(());
+    }
+    let query = query(followed);
     loop {
-        let view: JobsView = api.get("/v1/jobs").await?;
+        let view: JobsView = api.get(&query).await?;
         for one in followed.iter_mut().filter(|f| f.last.is_none()) {
             one.last = find(&view, one).cloned();
         }
@@ -148,7 +154,7 @@ async fn look(
     followed: &mut [Followed],
     logs: &mpsc::Sender<(u64, StreamItem)>,
 ) -> Result<(), ApiError> {
-    let view: JobsView = api.get("/v1/jobs").await?;
+    let view: JobsView = api.get(&query(followed)).await?;
     if view.as_of.stale {
         let (addr, reason) = (view.as_of.by.clone(), "it has no quorum".to_owned());
         return Err(ApiError::Unreachable { addr, reason });
@@ -158,7 +164,9 @@ async fn look(
         match find(&view, one).cloned() {
             Some(job) => {
                 if one.last.is_none() {
-                    screen.say(&format!("{}  job {}  {}", one.node, job.id, story::service_list(&job.services)));
+                    let what =
+                        job.undo.map_or_else(|| story::service_list(&job.services), |a| format!("undo of attempt {a}"));
+                    screen.say(&format!("{}  job {}  {what}", one.node, job.id));
                     read_log(api, job.id.0, logs.clone());
                 }
                 screen.job(one, job, today);
@@ -181,7 +189,7 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
     }
     if why.want.is_none() {
         // The job may have been opened, and even have ended, since the jobs were asked for.
-        let again: JobsView = api.get("/v1/jobs").await?;
+        let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
         if find(&again, one).is_some() {
             return Ok(());
         }

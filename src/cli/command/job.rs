@@ -1,26 +1,31 @@
 //! `remoor job list|show|logs|cancel`.
 
 use super::watch::Teller;
-use crate::cli::api::Api;
+use crate::cli::api::{self, Api};
 use crate::cli::args::{JobListArgs, JobLogsArgs, JobShowArgs, JobVerb};
 use crate::cli::duration;
-use crate::cli::error;
+use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story;
 use crate::cli::table::{self, Table};
-use crate::model::{Attempt, Job, JobState, Outcome};
-use crate::rpc::view::{JobsView, OrderView};
+use crate::model::{Attempt, Job, JobKind, JobState, Outcome};
+use crate::rpc::view::{CancelRequest, JobsView, OrderView, QueuedView};
 
 pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
     match verb {
-        JobVerb::List(args) => list(out, &filtered(api.get("/v1/jobs").await?, args)?),
-        JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get("/v1/jobs").await?, *job),
+        JobVerb::List(args) => list(out, &filtered(api, args).await?),
+        JobVerb::Show(JobShowArgs { job, .. }) => show(out, &api.get(&format!("/v1/jobs?job={job}")).await?, *job),
         JobVerb::Logs(args) => logs(api, out, args).await,
         JobVerb::Cancel(args) => {
-            let view: OrderView = api.post(&format!("/v1/jobs/{}/cancel", args.job), &serde_json::json!({})).await?;
+            // A node whose name is a number is named through its job.
+            let path = match args.what.parse::<u64>() {
+                Ok(job) => format!("/v1/jobs/{job}/cancel"),
+                Err(_) => format!("/v1/nodes/{}/cancel", api::segment(&args.what)),
+            };
+            let view: OrderView = api.post(&path, &CancelRequest { now: args.now }).await?;
             if !out.machine(&view)? {
                 out.text(&format!("{}\n", view.text))?;
             }
@@ -29,16 +34,15 @@ pub async fn run(api: &Api, out: &Out, verb: &JobVerb) -> anyhow::Result<Exit> {
     }
 }
 
-fn filtered(mut view: JobsView, args: &JobListArgs) -> anyhow::Result<JobsView> {
-    if let Some(node) = &args.node {
-        let id = view.names.iter().find(|(_, name)| *name == node).map(|(id, _)| *id);
-        let id = id.ok_or_else(|| error::unknown_nodes(std::slice::from_ref(node)))?;
-        view.jobs.retain(|j| j.node.0 == id);
-    }
-    if args.open {
-        view.jobs.retain(|j| matches!(j.state, JobState::Open | JobState::Held));
-    }
-    Ok(view)
+async fn filtered(api: &Api, args: &JobListArgs) -> anyhow::Result<JobsView> {
+    let mut query: Vec<String> = Vec::new();
+    query.extend(args.node.as_deref().map(|node| format!("node={}", api::segment(node))));
+    query.extend(args.open.then(|| "open=true".to_owned()));
+    let path = if query.is_empty() { "/v1/jobs".to_owned() } else { format!("/v1/jobs?{}", query.join("&")) };
+    api.get(&path).await.map_err(|error| match (&args.node, error.code()) {
+        (Some(node), Some("not-found")) => Stop::into(error::unknown_nodes(std::slice::from_ref(node))),
+        _ => anyhow::Error::from(error),
+    })
 }
 
 pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
@@ -53,8 +57,25 @@ pub fn list(out: &Out, view: &JobsView) -> anyhow::Result<Exit> {
                 job.attempts.last().map(|a| a.no.to_string()).unwrap_or_default(),
                 today.show(job.opened),
                 duration::age(job.closed.unwrap_or(today.0).since(job.opened)),
-                story::service_list(&job.services),
+                if job.undo.is_some() { String::new() } else { story::service_list(&job.services) },
                 because(job),
+            ]);
+        }
+        for queued in &view.queued {
+            let node = view.names.get(&queued.node).cloned().unwrap_or_else(|| format!("node {}", queued.node));
+            let services = match queued.want.undo {
+                Some(_) => String::new(),
+                None => story::service_list(&queued.want.services),
+            };
+            table.row([
+                "-".to_owned(),
+                node,
+                "queued".to_owned(),
+                String::new(),
+                String::new(),
+                today.age(queued.want.since),
+                services,
+                waiting(queued),
             ]);
         }
         if out.quiet {
@@ -78,8 +99,8 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
             ("job", job.id.to_string()),
             ("node", name(view, job)),
             ("state", state_words(job)),
-            ("what", if job.decommission { "decommissioning".to_owned() } else { "re-setup".to_owned() }),
-            ("services", story::service_list(&job.services)),
+            ("what", what(job)),
+            ("services", if job.undo.is_some() { String::new() } else { story::service_list(&job.services) }),
             ("generation", job.generation.to_string()),
             ("by", job.by.clone().unwrap_or_else(|| "remoor itself".to_owned())),
             ("opened", today.show(job.opened)),
@@ -106,7 +127,7 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
 }
 
 async fn logs(api: &Api, out: &Out, args: &JobLogsArgs) -> anyhow::Result<Exit> {
-    let names = api.get::<JobsView>("/v1/jobs").await?.names;
+    let names = api.get::<JobsView>("/v1/jobs?limit=0").await?.names;
     let mut teller = Teller::new(names);
     let mut interrupt = Interrupt::new()?;
     let mut lines = api.stream(&format!("/v1/jobs/{}/log?follow={}", args.job, args.follow)).await?;
@@ -131,8 +152,26 @@ fn name(view: &JobsView, job: &Job) -> String {
     view.names.get(&job.node.0).cloned().unwrap_or_else(|| format!("node {}", job.node))
 }
 
+fn what(job: &Job) -> String {
+    match (job.kind(), job.undo) {
+        (JobKind::Undo, Some(attempt)) => format!("undo of attempt {attempt}"),
+        (JobKind::Decommission, _) => "decommissioning".to_owned(),
+        _ => "re-setup".to_owned(),
+    }
+}
+
+/// Whose order it is, and what it waits for.
+fn waiting(queued: &QueuedView) -> String {
+    let by = queued.want.by.as_ref().map_or_else(|| "remoor itself".to_owned(), |by| format!("ordered by {by}"));
+    match queued.waits.as_slice() {
+        [] => by,
+        waits => format!("{by}; {}", waits.join("; ")),
+    }
+}
+
 fn because(job: &Job) -> String {
     match (&job.by, job.reasons.as_slice()) {
+        (Some(by), []) if job.undo.is_some() => format!("{}, ordered by {by}", what(job)),
         (Some(by), []) => format!("ordered by {by}"),
         (_, reasons) => story::reason_list(reasons),
     }

@@ -10,6 +10,7 @@ pub mod local;
 pub mod nodes;
 pub mod order;
 pub mod own;
+pub mod plan;
 pub mod replay;
 pub mod status;
 pub mod wait;

@@ -4,8 +4,8 @@ use super::follow::{self, Followed};
 use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
-    CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UpdateArgs,
-    Which,
+    CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UndoArgs,
+    UpdateArgs, Which,
 };
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::error::Stop;
@@ -13,7 +13,7 @@ use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::state;
 use crate::model::Job;
-use crate::rpc::view::{NodeView, OrderRequest, OrderView};
+use crate::rpc::view::{NodeView, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
 use serde::Serialize;
 use serde_json::json;
 
@@ -54,6 +54,9 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         ..OrderRequest::default()
     };
     let nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
+    if args.check {
+        return super::plan::run(api, out, &nodes, &request).await;
+    }
     work(api, out, &nodes, Verb::Resetup, &request, &args.following).await
 }
 
@@ -81,7 +84,12 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;
     }
-    preflight(&nodes, Verb::Update, &request)?;
+    // The canary is ordered before the others are, so what would refuse them is asked for here.
+    let gone = |n: &&NodeView| matches!(n.presence.as_str(), "away" | "left" | "agent-down");
+    if let Some(node) = nodes.iter().find(gone).filter(|_| request.no_queue) {
+        let text = format!("{} is {}; nothing was ordered", node.name, node.presence);
+        return Err(Stop::refused(text).next(format!("leave {} out, or leave out --no-queue", node.name)).into());
+    }
     // An absent canary would hold everything up, one that has the generation already would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
     let (canary, others) = nodes.split_at(1);
@@ -118,7 +126,6 @@ async fn work(
     request: &OrderRequest,
     following: &Following,
 ) -> anyhow::Result<Exit> {
-    preflight(nodes, verb, request)?;
     place(api, out, nodes, verb, request, following).await?.finish(out)
 }
 
@@ -131,25 +138,19 @@ async fn place(
     request: &OrderRequest,
     following: &Following,
 ) -> anyhow::Result<Told> {
-    let before = follow::newest_jobs(api).await?;
+    let (before, _) = follow::newest_job(api).await?;
     let mut ordered: Vec<Ordered> = Vec::new();
     let mut pending: Vec<Followed> = Vec::new();
-    for node in nodes {
-        let order = send(api, node, verb.word(), request, &ordered).await?;
+    for (node, order) in nodes.iter().zip(send(api, nodes, verb.word(), request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }
         if !order.queued && !order.nothing_to_do {
-            pending.push(Followed::new(&node.name, node.id, before.get(&node.id).copied().unwrap_or(0)));
+            pending.push(Followed::new(&node.name, node.id, before));
         }
         ordered.push(Ordered { node: node.name.clone(), order, job: None });
     }
-    let exit = if following.detach {
-        follow::begin(api, out, &mut pending).await?;
-        Exit::Done
-    } else {
-        follow::to_the_end(api, out, &mut pending).await?
-    };
+    let exit = pursue(api, out, &mut pending, following.detach).await?;
     for followed in pending {
         if let Some(one) = ordered.iter_mut().find(|o| o.node == followed.node) {
             one.job = followed.last;
@@ -158,37 +159,30 @@ async fn place(
     Ok(Told { ordered, exit })
 }
 
-async fn send(
-    api: &Api,
-    node: &NodeView,
-    verb: &str,
-    request: &OrderRequest,
-    before: &[Ordered],
-) -> anyhow::Result<OrderView> {
-    let path = format!("/v1/nodes/{}/{verb}", api::segment(&node.name));
-    api.post(&path, request).await.map_err(|error| {
-        let done: Vec<&str> = before.iter().map(|o| o.node.as_str()).collect();
-        let error = anyhow::Error::new(error);
-        match done.as_slice() {
-            [] => error,
-            done => error.context(format!("{verb} stopped at {}; ordered before it: {}", node.name, done.join(", "))),
-        }
-    })
+async fn pursue(api: &Api, out: &Out, pending: &mut [Followed], detach: bool) -> anyhow::Result<Exit> {
+    if detach {
+        follow::begin(api, out, pending).await?;
+        return Ok(Exit::Done);
+    }
+    follow::to_the_end(api, out, pending).await
 }
 
-/// Refuses a batch as a whole for what a manager would refuse one of its nodes for, so that nothing of it happens. Only
-/// for batches: the manager's own answer about one node is better.
-fn preflight(nodes: &[NodeView], verb: Verb, request: &OrderRequest) -> anyhow::Result<()> {
-    if nodes.len() < 2 {
-        return Ok(());
+/// One order for all of them, which is accepted or refused as a whole. The answers are in the order of the nodes.
+async fn send(api: &Api, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Vec<OrderView>> {
+    if let [node] = nodes {
+        return Ok(vec![api.post(&format!("/v1/nodes/{}/{verb}", api::segment(&node.name)), request).await?]);
     }
-    match nodes.iter().find_map(|n| Some((n, objection(n, verb, request)?))) {
-        None => Ok(()),
-        Some((node, (why, next))) => {
-            let text = format!("{} {why}; nothing was ordered", node.name);
-            Err(Stop::refused(text).next(format!("leave {} out, or {next}", node.name)).into())
-        }
-    }
+    let names = nodes.iter().map(|n| n.name.clone()).collect();
+    let batch = OrdersRequest { order: verb.to_owned(), nodes: names, request: request.clone() };
+    let mut view: OrdersView = api.post("/v1/orders", &batch).await?;
+    let told = nodes.iter().map(|node| {
+        let at = view.orders.iter().position(|o| o.node == node.name)?;
+        Some(view.orders.swap_remove(at).order)
+    });
+    let told: Option<Vec<OrderView>> = told.collect();
+    told.ok_or_else(|| {
+        Stop::new(Exit::CouldNotAsk, "the manager did not answer for every node").next("remoor history").into()
+    })
 }
 
 /// A group, or all, means those of it that are in service; who is named is meant in any case.
@@ -207,38 +201,24 @@ fn out_of_service(node: &NodeView) -> bool {
     matches!(node.lifecycle.as_str(), "accepted" | "decommissioning" | "decommissioned")
 }
 
-/// A job of the node is open, between two attempts too.
-fn working(node: &NodeView) -> bool {
-    node.job.is_some() && node.conditions.iter().any(|c| c.is == "resetup" || c.is == "waiting")
-}
-
-fn objection(node: &NodeView, verb: Verb, request: &OrderRequest) -> Option<(String, &'static str)> {
-    let gone = matches!(node.presence.as_str(), "away" | "left" | "agent-down");
-    let is = format!("is {}", node.presence);
-    if gone && request.no_queue {
-        return Some((is, "leave out --no-queue"));
+/// Puts back what an attempt copied aside.
+pub async fn undo(api: &Api, out: &Out, args: &UndoArgs) -> anyhow::Result<Exit> {
+    let (before, names) = follow::newest_job(api).await?;
+    let view: OrderedView = api.post(&format!("/v1/attempts/{}/undo", args.attempt), &json!({})).await?;
+    if !out.format.is_machine() && !out.quiet {
+        out.text(&format!("{}\n", view.order.text))?;
     }
-    if let Some(job) = node.job.filter(|_| working(node)) {
-        return Some((format!("is being set up by job {job}"), "wait for its end"));
-    }
-    match verb {
-        Verb::Resetup | Verb::Update if node.lifecycle == "accepted" => {
-            Some(("was never commissioned".into(), "remoor commission it"))
-        }
-        Verb::Resetup | Verb::Update if out_of_service(node) => {
-            Some((format!("is {}", node.lifecycle), "remoor commission it"))
-        }
-        Verb::Resetup if node.presence == "agent-down" && !request.force => Some((is, "add --force")),
-        Verb::Decommission if gone && !request.force => Some((is, "add --force: it is cleaned up on its return")),
-        _ => None,
-    }
+    let id = names.iter().find(|(_, name)| **name == view.node).map_or(0, |(id, _)| *id);
+    let mut pending = vec![Followed::new(&view.node, id, before)];
+    let exit = pursue(api, out, &mut pending, args.detach).await?;
+    let job = pending.pop().and_then(|f| f.last);
+    Told { ordered: vec![Ordered { node: view.node, order: view.order, job }], exit }.finish(out)
 }
 
 /// An order that is done at once, for every node.
 async fn at_once(api: &Api, out: &Out, nodes: &[NodeView], verb: &str, request: &OrderRequest) -> anyhow::Result<Exit> {
     let mut ordered: Vec<Ordered> = Vec::new();
-    for node in nodes {
-        let order = send(api, node, verb, request, &ordered).await?;
+    for (node, order) in nodes.iter().zip(send(api, nodes, verb, request).await?) {
         if !out.format.is_machine() && !out.quiet {
             out.text(&format!("{}\n", order.text))?;
         }
@@ -276,28 +256,4 @@ pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Res
     let which = Which { nodes: vec![args.node.clone()], ..Which::default() };
     let nodes = which::choose(api, &which).await?;
     at_once(api, out, &nodes, "trust-key", &request).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::tests::views;
-    use crate::rpc::view::ConditionView;
-
-    fn why(node: &NodeView, verb: Verb) -> Option<String> {
-        objection(node, verb, &OrderRequest::default()).map(|(why, _)| why)
-    }
-
-    #[test]
-    fn a_batch_is_refused_for_a_node_at_work_or_out_of_service() {
-        let fine = views::node(4, "w1");
-        assert_eq!(why(&fine, Verb::Resetup), None);
-        let gone = NodeView { lifecycle: "decommissioned".into(), ..views::node(4, "w1") };
-        assert_eq!(why(&gone, Verb::Update).as_deref(), Some("is decommissioned"));
-        assert_eq!(why(&gone, Verb::Commission), None);
-        let mut busy = NodeView { job: Some(17), ..views::node(4, "w1") };
-        assert_eq!(why(&busy, Verb::Resetup), None, "a held job gives way");
-        busy.conditions = vec![ConditionView { is: "resetup".into(), why: String::new() }];
-        assert_eq!(why(&busy, Verb::Decommission).as_deref(), Some("is being set up by job 17"));
-    }
 }

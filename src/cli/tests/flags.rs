@@ -84,6 +84,8 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor init --advertise nowhere",
         "remoor exec run",
         "remoor history -n 0",
+        "remoor resetup w1 --check --detach",
+        "remoor undo w1",
     ] {
         assert!(parse(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
     }
@@ -104,6 +106,9 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor exec -",
         "remoor agent",
         "remoor job logs 17 -f",
+        "remoor job cancel w2 --now",
+        "remoor resetup -g web --check --force",
+        "remoor undo 17 --detach",
     ] {
         assert!(parse(right).is_ok(), "{right}: {}", parse(right).unwrap_err());
     }

@@ -183,6 +183,30 @@ async fn a_batch_with_one_wrong_node_orders_nothing() {
 }
 
 #[tokio::test]
+async fn an_order_for_several_is_one_question_and_its_answers_are_told_by_node() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let orders = move |Json(body): Json<Value>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_eq!(body["nodes"], serde_json::json!(["w1", "w2"]));
+            assert_eq!((&body["order"], &body["force"]), (&Value::from("resetup"), &Value::from(true)));
+            let told = |node: &str| {
+                serde_json::json!({"node": node, "version": 1, "text": format!("{node}: queued"),
+                "nothing_to_do": false, "queued": true})
+            };
+            Json(serde_json::json!({"version": 1, "orders": [told("w2"), told("w1")]}))
+        }
+    };
+    let router = fleet_with_a_job(Arc::default(), JobState::Done).route("/v1/orders", post(orders));
+    let daemon = Daemon::start(router).await;
+    let out = Out::memory(Format::Table, false);
+    let exit = resetup(&daemon.api(), &out, "remoor resetup w1 w2 --force").await.unwrap();
+    assert_eq!((exit, asked.load(Ordering::SeqCst)), (Exit::Done, 1));
+    assert_eq!(out.written().0, "w1: queued\nw2: queued\n");
+}
+
+#[tokio::test]
 async fn an_order_that_is_dropped_ends_the_following() {
     let view = WhyView { want: None, ..views::why() };
     let router = Router::new()

@@ -155,6 +155,7 @@ pub fn story() -> Vec<HistoryItem> {
                 services: vec!["contiv_network".into()],
                 reasons: vec![reason()],
                 generation: GenerationSeq(3),
+                undo: None,
             },
         ),
         item(
@@ -212,6 +213,9 @@ pub fn job(id: u64) -> Job {
         by: None,
         now: false,
         decommission: false,
+        force: false,
+        undo: None,
+        cut: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
         failures: 1,
@@ -234,7 +238,7 @@ pub fn jobs() -> JobsView {
         ..job(9)
     };
     let names = BTreeMap::from([(4, "w1".into()), (5, "w2".into())]);
-    JobsView { version: 1, as_of: as_of(), names, jobs: vec![done, job(17)] }
+    JobsView { version: 1, as_of: as_of(), names, jobs: vec![done, job(17)], queued: Vec::new() }
 }
 
 pub fn why() -> WhyView {
@@ -263,6 +267,8 @@ pub fn why() -> WhyView {
             by: Some("alice".into()),
             now: false,
             decommission: false,
+            force: false,
+            undo: None,
         }),
         job: None,
         history: story(),

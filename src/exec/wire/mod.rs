@@ -60,12 +60,14 @@ pub enum Order {
     Cleaned { fence: Fence, units: Vec<String>, files: Vec<String>, keep: Vec<String> },
     /// Contents for a diff. Only files that the manifest of an earlier `Examine` of this session does not call secret.
     Fetch { paths: Vec<String> },
+    /// Which attempts have copies here. Needs no fence, changes nothing.
+    Backups,
     /// Put the files back that `attempt` copied aside. Refused unless this session holds a fence.
     Undo { attempt: AttemptId },
     /// The attempt is over; gives the lock back and ends the session.
     Close { fence: Fence, done: bool },
-    /// Stop after the current task.
-    Cancel,
+    /// Stop after the current task; `now`: end that too.
+    Cancel { now: bool },
     /// Sign of life; answered by `Alive`.
     Heartbeat,
 }
@@ -79,9 +81,10 @@ impl Order {
             Order::Run(run) => run.phase.as_str(),
             Order::Cleaned { .. } => "cleaned",
             Order::Fetch { .. } => "fetch",
+            Order::Backups => "backups",
             Order::Undo { .. } => "undo",
             Order::Close { .. } => "close",
-            Order::Cancel => "cancel",
+            Order::Cancel { .. } => "cancel",
             Order::Heartbeat => "heartbeat",
         }
     }
@@ -170,6 +173,10 @@ pub enum Reply {
     },
     Fetched {
         files: Vec<FetchedFile>,
+    },
+    /// Attempts whose copies are still here.
+    Backups {
+        attempts: Vec<AttemptId>,
     },
     /// Paths that were put back.
     Undone {

@@ -6,13 +6,17 @@
 mod fleet;
 mod forward;
 mod invite;
+mod jobs;
+mod look;
 mod member;
 mod order;
+mod plan;
 mod read;
 mod replay;
+mod undo;
 
 use super::{Shared, wall};
-use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node};
+use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node, Refusal};
 use crate::raft::ProposeError;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::AsOf;
@@ -32,16 +36,19 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/history", get(read::history))
-        .route("/v1/jobs", get(read::jobs))
+        .route("/v1/jobs", get(jobs::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))
         .route("/v1/jobs/{id}/cancel", post(order::cancel))
+        .route("/v1/attempts/{id}/undo", post(undo::undo))
+        .route("/v1/orders", post(order::orders))
         .route("/v1/watch", get(read::watch))
         .route("/v1/metrics", get(read::metrics))
         .route("/v1/inventory", get(fleet::inventory))
         .route("/v1/apply", post(fleet::apply).layer(wire::large_body()))
-        .route("/v1/nodes/{name}/check", post(order::check))
-        .route("/v1/nodes/{name}/diff", post(order::diff))
-        .route("/v1/nodes/{name}/adopt", post(order::adopt))
+        .route("/v1/nodes/{name}/check", post(look::check))
+        .route("/v1/nodes/{name}/diff", post(look::diff))
+        .route("/v1/nodes/{name}/adopt", post(look::adopt))
+        .route("/v1/nodes/{name}/plan", post(plan::plan))
         .route("/v1/nodes/{name}/{order}", post(order::order))
         .route("/v1/resume", post(order::resume_fleet))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), forward::to_leader))
@@ -96,20 +103,23 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
 async fn propose(shared: &Shared, by: &str, command: Command) -> Result<Applied, Failure> {
     let entry = Entry { at: wall(), by: by.to_owned(), command };
     match shared.raft.propose(entry).await {
-        Ok((_, Applied::Refused(refusal))) => {
-            let details = serde_json::json!({"refusal": refusal.code});
-            let failure = Failure::new(Code::Refused, refusal.message).details(details);
-            Err(match refusal.next {
-                Some(next) => failure.next(next),
-                None => failure,
-            })
-        }
+        Ok((_, Applied::Refused(refusal))) => Err(refused(refusal)),
         Ok((_, applied)) => Ok(applied),
         Err(ProposeError::NotLeader { leader: Some(_) }) => {
             Err(Failure::new(Code::Retry, "another manager leads now; ask again"))
         }
         Err(error @ ProposeError::NotLeader { leader: None }) => Err(Failure::new(Code::NoQuorum, error.to_string())),
         Err(error @ ProposeError::Unknown { .. }) => Err(Failure::new(Code::OutcomeUnknown, error.to_string())),
+    }
+}
+
+/// A refusal of the state machine as the operator reads it.
+fn refused(refusal: Refusal) -> Failure {
+    let details = serde_json::json!({"refusal": refusal.code});
+    let failure = Failure::new(Code::Refused, refusal.message).details(details);
+    match refusal.next {
+        Some(next) => failure.next(next),
+        None => failure,
     }
 }
 

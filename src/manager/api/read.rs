@@ -5,7 +5,7 @@ use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, JobsView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
+use crate::rpc::view::{HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -86,13 +86,6 @@ pub async fn history(
     let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
     items.reverse();
     Ok(Answer(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
-}
-
-pub async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<JobsView>, Failure> {
-    operator(&shared, &caller)?;
-    let inventory = shared.inventory();
-    let jobs = inventory.jobs.values().map(|j| j.as_ref().clone()).collect();
-    Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs }))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -255,6 +248,14 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
             _ => {}
         }
     }
+    if let Some(hold) = &node.hold.as_ref().filter(|_| view.conditions.iter().any(|c| c.is == "held")) {
+        not_done.push(format!("nothing is set up by itself: held: {}", hold.why));
+        next.push(format!("remoor resume {name}"));
+    }
+    if let Some(want) = &node.want {
+        let what = if want.undo.is_some() { "undo" } else { "re-setup" };
+        next.push(format!("remoor job cancel {name} calls off the {what} that is queued"));
+    }
     not_done.extend(view.conditions.iter().filter(|c| c.is == "waiting").map(|c| format!("not yet: {}", c.why)));
     if view.conditions.iter().any(|c| c.is == "waiting" && c.why.contains("window opens at")) {
         next.push(format!("remoor resetup {name} --now (does not wait for the window)"));
@@ -307,7 +308,7 @@ pub fn metrics_text(shared: &Shared) -> String {
     out
 }
 
-fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
+pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
     inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).collect()
 }
 

@@ -8,6 +8,9 @@ impl Inventory {
             Command::Want { node, want } => {
                 let id = *node;
                 let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
+                if let Some(attempt) = want.undo {
+                    self.may_undo(known, attempt)?;
+                }
                 let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
                 let commission = want.by.is_some() && want.occasion == Occasion::Apply;
                 if out && !want.decommission && !commission {
@@ -35,15 +38,13 @@ impl Inventory {
                 let node = self.change(id)?;
                 node.want = Some((**want).clone());
                 node.lifecycle = match (want.decommission, node.lifecycle) {
+                    (_, lifecycle) if want.undo.is_some() => lifecycle,
                     (true, _) => Lifecycle::Decommissioning,
                     (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
                     (false, _) => Lifecycle::Commissioning,
                 };
-                self.note(
-                    at,
-                    Some(id),
-                    Happening::Wanted { services: want.services.clone(), operator: want.by.clone() },
-                );
+                let (services, operator) = (want.services.clone(), want.by.clone());
+                self.note(at, Some(id), Happening::Wanted { services, operator, undo: want.undo });
                 Ok(Applied::Done)
             }
             Command::DropWant { node, why } => {
@@ -52,16 +53,13 @@ impl Inventory {
                 let Some(want) = changed.want.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
                 };
-                if matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning) {
+                if want.undo.is_none()
+                    && matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning)
+                {
                     changed.lifecycle =
                         if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-                    // Drift that was only reported since the node was on its way out is looked at again.
-                    if let Some(finding) = &mut changed.finding
-                        && finding.verdict.drifted()
-                        && finding.remedy == Remedy::Report
-                    {
-                        finding.remedy = Remedy::Blocked(why.clone());
-                    }
+                    // What was concluded meanwhile was concluded of a node that was on its way out.
+                    changed.unseen = true;
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
@@ -75,10 +73,9 @@ impl Inventory {
             Command::Phase { job, attempt, phase } => {
                 let (id, attempt_id, phase) = (*job, *attempt, *phase);
                 let job = self.change_job(id)?;
-                let decommission = job.decommission;
-                let node = job.node;
+                let (kind, node) = (job.kind(), job.node);
                 let attempt = open_attempt(job, attempt_id)?;
-                if attempt.phase.next(decommission) != Some(phase) {
+                if attempt.phase.next(kind) != Some(phase) {
                     let text = format!("{phase} does not follow {}", attempt.phase);
                     return Err(Refusal::new("wrong-phase", text));
                 }
@@ -102,33 +99,41 @@ impl Inventory {
                 self.note(at, Some(node), Happening::JobHeld { job: id, why: why.clone() });
                 Ok(Applied::Done)
             }
-            Command::CancelJob { job, why } => {
-                let id = *job;
-                let moment = at.entry.at;
-                let job = self.change_job(id)?;
-                if job.closed.is_some() {
-                    return Err(Refusal::new("job-closed", format!("job {id} has ended")));
-                }
-                let mut reached = None;
-                if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
-                    attempt.closed = Some((moment, Outcome::Cancelled(why.clone())));
-                    reached = Some(attempt.phase);
-                }
-                job.state = JobState::Cancelled;
-                job.closed = Some(moment);
-                let node = job.node;
-                let changed = self.change(node)?;
-                changed.job = None;
-                changed.altered = at.index;
-                if let Some(phase) = reached {
-                    changed.fail(phase);
-                }
-                changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
-                self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.clone() });
-                Ok(Applied::Done)
-            }
+            Command::CancelJob { job, why, now } => self.cancel_job(at, *job, why, *now),
             other => unreachable!("{other:?} is no entry about a job"),
         }
+    }
+
+    fn cancel_job(&mut self, at: &At, id: JobId, why: &str, now: bool) -> Decision {
+        let moment = at.entry.at;
+        let job = self.change_job(id)?;
+        let node = job.node;
+        let cancelled = matches!(job.attempts.last(), Some(Attempt { closed: Some((_, Outcome::Cancelled(_))), .. }));
+        if job.closed.is_some() && now && cancelled && !job.cut {
+            job.cut = true;
+            self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.to_owned() });
+            return Ok(Applied::Done);
+        }
+        if job.closed.is_some() {
+            return Err(Refusal::new("job-closed", format!("job {id} has ended")));
+        }
+        let mut reached = None;
+        if let Some(attempt) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
+            attempt.closed = Some((moment, Outcome::Cancelled(why.to_owned())));
+            reached = Some(attempt.phase);
+        }
+        job.state = JobState::Cancelled;
+        job.closed = Some(moment);
+        job.cut = now;
+        let changed = self.change(node)?;
+        changed.job = None;
+        changed.altered = at.index;
+        if let Some(phase) = reached {
+            changed.fail(phase);
+        }
+        changed.hold = Some(Hold { why: format!("job {id} was cancelled"), since: moment, until: None });
+        self.note(at, Some(node), Happening::JobCancelled { job: id, why: why.to_owned() });
+        Ok(Applied::Done)
     }
 
     fn open_job(&mut self, at: &At, id: NodeId, runner: &NodeName) -> Decision {
@@ -163,6 +168,8 @@ impl Inventory {
             by: want.by.clone(),
             now: want.now,
             decommission: want.decommission,
+            force: want.force,
+            undo: want.undo,
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,
@@ -170,6 +177,7 @@ impl Inventory {
             closed: None,
             result: None,
             attempts_dropped: 0,
+            cut: false,
         };
         self.jobs.insert(job_id, Arc::new(job));
         self.trim_jobs();
@@ -184,7 +192,13 @@ impl Inventory {
         self.note(
             at,
             Some(id),
-            Happening::JobOpened { job: job_id, services: want.services, reasons: want.reasons, generation },
+            Happening::JobOpened {
+                job: job_id,
+                services: want.services,
+                reasons: want.reasons,
+                generation,
+                undo: want.undo,
+            },
         );
         let opened = Happening::AttemptOpened {
             job: job_id,
@@ -256,15 +270,16 @@ impl Inventory {
         let limits = self.limits();
         let moment = at.entry.at;
         let job = self.change_job(id)?;
-        let (node_id, decommission) = (job.node, job.decommission);
+        let (node_id, kind) = (job.node, job.kind());
         let attempt = open_attempt(job, attempt_id)?;
-        if *outcome == Outcome::Done && attempt.phase.next(decommission).is_some() {
+        if *outcome == Outcome::Done && attempt.phase.next(kind).is_some() {
             return Err(Refusal::new("wrong-phase", format!("an attempt in {} is not done", attempt.phase)));
         }
-        if *outcome == Outcome::Done && !decommission && baseline.is_none() {
+        if *outcome == Outcome::Done && kind == JobKind::Resetup && baseline.is_none() {
             return Err(Refusal::new("no-baseline", "a node that was set up has a baseline"));
         }
         attempt.closed = Some((moment, outcome.clone()));
+        let undo = job.undo.zip(job.by.clone());
         let mut failed = None;
         match outcome {
             Outcome::Done => {
@@ -288,22 +303,23 @@ impl Inventory {
         }
         if *outcome == Outcome::Done {
             node.job = None;
-            node.failed = None;
-            node.hold = None;
             node.unknowns = 0;
-            node.watched = false;
-            if decommission {
-                node.lifecycle = Lifecycle::Decommissioned;
-                node.baseline = None;
-            } else {
-                node.lifecycle = Lifecycle::Commissioned;
-                node.baseline = baseline.cloned();
-            }
             if let (Some(marks), None) = (marks, &node.absence) {
                 node.marks = Some(marks.clone());
                 node.seen = moment;
             }
-            node.is_right(baseline.map(|b| b.root), moment);
+            if let Some((undone, by)) = undo {
+                node.undone(undone, &by, moment);
+            } else {
+                node.failed = None;
+                node.hold = None;
+                node.unseen = false;
+                node.watched = false;
+                node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
+                node.lifecycle =
+                    if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
+                node.is_right(baseline.map(|b| b.root), moment);
+            }
         } else if let Some(phase) = failed {
             node.fail(phase);
         }

@@ -44,6 +44,7 @@ impl Inventory {
             unknowns: 0,
             altered: at.index,
             drifted_since: None,
+            unseen: false,
         };
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
@@ -88,6 +89,8 @@ impl Inventory {
                     after: returned.clone(),
                     planned,
                 });
+                // An undo is done now or not at all.
+                let undo = node.want.take_if(|w| w.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
                 let what = Happening::Away {
                     absence: *no,
@@ -97,6 +100,10 @@ impl Inventory {
                     retrospect,
                 };
                 self.note(at, Some(id), what);
+                if undo {
+                    let why = "the node went away before its undo began".to_owned();
+                    self.note(at, Some(id), Happening::WantDropped { why });
+                }
                 Ok(Applied::Done)
             }
             Command::Gone { node, no, gone } => {
@@ -165,6 +172,7 @@ impl Inventory {
         }
         node.absence = None;
         node.altered = at.index;
+        node.unseen = false;
         node.drifted_since = match &finding.verdict {
             Verdict::Unknown(_) => node.drifted_since,
             verdict if verdict.drifted() => node.drifted_since.or(Some(finding.at)),
@@ -193,6 +201,8 @@ impl Inventory {
                 by: None,
                 now: false,
                 decommission: false,
+                force: false,
+                undo: None,
             });
         } else if !matches!(finding.verdict, Verdict::Unknown(_)) && !matches!(finding.remedy, Remedy::Blocked(_)) {
             // What remoor wanted rested on an older examination; a roll-out rests on none.

@@ -50,12 +50,12 @@ pub fn wait_for(call: &mut Call) -> Answer {
 fn nap(call: &Call, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
-        if call.cancel.cancelled() {
+        if call.cancel.stopped() {
             return false;
         }
         std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
     }
-    !call.cancel.cancelled()
+    !call.cancel.stopped()
 }
 
 fn open(host: &str, port: u16, timeout: Duration) -> bool {

@@ -14,6 +14,7 @@ mod power;
 mod refusals;
 mod roles;
 mod stories;
+mod undo;
 
 /// The longest, told first: one that comes last would keep one fleet busy and the others idle. Seconds on a quiet machine.
 const LONGEST: &[(&str, u32)] = &[
@@ -39,7 +40,8 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let mut all = [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL].concat();
+    let mut all =
+        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL, undo::ALL].concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }

@@ -128,7 +128,19 @@ impl World {
             self.fire("phase fails");
         }
         let serial = self.serial();
-        let run = Run { serial, attempt, phase, term, orphan: false, fails, services: chosen, version };
+        let undo = self.state.job(job).and_then(|j| j.undo);
+        let run = Run {
+            serial,
+            attempt,
+            phase,
+            term,
+            orphan: false,
+            stopping: false,
+            undo,
+            fails,
+            services: chosen,
+            version,
+        };
         let copies = if locked || phase != Phase::Provision { 1 } else { 2 };
         for _ in 0..copies {
             self.hosts[at].runs.push(run.clone());
@@ -140,20 +152,33 @@ impl World {
             Phase::Cleaned => 100,
             Phase::Provision => self.rng.between(500, 5_000),
             Phase::Verify => 200,
+            Phase::Undo => self.rng.between(100, 1_000),
         };
         self.after(ms / 2, Due::Step { host: at, serial, last: false });
         self.after(ms, Due::Step { host: at, serial, last: true });
     }
 
-    pub fn stop(&mut self, term: u64, attempt: AttemptId) {
+    /// A run is let finish its current step, or ended `now`.
+    pub fn stop(&mut self, term: u64, attempt: AttemptId, now: bool) {
         let Some(from) = self.leader_of(term).map(|l| l.host) else { return };
         let source = self.hosts[from].cut;
+        let (mut cut, mut let_on) = (false, false);
         for host in &mut self.hosts {
             let reached = host.cut == Cut::None && source != Cut::Full && host.sshd == Sshd::Up;
-            if reached && host.session == Some(attempt) {
-                host.runs.retain(|r| r.attempt != attempt);
-                host.session = None;
+            if reached && (host.session == Some(attempt) || now) {
+                let_on |= !now && host.runs.iter().any(|r| r.attempt == attempt);
+                host.runs.iter_mut().filter(|r| r.attempt == attempt).for_each(|r| r.stopping = true);
+                if now {
+                    cut |= host.runs.extract_if(.., |r| r.attempt == attempt).count() > 0;
+                }
+                host.session = host.session.filter(|s| *s != attempt);
             }
+        }
+        if cut {
+            self.fire("cancelled at once");
+        }
+        if let_on {
+            self.fire("cancelled, its task goes on");
         }
     }
 
@@ -171,6 +196,7 @@ impl World {
         self.tell_laws(&Fact::Touches { host: at, attempt: run.attempt, phase: run.phase });
         self.work(at, &run, last);
         if !last {
+            self.hosts[at].runs.retain(|r| r.serial != serial || !r.stopping);
             return;
         }
         let (host, fail) = (&mut self.hosts[at], |message: &str| {
@@ -187,7 +213,16 @@ impl World {
             Phase::Fence => PhaseResult::Ok,
             _ if run.fails => fail("task failed"),
             Phase::Cleaned if !host.clean(&run.services) => fail("the node is not clean"),
-            Phase::Cleanup | Phase::Cleaned | Phase::Provision => PhaseResult::Ok,
+            Phase::Undo if !run.undo.is_some_and(|undone| host.copies.contains_key(&undone)) => {
+                PhaseResult::Failed(Failure {
+                    class: FailureClass::Plan,
+                    phase: run.phase,
+                    rc: None,
+                    message: "no copies".to_owned(),
+                    tail: Vec::new(),
+                })
+            }
+            Phase::Cleanup | Phase::Cleaned | Phase::Provision | Phase::Undo => PhaseResult::Ok,
             Phase::Verify => PhaseResult::Verified(self.verified(at, &run, job)),
         };
         self.tell_laws(&Fact::Ended {
@@ -209,6 +244,25 @@ impl World {
 
     fn work(&mut self, at: usize, run: &Run, last: bool) {
         if run.fails && last {
+            return;
+        }
+        let host = &mut self.hosts[at];
+        if (run.phase, last) == (Phase::Cleanup, false) {
+            let parts = host.parts.iter().filter(|(name, _)| run.services.contains(name));
+            let parts = parts.map(|(name, part)| (*name, part.clone())).collect();
+            host.copies.entry(run.attempt).or_insert(parts);
+            while host.copies.len() > 5 {
+                host.copies.pop_first();
+            }
+        }
+        if let (Phase::Undo, true, Some(copies)) =
+            (run.phase, last, run.undo.and_then(|a| host.copies.get(&a).cloned()))
+        {
+            for (name, copy) in copies {
+                let part = host.part(name);
+                (part.version, part.edits) = (copy.version, copy.edits);
+            }
+            self.fire("an undo ends well");
             return;
         }
         let leftovers = self.hosts[at].leftovers;

@@ -45,6 +45,10 @@ pub struct Run {
     pub term: u64,
     /// The one who asked has given up on it; it goes on.
     pub orphan: bool,
+    /// Told to end after its current step.
+    pub stopping: bool,
+    /// The attempt that this one undoes.
+    pub undo: Option<AttemptId>,
     pub fails: bool,
     pub services: Vec<&'static str>,
     pub version: Sha256,
@@ -78,6 +82,8 @@ pub struct Host {
     /// Holds the lock; dies with the boot.
     pub session: Option<AttemptId>,
     pub runs: Vec<Run>,
+    /// What attempts copied aside, the last five.
+    pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, Part>>,
     /// What gossip says of it.
     pub told: Option<Report>,
     pub silent_ms: u64,
@@ -123,6 +129,7 @@ impl Host {
             fence: AttemptId(0),
             session: None,
             runs: Vec::new(),
+            copies: BTreeMap::new(),
             told: None,
             silent_ms: 0,
             digest: None,
@@ -211,6 +218,7 @@ impl Host {
             digest: self.digest().clone(),
             checks: self.checks(),
             took_ms: 1,
+            busy: self.runs.iter().find(|r| r.phase != Phase::Verify).map(|r| format!("attempt {}", r.attempt)),
         }
     }
 

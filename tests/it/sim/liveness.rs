@@ -48,12 +48,13 @@ pub fn missing(world: &mut World) -> Option<String> {
     None
 }
 
-/// One of two that are left of a group with a quorum, or of three of which another was called off halfway: it can't be
+/// One of two that are left of a group with a quorum, or of three of which others were called off halfway: it can't be
 /// set up without losing the quorum, which nothing overrides.
 fn stuck(world: &World, id: NodeId) -> bool {
     let master = |id| world.hosts[world.host_of(id)].group == "master";
     let left = |n: &&std::sync::Arc<Node>| master(n.id) && n.serves() && (n.id == id || !n.half_done());
-    master(id) && world.state.nodes.values().filter(left).count() == 2
+    let whole = world.state.node(id).is_some_and(|n| !n.half_done());
+    master(id) && matches!((world.state.nodes.values().filter(left).count(), whole), (2, _) | (1, true))
 }
 
 /// What the engine itself says that the node waits for.

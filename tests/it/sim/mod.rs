@@ -15,6 +15,7 @@ mod liveness;
 mod managers;
 mod operator;
 mod options;
+mod orders;
 mod planted;
 mod policies;
 mod rng;
@@ -33,11 +34,14 @@ const SEEDS: u64 = 10_000;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 36] = [
+const FAULTS: [&str; 41] = [
     "agent killed",
     "all managers down",
+    "an undo ends well",
     "answer lost",
     "baseline's blob missing",
+    "cancelled, its task goes on",
+    "cancelled at once",
     "checks hang",
     "deposed leader acts on",
     "file deleted",
@@ -54,6 +58,7 @@ const FAULTS: [&str; 36] = [
     "one manager has no route",
     "operator: adopt",
     "operator: apply",
+    "operator: batch",
     "operator: call off",
     "operator: cancel",
     "operator: commission",
@@ -63,6 +68,7 @@ const FAULTS: [&str; 36] = [
     "operator: resetup",
     "operator: resume",
     "operator: trust-key",
+    "operator: undo",
     "phase fails",
     "power lost",
     "proposal doubled",

@@ -8,7 +8,7 @@ impl World {
     pub fn operator(&mut self) {
         let at = self.rng.below(self.hosts.len());
         let id = self.hosts[at].id;
-        let command = match self.rng.below(16) {
+        let command = match self.rng.below(19) {
             0..=2 => self.want(at, Occasion::Live, false),
             3 => self.want(at, Occasion::Apply, true),
             4 | 5 => self.want(at, Occasion::Apply, false),
@@ -29,7 +29,7 @@ impl World {
                 Command::Maintenance { node: id, until }
             }
             9 => match self.state.jobs.values().find(|j| j.closed.is_none()) {
-                Some(job) => Command::CancelJob { job: job.id, why: "cancelled".to_owned() },
+                Some(job) => Command::CancelJob { job: job.id, why: "cancelled".to_owned(), now: self.rng.chance(300) },
                 None => return,
             },
             10 => Command::Resume,
@@ -39,12 +39,45 @@ impl World {
                 self.generation()
             }
             14 => Command::TrustKey { node: id, keys: self.hosts[at].keys() },
-            _ => Command::DropWant { node: id, why: "called off".to_owned() },
+            15 => Command::DropWant { node: id, why: "called off".to_owned() },
+            16 => self.batch(),
+            _ => match self.undo() {
+                Some(command) => command,
+                None => return,
+            },
         };
         self.order_now(command);
     }
 
+    /// Several orders as one, some of them silly: then none of them is one.
+    fn batch(&mut self) -> Command {
+        let from = self.rng.below(self.hosts.len());
+        let orders = (from..self.hosts.len()).take(3).map(|at| match self.rng.below(8) {
+            0 => Command::DropWant { node: self.hosts[at].id, why: "called off".to_owned() },
+            1 => Command::ResumeNode { node: self.hosts[at].id },
+            _ => self.want(at, Occasion::Live, false),
+        });
+        Command::Batch(orders.collect())
+    }
+
+    /// Of any attempt on record, whatever became of it.
+    fn undo(&mut self) -> Option<Command> {
+        let attempts: Vec<(NodeId, AttemptId)> =
+            self.state.jobs.values().flat_map(|j| j.attempts.iter().map(|a| (j.node, a.id))).collect();
+        if attempts.is_empty() {
+            return None;
+        }
+        let (node, attempt) = attempts[self.rng.below(attempts.len())];
+        let at = self.host_of(node);
+        let mut command = self.want(at, Occasion::Live, false);
+        if let Command::Want { want, .. } = &mut command {
+            (want.undo, want.now) = (Some(attempt), false);
+        }
+        Some(command)
+    }
+
     pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
+        let draw = self.rng.below(1_000);
         let want = Want {
             occasion,
             reasons: Vec::new(),
@@ -52,8 +85,10 @@ impl World {
             since: Wall(EPOCH + self.now),
             examined: None,
             by: Some("operator".to_owned()),
-            now: self.rng.chance(200),
+            now: draw < 200,
             decommission,
+            force: (200..400).contains(&draw) && !decommission,
+            undo: None,
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
@@ -61,6 +96,8 @@ impl World {
     /// An operator's order on its way to whoever leads.
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
+            Command::Batch(_) => "operator: batch",
+            Command::Want { want, .. } if want.undo.is_some() => "operator: undo",
             Command::Want { want, .. } if want.decommission => "operator: decommission",
             Command::Want { want, .. } if want.occasion == Occasion::Apply => "operator: commission",
             Command::Want { .. } => "operator: resetup",

@@ -78,7 +78,7 @@ impl Story {
         let at = self.at(name);
         let mut command = self.world.want(at, occasion, decommission);
         if let Command::Want { want, .. } = &mut command {
-            want.now = false;
+            (want.now, want.force) = (false, false);
         }
         self.order(command);
     }

@@ -56,6 +56,7 @@ pub enum Due {
     Stop {
         term: u64,
         attempt: AttemptId,
+        now: bool,
     },
     /// The run does half of its work, or ends.
     Step {
@@ -302,7 +303,7 @@ impl World {
             Due::Probe { term, node } => self.probe(term, node),
             Due::Examine { term, node, ticket } => self.examine(term, node, ticket),
             Due::Order { term, job, attempt, phase, node } => self.order(term, job, attempt, phase, node),
-            Due::Stop { term, attempt } => self.stop(term, attempt),
+            Due::Stop { term, attempt, now } => self.stop(term, attempt, now),
             Due::Step { host, serial, last } => self.step(host, serial, last),
             Due::HandOver { term } => self.hand_over(term),
             Due::PowerOn { host } => self.power_on(host),
@@ -388,9 +389,9 @@ impl World {
                 let ms = self.rng.between(5, 200);
                 self.after(ms, Due::Order { term, job, attempt, phase, node });
             }
-            Action::Stop { attempt } => {
+            Action::Stop { attempt, now } => {
                 let ms = self.rng.between(5, 200);
-                self.after(ms, Due::Stop { term, attempt });
+                self.after(ms, Due::Stop { term, attempt, now });
             }
             Action::HandOver { .. } => {
                 let ms = self.rng.between(50, 900);

@@ -19,7 +19,7 @@ impl Law for LateRuns {
                 let newest = self.newest.entry(*host).or_default();
                 *newest = (*newest).max(*attempt);
             }
-            Fact::Touches { host, attempt, phase: Phase::Cleanup | Phase::Provision, .. } => {
+            Fact::Touches { host, attempt, phase: Phase::Cleanup | Phase::Provision | Phase::Undo, .. } => {
                 if let Some(newest) = self.newest.get(host).filter(|n| *n > attempt) {
                     return Err(format!("attempt {attempt} works on, and {newest} has begun"));
                 }

@@ -80,10 +80,13 @@ impl Budgets {
         if automatic && node.availability == Availability::Pause {
             return Err(format!("{} begins and is paused", host.name));
         }
-        if !job.now && (automatic && node.in_maintenance(entry.at) || node.held(entry.at).is_some()) {
+        if !job.now
+            && job.undo.is_none()
+            && (automatic && node.in_maintenance(entry.at) || node.held(entry.at).is_some())
+        {
             return Err(format!("{} begins and is held or in maintenance", host.name));
         }
-        let insisted = job.now && job.by.is_some() && node.agent_down();
+        let insisted = job.force && job.by.is_some() && node.agent_down();
         if node.key_changed.is_some() || node.away() && !insisted {
             return Err(format!("{} begins and is away or has another host key", host.name));
         }

@@ -1,0 +1,118 @@
+//! `remoor resetup --check`: what would be done and what stands against it. Asks one node after the other.
+
+use crate::cli::api::{self, Api};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::cli::sanitize;
+use crate::rpc::view::{NodeView, OrderRequest, PlanView};
+use serde_json::json;
+
+/// Ends with 3 where a node could not be asked or judged, else with 1 where a re-setup would be ordered.
+pub async fn run(api: &Api, out: &Out, nodes: &[NodeView], request: &OrderRequest) -> anyhow::Result<Exit> {
+    let mut plans: Vec<PlanView> = Vec::new();
+    let mut exit = Exit::Done;
+    for node in nodes {
+        let asked = api.post::<PlanView>(&format!("/v1/nodes/{}/plan", api::segment(&node.name)), request).await;
+        match asked {
+            Ok(plan) => {
+                exit = exit.and(verdict(&plan));
+                if !out.format.is_machine() && !out.quiet {
+                    out.text(&tell(&plan))?;
+                }
+                plans.push(plan);
+            }
+            Err(error) if nodes.len() == 1 => return Err(error.into()),
+            Err(error) => {
+                let stop = Stop::of(&anyhow::Error::from(error));
+                exit = exit.and(stop.exit);
+                out.talk(stop.render().trim_end());
+            }
+        }
+    }
+    if out.quiet && !out.format.is_machine() {
+        out.names(plans.iter().filter(|p| p.would_change).map(|p| p.node.as_str()))?;
+    }
+    out.machine(&json!({"version": 1, "plans": plans}))?;
+    Ok(exit)
+}
+
+fn verdict(plan: &PlanView) -> Exit {
+    match plan.would_change {
+        true => Exit::No,
+        false if plan.verdict == "same" => Exit::Done,
+        false => Exit::CouldNotAsk,
+    }
+}
+
+pub fn tell(plan: &PlanView) -> String {
+    let mut text = format!("{}: {}\n", plan.node, sanitize::line(&plan.verdict));
+    let mut line = |line: String| text.push_str(&format!("  {}\n", sanitize::line(&line)));
+    plan.reasons.iter().for_each(|reason| line(format!("reason: {reason}")));
+    match (plan.would_change, plan.services.as_slice()) {
+        (false, _) => line("nothing would be done".to_owned()),
+        (true, []) => line("would set up again: the whole group".to_owned()),
+        (true, services) => line(format!("would set up again: {}", services.join(", "))),
+    }
+    for phase in ["cleanup", "provision"] {
+        let tasks: Vec<_> = plan.tasks.iter().filter(|t| t.phase == phase).collect();
+        if !tasks.is_empty() {
+            let count = if tasks.len() == 1 { "1 task".to_owned() } else { format!("{} tasks", tasks.len()) };
+            line(format!("{phase}: {count} selected"));
+            tasks.iter().for_each(|t| line(format!("  {}:{}  {}  {}", t.file, t.line, t.module, t.name)));
+        }
+    }
+    plan.notes.iter().for_each(|note| line(format!("note: {note}")));
+    plan.against.iter().for_each(|why| line(format!("against it: {why}")));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::view::{AsOf, TaskView};
+
+    fn plan(verdict: &str, would_change: bool) -> PlanView {
+        let task = |phase: &str, line| TaskView {
+            phase: phase.to_owned(),
+            name: "stop netplugin".to_owned(),
+            module: "systemd".to_owned(),
+            file: "playbooks/net.yml".to_owned(),
+            line,
+        };
+        PlanView {
+            version: 1,
+            as_of: AsOf::default(),
+            node: "w1".to_owned(),
+            verdict: verdict.to_owned(),
+            reasons: vec!["net: /etc/default/netplugin sha256".to_owned()],
+            would_change,
+            services: vec!["net".to_owned(), "web".to_owned()],
+            tasks: vec![task("cleanup", 3), task("provision", 9)],
+            against: vec!["held: undone by root@m1".to_owned()],
+            notes: Vec::new(),
+            took_ms: 1,
+        }
+    }
+
+    #[test]
+    fn the_answer_names_services_tasks_and_obstacles() {
+        let text = tell(&plan("drifted", true));
+        for part in [
+            "w1: drifted",
+            "would set up again: net, web",
+            "cleanup: 1 task selected",
+            "playbooks/net.yml:9  systemd  stop netplugin",
+            "against it: held: undone by root@m1",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn exit_codes_tell_yes_no_and_unknown() {
+        assert_eq!(verdict(&plan("same", false)), Exit::Done);
+        assert_eq!(verdict(&plan("drifted", true)), Exit::No);
+        assert_eq!(verdict(&plan("unknown: a check hangs", false)), Exit::CouldNotAsk);
+    }
+}

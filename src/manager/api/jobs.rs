@@ -1,0 +1,130 @@
+//! `GET /v1/jobs`: jobs, and what is queued to become one, filtered on the server since followers ask again and again.
+
+use super::super::Shared;
+use super::read::names;
+use super::{as_of, named, operator};
+use crate::model::{Inventory, Job, JobState, NodeId};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{JobsView, QueuedView};
+use crate::rpc::wire::{Answer, Code, Failure};
+use axum::extract::{Query, State};
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[derive(Debug, Default, Deserialize)]
+pub struct JobsQuery {
+    /// Names, separated by commas.
+    node: Option<String>,
+    /// Only open and held ones.
+    #[serde(default)]
+    open: bool,
+    /// Numbers, separated by commas.
+    job: Option<String>,
+    /// Only jobs of higher numbers.
+    after: Option<u64>,
+    /// The newest so many.
+    limit: Option<usize>,
+}
+
+pub async fn jobs(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Query(query): Query<JobsQuery>,
+) -> Result<Answer<JobsView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let wanted = Wanted::of(&inventory, &query)?;
+    let mut jobs: Vec<Job> = inventory
+        .jobs
+        .values()
+        .rev()
+        .filter(|j| wanted.job(j))
+        .take(wanted.limit)
+        .map(|j| j.as_ref().clone())
+        .collect();
+    jobs.reverse();
+    let shown = shared.shown();
+    let waits = |node: NodeId| {
+        let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|(_, conditions)| conditions.as_slice());
+        conditions.unwrap_or_default().iter().filter(|c| c.is == "waiting").map(|c| c.why.clone()).collect()
+    };
+    let queued = inventory.nodes.values().filter(|n| wanted.queued(n.id)).filter_map(|n| {
+        let want = n.want.clone()?;
+        Some(QueuedView { node: n.id.0, want, waits: waits(n.id) })
+    });
+    let queued = queued.collect();
+    Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
+}
+
+/// The query, with its names looked up.
+struct Wanted {
+    nodes: Option<BTreeSet<NodeId>>,
+    jobs: Option<BTreeSet<u64>>,
+    open: bool,
+    after: u64,
+    limit: usize,
+}
+
+impl Wanted {
+    fn of(inventory: &Inventory, query: &JobsQuery) -> Result<Self, Failure> {
+        let nodes =
+            query.node.as_deref().map(|names| names.split(',').map(|n| named(inventory, n).map(|n| n.id)).collect());
+        let number = |text: &str| {
+            text.parse().map_err(|_| Failure::new(Code::BadRequest, format!("{text} is no number of a job")))
+        };
+        let jobs = query.job.as_deref().map(|jobs| jobs.split(',').map(number).collect());
+        Ok(Self {
+            nodes: nodes.transpose()?,
+            jobs: jobs.transpose()?,
+            open: query.open,
+            after: query.after.unwrap_or(0),
+            limit: query.limit.unwrap_or(usize::MAX),
+        })
+    }
+
+    fn job(&self, job: &Job) -> bool {
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&job.node))
+            && self.jobs.as_ref().is_none_or(|jobs| jobs.contains(&job.id.0))
+            && (!self.open || matches!(job.state, JobState::Open | JobState::Held))
+            && job.id.0 > self.after
+    }
+
+    /// Where jobs are asked for by number, what has none is not meant.
+    fn queued(&self, node: NodeId) -> bool {
+        self.jobs.is_none() && self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Inventory, JobId};
+
+    fn job(id: u64, node: u64, state: &str) -> Job {
+        serde_json::from_value(serde_json::json!({
+            "id": id, "node": node, "opened": 1, "occasion": "live", "reasons": [], "services": [], "generation": 1,
+            "by": null, "now": false, "decommission": false, "state": state, "attempts": [], "failures": 0,
+            "retry_at": null, "closed": null, "result": null, "attempts_dropped": 0,
+        }))
+        .expect("a job as older managers wrote it")
+    }
+
+    #[test]
+    fn jobs_are_filtered_by_every_word_of_the_query() {
+        let jobs = [job(5, 1, "done"), job(7, 2, "open"), job(9, 1, "held")];
+        let matching = |query: JobsQuery| -> Vec<u64> {
+            let wanted = Wanted::of(&Inventory::default(), &query).expect("a good query");
+            jobs.iter().filter(|j| wanted.job(j)).map(|j| j.id.0).collect()
+        };
+        assert_eq!(matching(JobsQuery::default()), [5, 7, 9]);
+        assert_eq!(matching(JobsQuery { open: true, ..JobsQuery::default() }), [7, 9]);
+        assert_eq!(matching(JobsQuery { job: Some("9,5".to_owned()), ..JobsQuery::default() }), [5, 9]);
+        assert_eq!(matching(JobsQuery { after: Some(5), ..JobsQuery::default() }), [7, 9]);
+        assert_eq!(jobs[0].id, JobId(5));
+        let bad = JobsQuery { job: Some("x".to_owned()), ..JobsQuery::default() };
+        assert!(Wanted::of(&Inventory::default(), &bad).is_err());
+        let nobody = JobsQuery { node: Some("w9".to_owned()), ..JobsQuery::default() };
+        assert!(Wanted::of(&Inventory::default(), &nobody).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! Looking at a node over SSH, now: check, diff, and adopting what is found. Nothing is run on it.
+
+use super::super::{Shared, blobs, examine, wall};
+use super::{as_of, named, operator, propose};
+use crate::engine::{self, Evidence, ExamOutcome};
+use crate::exec::wire::{Order, Reply};
+use crate::model::{Baseline, Change, Command, Difference, Node, Occasion, Sha256, differences};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, OrderRequest};
+use crate::rpc::wire::{Code, Failure, Json};
+use axum::extract::{Path, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of a unified diff, per file.
+const DIFF_MAX: usize = 64 << 10;
+/// Files whose content one `diff` fetches.
+const FETCH_MAX: usize = 64;
+const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
+
+type Answer<T> = Result<axum::Json<T>, Failure>;
+
+pub async fn check(State(shared): State<Arc<Shared>>, caller: Caller, Path(name): Path<String>) -> Answer<CheckView> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let begun = std::time::Instant::now();
+    let evidence = look(&shared, &node).await?;
+    let (verdict, reasons) = engine::compare(&inventory, &node, &evidence);
+    Ok(axum::Json(CheckView {
+        version: 1,
+        as_of: as_of(&shared),
+        node: name,
+        verdict: verdict.to_string(),
+        reasons: reasons.into_iter().map(|r| r.text).collect(),
+        differences: different(&evidence),
+        checks: evidence.exam.checks,
+        took_ms: begun.elapsed().as_millis() as u64,
+    }))
+}
+
+/// Examines now. Not reached is an error that says so, never a verdict.
+pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
+    let name = node.name();
+    match examine::examine(shared, node.id).await {
+        ExamOutcome::Found(evidence) => Ok(evidence),
+        ExamOutcome::HostKey(fingerprint) => {
+            let text = format!("{name} offers another SSH host key, {fingerprint}; nothing was sent to it");
+            Err(Failure::new(Code::Refused, text).next(format!("remoor trust-key {name} {fingerprint}")))
+        }
+        ExamOutcome::Unreachable(why) => {
+            let text = format!("{name} can't be reached over SSH: {why}");
+            Err(Failure::new(Code::Timeout, text).next(format!("remoor why {name}")))
+        }
+        ExamOutcome::Failed(why) => {
+            Err(Failure::new(Code::Unavailable, format!("{name} could not be examined: {why}"))
+                .next(format!("remoor why {name}")))
+        }
+    }
+}
+
+fn different(evidence: &Evidence) -> Vec<Difference> {
+    evidence.expected.as_ref().map(|e| differences(e, &evidence.exam.digest)).unwrap_or_default()
+}
+
+pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name): Path<String>) -> Answer<DiffView> {
+    operator(&shared, &caller)?;
+    let node = named(&shared.inventory(), &name)?;
+    let evidence = look(&shared, &node).await?;
+    let mut files: BTreeMap<String, FileDiff> = BTreeMap::new();
+    for difference in different(&evidence) {
+        let what = match &difference.what {
+            Change::Missing => "missing",
+            Change::Extra => "extra",
+            Change::Changed { .. } => "changed",
+        };
+        let file = files.entry(difference.path.clone()).or_insert_with(|| FileDiff {
+            service: difference.service.to_string(),
+            path: difference.path.clone(),
+            what: what.to_owned(),
+            attributes: Vec::new(),
+            origin: origin(&evidence, &difference.path).to_owned(),
+            unified: None,
+            note: None,
+        });
+        if let Change::Changed { attribute, expected, found } = &difference.what {
+            file.attributes.push(format!("{attribute}: {expected} -> {found}"));
+        }
+    }
+    let secret: BTreeSet<&str> = evidence
+        .exam
+        .digest
+        .services
+        .values()
+        .flat_map(|s| &s.entries)
+        .filter(|e| e.secret)
+        .map(|e| e.path.as_str())
+        .collect();
+    for file in files.values_mut().filter(|f| secret.contains(f.path.as_str())) {
+        file.note = Some("secret: content is never shown".to_owned());
+    }
+    let paths: Vec<String> = files
+        .values()
+        .filter(|f| f.note.is_none() && f.what == "changed" && evidence.rendered.contains(&f.path))
+        .map(|f| f.path.clone())
+        .take(FETCH_MAX)
+        .collect();
+    if !paths.is_empty() {
+        contents(&shared, &node, paths, &mut files).await?;
+    }
+    Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
+}
+
+/// How it is known what a path is to be.
+fn origin(evidence: &Evidence, path: &str) -> &'static str {
+    let recorded = |e: &crate::model::NodeDigest| e.services.values().flat_map(|s| &s.entries).any(|e| e.path == path);
+    match &evidence.expected {
+        _ if evidence.rendered.contains(path) => "rendered",
+        Some(expected) if recorded(expected) => "recorded",
+        _ => "none",
+    }
+}
+
+async fn contents(
+    shared: &Arc<Shared>,
+    node: &Node,
+    paths: Vec<String>,
+    files: &mut BTreeMap<String, FileDiff>,
+) -> Result<(), Failure> {
+    let failed = |e: String| Failure::new(Code::Unavailable, e);
+    let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
+    let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
+    // The executor shows only what a manifest of the same session does not call secret.
+    let seen = examine::evidence(shared, &mut session, node.id, &prepared).await;
+    let reply = match seen {
+        Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
+        Err(error) => Err(error),
+    };
+    session.close().await;
+    let Reply::Fetched { files: fetched } = reply.map_err(|e| failed(e.to_string()))? else { return Ok(()) };
+    for got in fetched {
+        let (Some(file), Some(rendered)) = (files.get_mut(&got.path), prepared.rendered.get(&got.path)) else {
+            continue;
+        };
+        match (got.error, std::str::from_utf8(&rendered.content)) {
+            (None, Ok(wanted)) => {
+                let found = String::from_utf8_lossy(&got.content).into_owned();
+                let text = similar::TextDiff::from_lines(wanted, &found);
+                let mut unified = text.unified_diff().header("rendered", "found").to_string();
+                if unified.len() > DIFF_MAX {
+                    let cut = (0..=DIFF_MAX).rev().find(|i| unified.is_char_boundary(*i)).unwrap_or(0);
+                    unified.truncate(cut);
+                    file.note = Some("the diff is cut at 64 KiB".to_owned());
+                }
+                file.unified = Some(unified);
+            }
+            (error, _) => file.note = Some(error.unwrap_or_else(|| "content can't be shown as text".to_owned())),
+        }
+    }
+    Ok(())
+}
+
+/// Takes what is there as the recorded baseline; runs nothing.
+pub async fn adopt(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Json(request): Json<OrderRequest>,
+) -> Answer<AdoptView> {
+    let by = operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let evidence = look(&shared, &node).await?;
+    if let Some(run) = &evidence.exam.busy {
+        return Err(Failure::new(Code::Refused, format!("{run} still goes on on {name}; what is there is half done"))
+            .next("the same command when it has ended"));
+    }
+    let mut digest = evidence.exam.digest.clone();
+    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unreadable.keys().cloned()).collect();
+    if !unreadable.is_empty() {
+        return Err(Failure::new(
+            Code::Refused,
+            format!("can't be read and so not adopted: {}", unreadable.join(", ")),
+        ));
+    }
+    if !request.paths.is_empty() {
+        digest = only(&request.paths, evidence.expected.as_ref(), digest).map_err(|path| {
+            Failure::new(Code::NotFound, format!("{path} is no declared file of {name}"))
+                .next(format!("remoor check {name}"))
+        })?;
+    }
+    let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
+    let prepared = examine::prepare(&shared, node.id, None).await;
+    let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
+    let record = examine::record(&prepared.rendered, &facts, &digest);
+    let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
+    let before = node.baseline.as_ref();
+    let baseline = Baseline {
+        generation: before.map_or(inventory.current, |b| b.generation),
+        desired: before.map(|b| b.desired).or_else(|| inventory.desired(&node)).unwrap_or_default(),
+        root: digest.root,
+        blob,
+        adopted: true,
+        at: wall(),
+    };
+    propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
+    let after = shared.inventory();
+    let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
+    let reported_only = after.node(node.id).is_some_and(spared);
+    Ok(axum::Json(AdoptView { version: 1, node: name, digest, changes, reported_only }))
+}
+
+/// The baseline before, with `paths` as they are found now.
+fn only(
+    paths: &[String],
+    before: Option<&crate::model::NodeDigest>,
+    found: crate::model::NodeDigest,
+) -> Result<crate::model::NodeDigest, String> {
+    let mut digest = before.cloned().unwrap_or_default();
+    for path in paths {
+        let mut hit = false;
+        for (name, service) in &found.services {
+            for entry in service.entries.iter().filter(|e| e.path == *path) {
+                hit = true;
+                let into = digest.services.entry(name.clone()).or_default();
+                into.entries.retain(|e| e.path != *path);
+                into.entries.push(entry.clone());
+                into.entries.sort();
+                into.root = crate::model::ServiceDigest::root_of(&into.entries);
+            }
+        }
+        if !hit {
+            return Err(path.clone());
+        }
+    }
+    digest.root = crate::model::NodeDigest::root_of(&digest.services);
+    Ok(digest)
+}

@@ -1,0 +1,130 @@
+//! `POST /v1/nodes/{name}/plan`: what a re-setup would be about and what stands against it. Examines, and runs nothing.
+//!
+//! It says which tasks would be selected, not what they would change: that is known only on the node.
+
+use super::super::{Shared, blobs};
+use super::look::look;
+use super::order::Desk;
+use super::{as_of, named, operator};
+use crate::config::Provisioner;
+use crate::fleet::{self, Scope};
+use crate::model::{Generation, JobState, Node, Occasion, Phase, ServiceName, Verdict, obstacles};
+use crate::playbook::Step;
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{OrderRequest, PlanView, TaskView};
+use crate::rpc::wire::{Code, Failure, Json};
+use axum::extract::{Path, State};
+use std::sync::Arc;
+
+/// Tasks shown of each phase.
+const TASKS_MAX: usize = 1_000;
+
+pub async fn plan(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Json(request): Json<OrderRequest>,
+) -> Result<axum::Json<PlanView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let desk = Desk { shared: &shared, by: &by, node: &node, request: &request };
+    let mut against = Vec::new();
+    match desk.may_resetup(&inventory) {
+        Ok(()) => {}
+        // What it would be refused for is an answer too; a service that is not there is a wrong question.
+        Err(failure) if failure.code == Code::Refused => against.push(failure.message),
+        Err(failure) => return Err(failure),
+    }
+    if let Some(absence) = node.absence.as_ref().filter(|_| node.away() && !node.agent_down()) {
+        let since = crate::rpc::wire::rfc3339(absence.last_seen);
+        let text = format!("{name} is away since {since} and can't be examined");
+        return Err(Failure::new(Code::Unavailable, text).next(format!("remoor wait {name} --for=alive")));
+    }
+    let begun = std::time::Instant::now();
+    let evidence = look(&shared, &node).await?;
+    let judged = desk.judged(&inventory, &evidence);
+    let unclear = matches!(judged.verdict, Verdict::Unknown(_)) && evidence.expected.is_some() && !request.force;
+    if unclear {
+        against.push("it could not be judged, and unknown is not drift: refused without --force".to_owned());
+    }
+    let mut view = PlanView {
+        version: 1,
+        as_of: as_of(&shared),
+        node: name,
+        verdict: judged.verdict.to_string(),
+        reasons: judged.reasons.iter().map(|r| r.text.clone()).collect(),
+        would_change: judged.services.is_some() && !unclear,
+        services: judged.services.iter().flatten().map(ToString::to_string).collect(),
+        tasks: Vec::new(),
+        against,
+        notes: Vec::new(),
+        took_ms: 0,
+    };
+    if let Some(services) = judged.services {
+        let want = desk.wanted(Occasion::Live, services.clone(), Vec::new(), false);
+        view.against.extend(obstacles(&inventory, &node, &want, super::wall()).iter().map(ToString::to_string));
+        if let Some(job) = node.job.and_then(|j| inventory.job(j)).filter(|j| j.state == JobState::Open) {
+            view.against.push(format!("job {} is open", job.id));
+        }
+        let current = inventory.generations.get(&inventory.current).cloned();
+        let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
+        for (phase, generation) in [(Phase::Cleanup, applied.or(current.clone())), (Phase::Provision, current)] {
+            let Some(generation) = generation else { continue };
+            match tasks(&shared, &node, phase, generation, services.clone()).await {
+                Ok((tasks, note)) => {
+                    view.tasks.extend(tasks);
+                    view.notes.extend(note);
+                }
+                Err(fault) => view.against.push(format!("its {phase} can't be compiled: {fault}")),
+            }
+        }
+    }
+    view.took_ms = begun.elapsed().as_millis() as u64;
+    Ok(axum::Json(view))
+}
+
+/// The tasks of one phase, and a word on what is not among them.
+async fn tasks(
+    shared: &Arc<Shared>,
+    node: &Node,
+    phase: Phase,
+    generation: Arc<Generation>,
+    services: Vec<ServiceName>,
+) -> Result<(Vec<TaskView>, Option<String>), String> {
+    blobs::ensure(shared, &generation.blob).await;
+    let (shared, host) = (shared.clone(), node.name().to_string());
+    let work = move || {
+        let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
+        let group = fleet.host_group(&host).map_err(|f| f.to_string())?;
+        if fleet.config.groups.get(&group).is_some_and(|g| g.provisioner == Provisioner::Ansible) {
+            let tags = fleet::tags_of(&fleet, &services);
+            let tags = if tags.is_empty() { "all tasks".to_owned() } else { format!("the tags {}", tags.join(", ")) };
+            return Ok((Vec::new(), Some(format!("{phase}: Ansible runs the group's own playbook with {tags}"))));
+        }
+        let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
+        let scope = Scope { services, ..Scope::default() };
+        let faults = |f: Vec<crate::model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(faults)?;
+        let mut all = Vec::new();
+        plan.plays.iter().flat_map(|p| p.sections.iter().flatten()).for_each(|step| collect(step, phase, &mut all));
+        let more = all.len().saturating_sub(TASKS_MAX);
+        all.truncate(TASKS_MAX);
+        Ok((all, (more > 0).then(|| format!("{phase}: {more} more tasks"))))
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|_| "compiling ended early".to_owned())?
+}
+
+fn collect(step: &Step, phase: Phase, out: &mut Vec<TaskView>) {
+    match step {
+        Step::Task(task) => out.push(TaskView {
+            phase: phase.word().to_owned(),
+            name: task.name.clone(),
+            module: task.module.clone(),
+            file: task.place.file.clone(),
+            line: task.place.line,
+        }),
+        Step::Block(block) => block.block.iter().chain(&block.always).for_each(|step| collect(step, phase, out)),
+        Step::Include(include) => include.choices.values().flatten().for_each(|step| collect(step, phase, out)),
+    }
+}

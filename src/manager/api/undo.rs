@@ -1,0 +1,85 @@
+//! `POST /v1/attempts/{id}/undo`: asks the state machine whether it may be, and the node whether it still has the copies,
+//! before anything is committed. What is done then is a job like any other.
+
+use super::super::{Shared, examine, wall};
+use super::{operator, propose};
+use crate::exec::wire::{Order, Reply};
+use crate::model::{AttemptId, Command, Entry, Inventory, Node, Occasion, Want};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{OrderView, OrderedView};
+use crate::rpc::wire::{Code, Failure};
+use axum::extract::{Path, State};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(20);
+
+pub async fn undo(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(id): Path<u64>,
+) -> Result<axum::Json<OrderedView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let attempt = AttemptId(id);
+    let inventory = shared.inventory();
+    let node = node_of(&inventory, attempt).ok_or_else(|| {
+        Failure::new(Code::NotFound, format!("no attempt has the number {id}")).next("remoor job list")
+    })?;
+    let command = wanted(node, attempt, &by);
+    // What the state machine would refuse needs no question to the node.
+    let entry = Entry { at: wall(), by: by.clone(), command: command.clone() };
+    let mut copy = Inventory::clone(&inventory);
+    if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
+        return Err(super::refused(refusal.clone()));
+    }
+    let name = node.name();
+    let kept = backups(&shared, node).await?;
+    if !kept.contains(&attempt) {
+        let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+        let those = if kept.is_empty() { "none".to_owned() } else { format!("those of {}", kept.join(", ")) };
+        let text = format!("{name} has no copies of attempt {id} any more; it has {those}");
+        return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
+    }
+    propose(&shared, &by, command).await?;
+    let text = format!("{name}: attempt {id} is being undone; {name} is held afterwards, until `remoor resume {name}`");
+    let order = OrderView { version: 1, text, nothing_to_do: false, queued: false };
+    Ok(axum::Json(OrderedView { node: name.to_string(), order }))
+}
+
+fn node_of(inventory: &Inventory, attempt: AttemptId) -> Option<&Node> {
+    let job = inventory.jobs.values().find(|j| j.attempts.iter().any(|a| a.id == attempt))?;
+    inventory.node(job.node)
+}
+
+fn wanted(node: &Node, attempt: AttemptId, by: &str) -> Command {
+    let want = Want {
+        occasion: Occasion::Live,
+        reasons: Vec::new(),
+        services: Vec::new(),
+        since: wall(),
+        examined: None,
+        by: Some(by.to_owned()),
+        now: false,
+        decommission: false,
+        force: false,
+        undo: Some(attempt),
+    };
+    Command::Want { node: node.id, want: Box::new(want) }
+}
+
+/// The attempts whose copies the node has.
+async fn backups(shared: &Arc<Shared>, node: &Node) -> Result<Vec<AttemptId>, Failure> {
+    let name = node.name();
+    let unreached = |why: String| {
+        Failure::new(Code::Timeout, format!("{name} can't be reached over SSH: {why}; nothing was ordered"))
+            .next(format!("remoor why {name}"))
+    };
+    let target = examine::target(shared, node.id).await.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
+    let mut session = shared.remote.open(&target).await.map_err(|e| unreached(e.to_string()))?;
+    let reply = session.order(Order::Backups, &mut |_| {}, ASK_TIMEOUT).await;
+    session.close().await;
+    match reply.map_err(|e| unreached(e.to_string()))? {
+        Reply::Backups { attempts } => Ok(attempts),
+        other => Err(Failure::new(Code::Unavailable, format!("{name} answered something else: {other:?}"))),
+    }
+}

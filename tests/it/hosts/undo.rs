@@ -1,0 +1,121 @@
+//! Stories about taking orders back: undo, cancel, calling off what is queued, and asking beforehand.
+
+use super::operator::{HOOK_PROVISION, Story, clean, ends};
+use super::stories::away;
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::five;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+pub const ALL: &[Story] = &[
+    ("A20 what is queued is called off", called_off),
+    ("A22 an attempt is undone", undone),
+    ("A22 a cancelled task is let finish", cancelled),
+    ("X3 one bad node refuses the batch", batch),
+];
+
+const NETPLUGIN: &str = "/etc/default/netplugin";
+
+fn jobs(c: &Cluster, node: &str) -> Result<Vec<Value>> {
+    let view: Value = serde_json::from_str(&c.on("m1", &["job", "list", "--node", node, "-o", "json"])?)?;
+    Ok(view["jobs"].as_array().context("jobs")?.clone())
+}
+
+fn undone(c: &Cluster) -> Result<()> {
+    c.lab.shell("w1", &format!("echo '# by hand' >> {NETPLUGIN}"))?;
+    let by_hand = c.lab.read("w1", NETPLUGIN)?;
+    let told = ends(c, "m1", 1, &["resetup", "w1", "--check"])?;
+    ensure!(told.contains("contiv_network") && told.contains("provision:"), "{told}");
+    ensure!(c.lab.read("w1", NETPLUGIN)? == by_hand, "asking has changed something");
+    ends(c, "m1", 0, &["resetup", "w1"])?;
+    ensure!(c.lab.read("w1", NETPLUGIN)? != by_hand, "not repaired");
+    let job = jobs(c, "w1")?.pop().context("a job")?;
+    let attempt = job["attempts"][0]["id"].to_string();
+    let runs = five::runs(&c.lab, "w1")?.len();
+    ends(c, "m1", 0, &["undo", &attempt])?;
+    ensure!(c.lab.read("w1", NETPLUGIN)? == by_hand, "the copy was not put back");
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "an undo runs no playbook");
+    c.wait("the drift to be told", |s| (row(s, "w1")?["finding"]["verdict"]["is"] == "drifted").then_some(()))?;
+    let why = c.on("m1", &["why", "w1"])?;
+    ensure!(why.contains("undone by root@") && why.contains("remoor resume w1"), "{why}");
+    let audit = c.lab.shell("w1", "cat /var/lib/remoor/runs.log")?;
+    ensure!(audit.lines().rev().take(2).all(|l| l.contains(" undo ")), "{audit}");
+    ends(c, "m1", 4, &["undo", "999999"])?;
+    c.lab.shell("w1", "rm -rf /var/lib/remoor/backups/*")?;
+    let told = ends(c, "m1", 4, &["undo", &attempt])?;
+    ensure!(told.contains("no copies of attempt"), "{told}");
+    ends(c, "m1", 0, &["resume", "w1"])?;
+    ends(c, "m1", 0, &["resetup", "w1", "--now"])?;
+    ends(c, "m1", 0, &["resetup", "w1", "--check"])?;
+    clean(c)
+}
+
+fn called_off(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    let no = away(c, "w2", |c| {
+        let told = ends(c, "m1", 0, &["resetup", "w2", "--force"])?;
+        ensure!(told.contains("queued"), "{told}");
+        let list = c.on("m1", &["job", "list", "--node", "w2"])?;
+        ensure!(list.lines().any(|l| l.starts_with('-') && l.contains("queued")), "{list}");
+        let why = c.on("m1", &["why", "w2"])?;
+        ensure!(why.contains("remoor job cancel w2"), "{why}");
+        ends(c, "m1", 3, &["resetup", "w2", "--check"])?;
+        ends(c, "m1", 0, &["job", "cancel", "w2"])?;
+        ends(c, "m1", 4, &["job", "cancel", "w2"])?;
+        Ok(())
+    })?;
+    c.verdict("w2", no)?;
+    clean(c)?;
+    ensure!(c.ran_since("w2", runs)?.is_empty(), "what was called off was run");
+    Ok(())
+}
+
+/// A task of a minute: a cancel lets it come to its end, which `--now` does not.
+fn cancelled(c: &Cluster) -> Result<()> {
+    for now in [false, true] {
+        c.lab.shell("w2", "rm -f /root/began /root/ended /root/go")?;
+        let hook = b"touch /root/began; for i in $(seq 1200); do [ -e /root/go ] && break; sleep 0.1; done; touch /root/ended\n";
+        c.lab.push("w2", hook, HOOK_PROVISION, 0o644)?;
+        ends(c, "m1", 0, &["resetup", "w2", "--force", "--now", "--detach", "--service", "contiv_network"])?;
+        crate::lab::wait_for("the task to begin", crate::lab::cluster::PATIENCE, || {
+            c.lab.read("w2", "/root/began").ok().map(|_| ())
+        })?;
+        let mut line = vec!["job", "cancel", "w2"];
+        line.extend(now.then_some("--now"));
+        ends(c, "m1", 0, &line)?;
+        c.lab.shell("w2", &format!("rm -f {HOOK_PROVISION}"))?;
+        let ended = |c: &Cluster| c.lab.read("w2", "/root/ended").is_ok();
+        if now {
+            crate::lab::wait_for("the task to be gone", crate::lab::cluster::PATIENCE, || {
+                c.lab.shell("w2", "! pgrep -f 'seq 1200'").ok().map(|_| ())
+            })?;
+            ensure!(!ended(c), "it was let finish");
+        } else {
+            ensure!(!ended(c), "it ended by itself");
+            c.lab.shell("w2", "touch /root/go")?;
+            crate::lab::wait_for("the task to finish", crate::lab::cluster::PATIENCE, || ended(c).then_some(()))?;
+        }
+        let audit = || c.lab.shell("w2", "tail -n 1 /var/lib/remoor/runs.log");
+        crate::lab::wait_for("the run to be over", crate::lab::cluster::PATIENCE, || {
+            audit().ok().filter(|l| l.ends_with("stopped")).map(|_| ())
+        })?;
+        ends(c, "m1", 0, &["resume", "w2"])?;
+        ends(c, "m1", 0, &["resetup", "w2", "--force", "--now"])?;
+        clean(c)?;
+    }
+    Ok(())
+}
+
+fn batch(c: &Cluster) -> Result<()> {
+    ends(c, "m1", 0, &["pause", "w1"])?;
+    let before = c.history("w2")?.len();
+    let no = away(c, "w1", |c| {
+        let told = ends(c, "m1", 4, &["resetup", "w2", "w1", "--force", "--no-queue"])?;
+        ensure!(told.contains("w1") && told.contains("nothing was ordered"), "{told}");
+        Ok(())
+    })?;
+    c.verdict("w1", no)?;
+    ensure!(c.history("w2")?.len() == before, "w2 was ordered");
+    ends(c, "m1", 0, &["resume", "w1", "w2"])?;
+    clean(c)
+}
