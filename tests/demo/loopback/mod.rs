@@ -231,7 +231,7 @@ impl World for Loopback {
         let (place, own) = (self.place().clone(), std::env::current_exe()?);
         let (base, own, remoor) = (place.base.display(), own.display(), self.programs.remoor.display());
         let text = format!(
-            "remoor on m1:       {remoor} --socket {} status\n\
+            "remoor on m1:       REMOOR_SOCKET={} {remoor} status\n\
              a shell on a host:  ssh -F {base}/ssh_config w1    (its files: {base}/w1, its services: ./ctl there)\n\
              pull a cable:       {own} cut w1\nplug it in again:   {own} heal w1\n",
             place.socket("m1").display()
