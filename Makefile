@@ -1,25 +1,25 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long tools lint deny bench
+.PHONY: demo test test-long tools test-tools lint deny bench
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: tools lint deny
+test: test-tools lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
-	$(CARGO) test --test it -- --skip hosts:: --skip the_lab
-	$(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
+	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production: hours.
-test-long: tools
+test-long: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
-	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab
-	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: --test-threads 1 --nocapture
+	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 lint:
 	$(CARGO) fmt --check
@@ -41,6 +41,9 @@ bench: tools
 	@echo; echo "| what | at least | found | command |"; echo "|---|---|---|---|"
 	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
-# Says what it installs before it does; without root or sudo it goes on and says what is missing.
+# Says what it gets before it does, and what is missing where it can't.
 tools:
 	@tests/tools.sh
+
+test-tools:
+	@tests/tools.sh test

@@ -173,7 +173,7 @@ impl Fleet {
         match due {
             Due::Event(event) => self.step(*event),
             Due::Commit(about, command) => {
-                let breaker = self.inventory.breaker.is_some();
+                let breaker = self.inventory.breaker.as_ref().is_some_and(|b| b.group.is_none());
                 let applied = self.write(*command);
                 if let Applied::Job(..) = applied {
                     self.broken += usize::from(breaker);

@@ -1,35 +1,144 @@
 #!/bin/sh
-# Installs what the host tests and the demo need and this machine lacks, by its own package manager, saying so first.
-# Nothing is installed without root or sudo: the tests then say in capitals what they skip.
+# Gets what the demo and the host tests need and this machine lacks, saying so first.
+#
+# With root, or sudo: the container tools, by the machine's package manager. Without: SSH server, nginx and etcd for loopback
+# hosts, fetched as an ordinary user's files into target/tools and installed nowhere. `tools.sh test` gets both, since the
+# tests play both; where something can't be had they say in capitals what they skip.
 set -eu
+cd "$(dirname "$0")/.."
 
-missing=""
-need() { # program package
-    command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || missing="$missing $2"
+has() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
+say() { echo "remoor: $*" >&2; }
+
+# --- the container tools, into the system ------------------------------------------------------------------------------
+
+# Sets as_root, or fails. Asks for a password only a person at a terminal who may use sudo, and only once.
+may_be_root() {
+    if [ "$(id -u)" = 0 ]; then as_root=""; return 0; fi
+    [ "${REMOOR_HOSTS:-}" != loopback ] && has sudo || return 1
+    as_root="sudo -n"
+    sudo -n true 2>/dev/null && return 0
+    [ -t 0 ] && id -Gn | tr ' ' '\n' | grep -qxE 'sudo|wheel|admin' || return 1
+    say "real hosts need root; without a password the hosts are ordinary processes"
+    sudo -v
 }
-need cc gcc
-need systemd-nspawn systemd-container
-need nft nftables
-need mmdebstrap mmdebstrap
-need ip iproute2
-need ssh openssh-client
-need nsenter util-linux
-need setpriv util-linux
-need sshd openssh-server
 
-[ -n "$missing" ] || exit 0
-missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
-if ! command -v apt-get >/dev/null 2>&1; then
-    echo "remoor: this machine lacks: $missing (install them with its package manager)" >&2
-    exit 0
-fi
-if [ "$(id -u)" = 0 ]; then as_root=""
-elif sudo -n true 2>/dev/null; then as_root="sudo -n"
-elif [ -t 0 ] && command -v sudo >/dev/null 2>&1; then as_root="sudo"
+real() {
+    missing=""
+    need() { has "$1" || missing="$missing $2"; } # program package
+    need cc gcc
+    need systemd-nspawn systemd-container
+    need nft nftables
+    need mmdebstrap mmdebstrap
+    need ip iproute2
+    need ssh openssh-client
+    need nsenter util-linux
+    need setpriv util-linux
+    need sshd openssh-server
+    [ -n "$missing" ] || return 0
+    missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
+    if ! has apt-get; then
+        say "this machine lacks: $missing (install them with its package manager)"
+        return 0
+    fi
+    say "installing with apt-get: $missing"
+    $as_root apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# --- services for loopback hosts, into target/tools --------------------------------------------------------------------
+
+loopback() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    mkdir -p "$tools/bin" && tools=$(cd "$tools" && pwd)
+    look
+    # A machine on which nobody has asked for the lists of packages yet: they can be had in a directory of one's own.
+    if [ -n "$lacking" ] && has apt-get; then
+        say "fetching the lists of packages into $tools, since those of the system do not tell where to find:$lacking"
+        export APT_CONFIG="$tools/apt.conf"
+        lists && look || unset APT_CONFIG
+    fi
+    has cc || lacking="$lacking gcc"
+    if [ -n "$lacking" ]; then
+        say "loopback hosts need packages that are not here; next: have them installed by somebody who may:$lacking"
+        return 0
+    fi
+    [ -n "$wanted" ] || return 0
+    say "fetching into $tools, installing nothing:$wanted"
+    fetch || say "they could not be fetched; next: have them installed by somebody who may:$wanted"
+}
+
+# Sets wanted: packages to fetch, and lacking: those that apt does not know here.
+look() {
+    wanted=""
+    lacking=""
+    want() { # program, then packages that have it, the first that the machine's release knows
+        program=$1
+        shift
+        if has "$program" || [ -x "$tools/bin/$program" ]; then return 0; fi
+        for package; do
+            if apt-cache show "$package" >/dev/null 2>&1; then
+                wanted="$wanted $package"
+                return 0
+            fi
+        done
+        lacking="$lacking $1"
+    }
+    want ssh openssh-client
+    want sshd openssh-server
+    want nginx nginx-light nginx
+    want etcd etcd-server etcd
+}
+
+lists() {
+    mkdir -p "$tools/apt/lists/partial" "$tools/apt/cache/archives/partial" || return 1
+    printf 'Dir::State::lists "%s/apt/lists";\nDir::Cache "%s/apt/cache";\n' "$tools" "$tools" >"$APT_CONFIG"
+    apt-get update -qq 2>/dev/null # a hook of some images wants to clean the system's cache, and may not
+}
+
+fetch() {
+    mkdir -p "$tools/new" "$tools/root"
+    # What an installation would bring along, as far as the machine does not have it.
+    closure=$(apt-get install --print-uris -qq --no-install-recommends $wanted | awk '{print $2}' | sed 's/_.*//') || return 1
+    (cd "$tools/new" && apt-get download -qq $closure) || return 1
+    for file in "$tools"/new/*.deb; do
+        dpkg-deb -x "$file" "$tools/root" || return 1
+    done
+    rm -rf "$tools/new" "$tools/apt" "$tools/apt.conf"
+    for program in ssh ssh-keygen sshd nginx etcd; do
+        wrap "$program"
+    done
+}
+
+# A script that starts a fetched program with the fetched libraries; wherever the directory is.
+wrap() {
+    for dir in usr/sbin usr/bin sbin bin; do
+        [ -x "$tools/root/$dir/$1" ] || continue
+        options=""
+        if [ "$1" = sshd ]; then # its helpers are looked for in the system
+            for helper in session auth; do
+                path=usr/lib/openssh/sshd-$helper
+                [ ! -x "$tools/root/$path" ] ||
+                    options="$options -o Sshd$(echo $helper | sed 's/./\U&/')Path=\"\$root/$path\""
+            done
+        fi
+        cat >"$tools/bin/$1" <<END
+#!/bin/sh
+root=\$(cd "\$(dirname "\$0")/../root" && pwd)
+for dir in "\$root"/usr/lib/*-linux-* "\$root"/lib/*-linux-*; do
+    LD_LIBRARY_PATH=\${LD_LIBRARY_PATH:+\$LD_LIBRARY_PATH:}\$dir
+done
+export LD_LIBRARY_PATH
+exec "\$root/$dir/$1"$options "\$@"
+END
+        chmod 755 "$tools/bin/$1"
+        return 0
+    done
+}
+
+if may_be_root; then
+    real
+    [ "${1:-}" != test ] || loopback
 else
-    echo "remoor: neither root nor sudo, so these are not installed: $missing" >&2
-    exit 0
+    loopback
 fi
-echo "remoor: installing with apt-get: $missing"
-$as_root apt-get update -qq
-DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null

@@ -1,5 +1,6 @@
 //! The only place where the command line calls what runs on this machine: the daemon, the executor, the fleet's checks.
 
+use crate::cli::args::Here;
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::Fault;
@@ -13,12 +14,8 @@ pub use crate::daemon::{AddError, AddOptions, Added};
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct InitOptions {
-    pub dir: PathBuf,
+    pub here: Here,
     pub name: String,
-    /// An IP address, without port.
-    pub advertise: String,
-    pub api_port: u16,
-    pub gossip_port: u16,
     pub force: bool,
 }
 
@@ -29,12 +26,8 @@ pub struct InitDone {
 }
 
 pub struct JoinOptions {
-    pub dir: PathBuf,
+    pub here: Here,
     pub name: String,
-    /// An IP address, without port.
-    pub advertise: String,
-    pub api_port: u16,
-    pub gossip_port: u16,
     /// API of a manager, host and port.
     pub addr: String,
     pub token: String,
@@ -49,11 +42,12 @@ pub struct RunOptions {
 /// Starts a cluster in `dir`.
 pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     if options.force {
-        move_aside(&options.dir)?;
+        move_aside(&options.here.dir)?;
     }
-    let config = node_config(&options.advertise, options.api_port, options.gossip_port)?;
-    let done =
-        runtime()?.block_on(daemon::init(&daemon::InitOptions { dir: options.dir, name: options.name, config }))?;
+    let config = node_config(&options.here);
+    let Here { dir, ssh_host_keys, .. } = options.here;
+    let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys };
+    let done = runtime()?.block_on(daemon::init(&options))?;
     Ok(InitDone {
         worker_token: done.worker_token,
         manager_token: done.manager_token,
@@ -63,11 +57,12 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
 
 /// Makes this machine a node of the cluster behind `addr`.
 pub fn join(options: JoinOptions) -> anyhow::Result<()> {
-    let config = node_config(&options.advertise, options.api_port, options.gossip_port)?;
+    let config = node_config(&options.here);
     let options = daemon::JoinOptions {
-        dir: options.dir,
+        dir: options.here.dir,
         name: options.name,
         config,
+        ssh_host_keys: options.here.ssh_host_keys,
         addr: options.addr,
         token: options.token,
         manager: options.manager,
@@ -121,9 +116,9 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().context("starting tokio")
 }
 
-fn node_config(advertise: &str, api_port: u16, gossip_port: u16) -> anyhow::Result<NodeConfig> {
-    let advertise = advertise.parse().with_context(|| format!("{advertise} is no IP address"))?;
-    Ok(NodeConfig { advertise, api_port, gossip_port, metrics: None })
+fn node_config(here: &Here) -> NodeConfig {
+    let Here { advertise, bind, api_port, gossip_port, .. } = *here;
+    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None }
 }
 
 /// An older identity is kept beside, never deleted.

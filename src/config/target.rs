@@ -20,6 +20,8 @@ pub struct SshTarget {
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
+    /// The node's data directory; None: the usual one. Its agent must have been told the same.
+    pub state_dir: Option<String>,
 }
 
 /// Options that would weaken the check of host keys, in small letters.
@@ -87,6 +89,7 @@ impl Fleet {
             options: without_host_keys(options).0,
             config: ssh.config.clone(),
             connect_timeout_ms: ssh.connect_timeout_ms,
+            state_dir: text(&["remoor_state_dir"])?,
         })
     }
 

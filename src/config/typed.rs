@@ -412,6 +412,10 @@ fn globs(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
     let texts = unique(r, node, path);
     for (n, text) in texts.iter().enumerate() {
         let place = format!("{path}.{n}");
+        // What the variables of a host make of it is seen with the host: `fleet::paths`.
+        if text.starts_with("{{") && text.contains("}}") {
+            continue;
+        }
         if !text.starts_with('/') {
             fault_at(r, &place, format!("`{text}` is no absolute path")).hint =
                 Some(format!("write /{text}, if that is meant"));

@@ -143,6 +143,7 @@ impl Work<'_> {
             host_keys: o.host_keys.clone(),
             user_config: None,
             connect_timeout: CONNECT,
+            state_dir: None,
         }
     }
 

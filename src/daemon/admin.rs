@@ -25,6 +25,8 @@ pub struct InitOptions {
     pub dir: PathBuf,
     pub name: String,
     pub config: NodeConfig,
+    /// Where sshd's public host keys are.
+    pub ssh_host_keys: PathBuf,
 }
 
 #[derive(Debug, Clone)]
@@ -40,6 +42,8 @@ pub struct JoinOptions {
     pub dir: PathBuf,
     pub name: String,
     pub config: NodeConfig,
+    /// Where sshd's public host keys are.
+    pub ssh_host_keys: PathBuf,
     /// `host:port` of any manager.
     pub addr: String,
     pub token: String,
@@ -93,7 +97,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         api: api.clone(),
         gossip: options.config.gossip().to_string(),
         public_key: hex::encode(key.public()),
-        ssh_host_keys: own_host_keys(),
+        ssh_host_keys: own_host_keys(&options.ssh_host_keys),
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
@@ -190,7 +194,7 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
         gossip_addr: options.config.gossip().to_string(),
         node_public_key: hex::encode(key.public()),
         tls_csr_pem: key.csr_pem()?,
-        ssh_host_keys: own_host_keys(),
+        ssh_host_keys: own_host_keys(&options.ssh_host_keys),
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: options.manager,
@@ -230,8 +234,8 @@ fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), 
 }
 
 /// Public host keys of this machine's sshd, as they stand in its files: so the first login is strict already.
-fn own_host_keys() -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir("/etc/ssh") else { return Vec::new() };
+fn own_host_keys(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let paths = entries.filter_map(|e| Some(e.ok()?.path()));
     let keys = paths.filter(|p| is_public_host_key(p)).filter_map(|p| std::fs::read_to_string(p).ok());
     let mut keys: Vec<String> = keys

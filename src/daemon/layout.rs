@@ -38,6 +38,9 @@ impl Layout {
 pub struct NodeConfig {
     /// IP address that the others dial.
     pub advertise: std::net::IpAddr,
+    /// IP address that is listened on, where it is another: behind an address translation, say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind: Option<std::net::IpAddr>,
     pub api_port: u16,
     pub gossip_port: u16,
     /// Where `GET /metrics` answers over plain HTTP, without asking who it is; none unless written here.
@@ -51,6 +54,12 @@ impl NodeConfig {
     }
     pub fn gossip(&self) -> std::net::SocketAddr {
         (self.advertise, self.gossip_port).into()
+    }
+    pub fn api_bind(&self) -> std::net::SocketAddr {
+        (self.bind.unwrap_or(self.advertise), self.api_port).into()
+    }
+    pub fn gossip_bind(&self) -> std::net::SocketAddr {
+        (self.bind.unwrap_or(self.advertise), self.gossip_port).into()
     }
 
     /// Errors name the file.

@@ -174,7 +174,7 @@ async fn wait_for_end(fatal: &mut mpsc::Receiver<DaemonError>) -> Result<(), Dae
 }
 
 async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
-    let addr = config.api();
+    let addr = config.api_bind();
     TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
 }
 
@@ -213,7 +213,7 @@ async fn start_gossip(
     let gossip_config = gossip::Config {
         cluster: credentials.cluster.clone(),
         name: credentials.name.clone(),
-        bind: config.gossip(),
+        bind: config.gossip_bind(),
         advertise: config.gossip(),
         key: credentials.gossip_key.0,
         signer: credentials.key()?.signing_key().clone(),

@@ -6,8 +6,10 @@ use crate::model::{Inventory, Node, Wall};
 /// How many returned nodes have no verdict yet, if together with those in trouble they could open a breaker; none: no
 /// reason to wait. Whoever an operator has resumed over, or whose host key changed so that nobody examines it, counts not.
 pub fn undecided(inventory: &Inventory, at: Wall) -> Option<u32> {
-    let generation = inventory.generation().filter(|_| inventory.breaker.is_none())?;
-    let limits = &generation.summary.limits;
+    if inventory.breaker.is_some() {
+        return None;
+    }
+    let limits = inventory.limits();
     let counts = |moment: Wall| moment > inventory.resumed && at.since(moment) <= limits.breaker_window_ms;
     let open = |n: &Node| {
         let returned = n.absence.as_ref().filter(|a| a.returned.is_some_and(counts));
@@ -19,14 +21,5 @@ pub fn undecided(inventory: &Inventory, at: Wall) -> Option<u32> {
     }
     let missing = |n: &Node| n.away() && n.absence.as_ref().is_some_and(|a| counts(a.opened) && !a.planned);
     let hit = |n: &Node| n.drifted_since.is_some_and(counts) || open(n) || missing(n);
-    let trips = |members: &[&Node], percent: u32| {
-        let hits = members.iter().filter(|n| hit(n)).count() as u32;
-        hits >= limits.breaker_min && hits * 100 > percent * members.len() as u32
-    };
-    let all: Vec<&Node> = inventory.nodes.values().map(|n| n.as_ref()).collect();
-    let group =
-        |name| -> Vec<&Node> { all.iter().filter(|n| generation.group_of(n.name()) == Some(name)).copied().collect() };
-    let might = trips(&all, limits.breaker_fleet_percent)
-        || generation.summary.groups.keys().any(|name| trips(&group(name), limits.breaker_group_percent));
-    might.then_some(waiting)
+    super::budget::tripped(inventory, hit, None).map(|_| waiting)
 }

@@ -60,6 +60,8 @@ pub struct Manager {
     pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     proposing_fleet: Option<Now>,
+    /// The last answer of [`Manager::crowd`], and for which state and moment.
+    crowd_at: Option<(u64, Wall, bool)>,
     pub(super) next_ticket: u64,
 }
 
@@ -84,6 +86,7 @@ impl Manager {
             stopping: BTreeSet::new(),
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
+            crowd_at: None,
             next_ticket: 0,
         }
     }
@@ -231,7 +234,7 @@ impl Manager {
             }
             return;
         }
-        if want.by.is_none() && super::crowd::undecided(at.inventory, at.wall).is_some() {
+        if want.by.is_none() && self.crowd(at) {
             return;
         }
         // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).
@@ -250,6 +253,18 @@ impl Manager {
         } else {
             full.insert(group);
             self.propose(at, node.id, Command::OpenJob { node: node.id, runner: self.me.clone() }, out);
+        }
+    }
+
+    /// Whether those that came back are too many to begin with one of them; found out once for each state and moment.
+    fn crowd(&mut self, at: Moment) -> bool {
+        match self.crowd_at {
+            Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
+            _ => {
+                let crowd = super::crowd::undecided(at.inventory, at.wall).is_some();
+                self.crowd_at = Some((at.inventory.applied, at.wall, crowd));
+                crowd
+            }
         }
     }
 

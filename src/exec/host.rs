@@ -3,8 +3,6 @@
 use super::program;
 use super::wire::{Hello, PROTO};
 use crate::model::{AgentRecord, BootId, Exam, Sha256};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use sha2::Digest;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -79,11 +77,14 @@ fn agent_record(state_dir: &Path) -> Option<AgentRecord> {
     serde_json::from_slice(&fs::read(state_dir.join("agent.json")).ok()?).ok()
 }
 
-/// By `agent.lock` in the state directory, which a running agent holds by flock; where there is no such file, by the
-/// process list.
+/// By the process that `lock` in the state directory names, which the daemon writes when it starts; where there is no such
+/// file, by the process list. The lock itself is not tried: that could keep a starting daemon out.
 fn agent_running(state_dir: &Path) -> bool {
-    match File::open(state_dir.join("agent.lock")) {
-        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK),
+    match fs::read_to_string(state_dir.join("lock")) {
+        Ok(text) => text
+            .trim()
+            .parse::<u32>()
+            .is_ok_and(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| is_agent(&line))),
         Err(_) => agent_in_process_list(),
     }
 }
@@ -108,6 +109,7 @@ fn is_agent(cmdline: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
 
     #[test]
     fn the_machine_is_told() {
@@ -132,12 +134,23 @@ mod tests {
     }
 
     #[test]
-    fn the_agents_lock_tells_whether_it_runs() {
+    fn the_process_in_the_lock_tells_whether_the_agent_runs() {
         let dir = tempfile::tempdir().unwrap();
-        let lock = File::create(dir.path().join("agent.lock")).unwrap();
+        let lock = dir.path().join("lock");
+        fs::write(&lock, "").unwrap();
         assert!(!agent_running(dir.path()));
-        flock(&lock, FlockOperation::LockExclusive).unwrap();
-        assert!(agent_running(dir.path()));
+        fs::write(&lock, format!("{}\n", std::process::id())).unwrap();
+        assert!(!agent_running(dir.path()), "this is no agent");
+        fs::write(dir.path().join("agent"), "read line").unwrap();
+        let mut shell = Command::new("sh");
+        shell.arg0("remoor").arg("agent").current_dir(dir.path()).stdin(std::process::Stdio::piped());
+        let mut agent = shell.spawn().unwrap();
+        fs::write(&lock, format!("{}\n", agent.id())).unwrap();
+        let running = agent_running(dir.path());
+        drop(agent.stdin.take());
+        agent.wait().unwrap();
+        assert!(running);
+        assert!(!agent_running(dir.path()));
     }
 
     #[test]

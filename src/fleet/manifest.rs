@@ -30,14 +30,20 @@ pub fn manifest(
                 continue;
             }
         };
+        let mut paths = |declared: &[String]| {
+            super::paths(host, declared, context).unwrap_or_else(|fault| {
+                faults.push(fault);
+                Vec::new()
+            })
+        };
         services.push(ServiceManifest {
             name: name.clone(),
-            files: joined(&service.files, digest.include),
-            exclude: joined(&service.exclude, digest.exclude),
-            secret: joined(&service.secret, digest.secret),
+            files: paths(&joined(&service.files, digest.include)),
+            exclude: paths(&joined(&service.exclude, digest.exclude)),
+            secret: paths(&joined(&service.secret, digest.secret)),
             units: service.units.clone(),
-            state: service.state.clone(),
-            keep: service.keep.clone(),
+            state: paths(&service.state),
+            keep: paths(&service.keep),
             checks,
         });
     }

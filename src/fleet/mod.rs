@@ -6,12 +6,14 @@
 mod book;
 mod context;
 mod manifest;
+mod paths;
 mod plans;
 mod summary;
 
 pub use book::{Book, BookError};
 pub use context::{Known, context};
 pub use manifest::{Expected, manifest};
+pub use paths::paths;
 pub use plans::{Scope, compile, expected_files, tags_of};
 pub use summary::{lint, summary};
 

@@ -211,7 +211,10 @@ impl Work {
             };
             let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
             let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
-            let protect: Vec<String> = fleet.config.services.values().flat_map(|s| s.state.iter().cloned()).collect();
+            // A path that is none for this host belongs to a service of another group.
+            let state = fleet.config.services.values();
+            let state = state.filter_map(|service| fleet::paths(&host, &service.state, &context).ok());
+            let protect: Vec<String> = state.flatten().collect();
             let bytes = rmp_serde::to_vec_named(&plan).map_err(|e| e.to_string())?;
             Ok::<_, String>((bytes, protect))
         });

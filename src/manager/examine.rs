@@ -188,6 +188,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         user_config: ssh.config.map(Into::into),
         host_keys: node.spec.ssh_host_keys.clone(),
         connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
+        state_dir: ssh.state_dir.map(Into::into),
     })
 }
 

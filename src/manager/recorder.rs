@@ -151,7 +151,7 @@ fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
     match action {
         Action::Propose { about: About::Node(node), .. } => Some(*node),
         Action::Probe { node } | Action::Examine { node, .. } | Action::Run { node, .. } => Some(*node),
-        Action::Stop { attempt } => of_attempt(*attempt),
+        Action::Stop { attempt, .. } => of_attempt(*attempt),
         Action::Notify { node, .. } => *node,
         Action::Propose { .. } | Action::HandOver { .. } => None,
     }

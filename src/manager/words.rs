@@ -55,7 +55,8 @@ pub fn asked(action: &Action) -> String {
         Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),
         Action::Examine { purpose: Purpose::Live(_), .. } => "examine it over SSH".to_owned(),
         Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
-        Action::Stop { attempt } => format!("stop what runs for attempt {attempt}"),
+        Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt}, after its current task"),
+        Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt} at once"),
         Action::HandOver { why } => format!("hand leadership over: {why}"),
         Action::Notify { text, .. } => format!("tell people: {text}"),
     }
@@ -82,7 +83,7 @@ fn entry(command: &Command) -> String {
         Command::Phase { job, phase, .. } => format!("job {job}: {phase} may begin"),
         Command::CloseAttempt { job, attempt, .. } => format!("job {job}: attempt {attempt} is over"),
         Command::HoldJob { job, why } => format!("job {job} is held: {why}"),
-        Command::CancelJob { job, why } => format!("job {job} is cancelled: {why}"),
+        Command::CancelJob { job, why, .. } => format!("job {job} is cancelled: {why}"),
         Command::BreakerOpened { why, .. } => format!("a breaker opens: {why}"),
         // Orders of operators and of joining machines, which the engine does not propose: by their name.
         other => {

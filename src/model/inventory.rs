@@ -215,7 +215,8 @@ impl Inventory {
             | Command::HoldJob { .. }
             | Command::CancelJob { .. } => self.job_entry(at),
             Command::BreakerOpened { group, why } => {
-                if self.breaker.is_some() {
+                let wider = |open: &Breaker| open.group.is_some() && group.is_none();
+                if self.breaker.as_ref().is_some_and(|open| !wider(open)) {
                     return Err(Refusal::new("breaker-open", "a breaker is open already"));
                 }
                 self.breaker = Some(Breaker { group: group.clone(), why: why.clone(), at: at.entry.at });

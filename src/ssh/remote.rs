@@ -176,7 +176,7 @@ impl Remote {
             return Ok(session);
         }
         self.upload(login, target, build).await?;
-        let session = self.run(login, target, &self.path_of(build)).await.map_err(NotStarted::into_error)?;
+        let session = self.run(login, target, &self.path_of(target, build)).await.map_err(NotStarted::into_error)?;
         if session.hello().exe_sha256 != build.sha256 {
             return Err(SshError::Protocol("the node runs another binary than was put there".to_owned()));
         }
@@ -190,22 +190,32 @@ impl Remote {
         target: &Target,
         build: &Build,
     ) -> Result<Option<Session>, SshError> {
-        match self.run(login, target, &self.path_of(build)).await {
+        match self.run(login, target, &self.path_of(target, build)).await {
             Ok(session) if session.hello().exe_sha256 == build.sha256 => same_protocol(session).map(Some),
             Ok(_) | Err(NotStarted::Missing(_)) => Ok(None),
             Err(NotStarted::Failed(e)) => Err(e),
         }
     }
 
-    fn path_of(&self, build: &Build) -> String {
-        format!("{}/bin/remoor-{}", self.config.state_dir, build.sha256)
+    fn path_of(&self, target: &Target, build: &Build) -> String {
+        format!("{}/remoor-{}", self.bin_of(target), build.sha256)
+    }
+
+    /// Where the builds are on this node.
+    fn bin_of(&self, target: &Target) -> String {
+        let dir = target.state_dir.as_ref().map(|dir| dir.display().to_string());
+        format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
     }
 
     /// Starts a program and waits for its greeting.
     async fn run(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Result<Session, NotStarted> {
         let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
         let mut command = as_root(login, target, program);
-        command.args(&self.config.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(&self.config.arguments);
+        if let Some(dir) = &target.state_dir {
+            command.arg("--state-dir").arg(dir.display().to_string());
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().await.map_err(lost)?;
         let (Some(output), Some(input), Some(stderr)) =
             (child.stdin().take(), child.stdout().take(), child.stderr().take())
@@ -249,7 +259,7 @@ impl Remote {
             .await
             .map_err(|e| SshError::Local(format!("{}: {e}", build.path.display())))?;
         let mut command = as_root(login, target, "sh");
-        let dir = format!("{}/bin", self.config.state_dir);
+        let dir = self.bin_of(target);
         command.args(["-c", UPLOAD, "sh", &dir, &build.sha256.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let upload = async {

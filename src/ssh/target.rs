@@ -26,6 +26,8 @@ pub struct Target {
     /// The operator's ssh configuration, read after what must hold.
     pub user_config: Option<PathBuf>,
     pub connect_timeout: Duration,
+    /// Where the node's executor keeps its builds and its state; None: where [`super::RemoteConfig`] says.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl Target {
@@ -36,6 +38,9 @@ impl Target {
         }
         if let Some(identity) = &self.identity {
             check_path(identity)?;
+        }
+        if let Some(dir) = &self.state_dir {
+            check_path(dir)?;
         }
         if self.host_keys.is_empty() {
             return Err(SshError::Name(format!("no host key of {} is recorded", self.node)));
@@ -125,6 +130,7 @@ pub(super) fn sample(host: &str) -> Target {
         host_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl".to_owned()],
         user_config: None,
         connect_timeout: Duration::from_secs(10),
+        state_dir: None,
     }
 }
 

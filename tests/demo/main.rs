@@ -1,128 +1,179 @@
-//! The demo: three managers and two workers, real hosts of the tests' lab. `demo` plays the story and leaves nothing behind;
-//! with `KEEP=1` it leaves the hosts up, and `demo down` removes them. What the hosts are made of is `tests/lab`.
+//! The demo: three managers and two workers. With root they are real hosts of the tests' lab, without it ordinary processes
+//! of who runs it. `demo` plays the story and leaves nothing behind; with `--keep` or `KEEP=1` it leaves the hosts up, and
+//! `demo down` removes them.
 
 mod guard;
 #[path = "../lab/mod.rs"]
 mod lab;
+mod loopback;
+mod real;
 mod story;
+mod world;
 
-use anyhow::{Result, bail};
-use lab::cluster::{Cluster, row};
-use lab::{Lab, five};
+use anyhow::{Context, Result, bail};
+use lab::Lab;
+use loopback::{Loopback, ground};
+use real::Real;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use story::Story;
+use world::{World, ask, commission, row, status, verdict, wait};
 
 const NAME: &str = "demo";
 
 fn main() -> Result<()> {
-    match std::env::args().nth(1).as_deref() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
         None | Some("--keep") => play(),
+        Some("down") => down(),
+        Some("cut" | "heal") => ground::order(&words.join(" ")),
         Some(guard::WORD) => guard::watch(NAME),
-        Some("down") => Lab::remove(NAME),
-        Some(other) => bail!("demo knows no {other:?}; it takes nothing, or down"),
+        Some(ground::WORD) => ground::lie(),
+        Some(ground::HOST_WORD) => ground::live(&words[1..]),
+        Some(other) => {
+            bail!("demo knows no {other:?}; it takes nothing, --keep, down, or of loopback hosts cut or heal HOST")
+        }
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether sudo is there and asks for no password. `REMOOR_HOSTS=loopback` says that it is not to be used.
+fn may_sudo() -> bool {
+    let unwanted = std::env::var_os("REMOOR_HOSTS").is_some_and(|hosts| hosts == "loopback");
+    let asks_nothing = || {
+        let mut sudo = Command::new("sudo");
+        sudo.args(["-n", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        sudo.status().is_ok_and(|status| status.success())
+    };
+    !unwanted && asks_nothing()
+}
+
+/// The same command as root; returns only if that fails.
+fn as_root(words: &[&str]) -> anyhow::Error {
+    let own = std::env::current_exe().unwrap_or_default();
+    anyhow::Error::from(Command::new("sudo").arg("-n").arg(own).args(words).exec()).context("starting sudo")
+}
+
+fn down() -> Result<()> {
+    ground::down()?;
+    match is_root() {
+        true => Lab::remove(NAME),
+        false if may_sudo() => Err(as_root(&["down"])),
+        false => Ok(()),
     }
 }
 
 fn play() -> Result<()> {
-    if let Err(why) = Lab::available() {
-        bail!("no real hosts on this machine: {why}");
+    let keep = std::env::args().any(|word| word == "--keep")
+        || std::env::var_os("KEEP").is_some_and(|k| !k.is_empty() && k != "0");
+    if !is_root() && may_sudo() {
+        return Err(as_root(if keep { &["--keep"] } else { &[] }));
     }
-    let mut story = Story::begin(&format!("remoor demo: {}", Lab::describe()));
-    let guard = guard::Guard::post()?;
-    story.stage("Five hosts, each with its own systemd, sshd, disk and address");
-    let hosts = Lab::up(NAME, &five::HOSTS)?;
-    for host in five::hosts(&hosts) {
-        story.say(&format!("{} {:<13} boot {}", host.name, host.ip, hosts.boot_id(&host.name)?));
+    let first_line = if is_root() {
+        Lab::available().map_err(|why| anyhow::anyhow!("no real hosts on this machine: {why}"))?;
+        Lab::describe()
+    } else {
+        format!("{} (after `sudo -v`: real ones)", Loopback::describe()?)
+    };
+    let mut story = Story::begin(&format!("remoor demo: {first_line}"));
+    let mut world: Box<dyn World> = if is_root() {
+        story.stage("Five hosts, each with its own systemd, sshd, disk and address");
+        Box::new(Real::up(NAME)?)
+    } else {
+        story.stage("Five hosts, each with its own sshd, directory tree and address");
+        Box::new(Loopback::up()?)
+    };
+    world.introduce()?.iter().for_each(|line| story.say(line));
+    if let Err(error) = tell(&mut story, &mut *world) {
+        return Err(match world.save_logs() {
+            Ok(dir) => error.context(format!("the daemons' logs are in {}", dir.display())),
+            Err(_) => error,
+        });
     }
-    hosts.give_identity(&five::MASTERS)?;
-    five::install_contiv(&hosts, &five::built("contiv-standin")?)?;
-
-    story.stage("remoor on all of them: init on m1, the others join by token");
-    let cluster = Cluster::up(hosts)?;
-    show(&story, &cluster, "m1", &["nodes"])?;
-
-    story.stage("Apply the fleet and set everything up: etcd, contiv's network, nginx");
-    cluster.apply(demo_limits)?;
-    cluster.commission()?;
-    show(&story, &cluster, "m1", &["status"])?;
-
-    away_and_drifted(&mut story, &cluster)?;
-    never_away(&mut story, &cluster)?;
-    agent_only(&mut story, &cluster)?;
-
-    if std::env::args().any(|word| word == "--keep")
-        || std::env::var_os("KEEP").is_some_and(|k| !k.is_empty() && k != "0")
-    {
-        story.say(&cluster.lab.keep());
-        story.say("use it:             sudo ip netns exec or the lab's console; `remoor status` on m1");
-        guard.keep()?;
+    if keep {
+        story.say(&world.keep()?);
         story.say("remove it all:      cargo run --example demo -- down");
     } else {
         story.stage("Take it all down");
-        drop(cluster);
-        guard.end()?;
+        world.end()?;
     }
     story.end();
     Ok(())
 }
 
-/// The defaults, but for the minute that a new leader waits before it repairs anything.
-fn demo_limits(path: &str, text: String) -> String {
-    if path == "remoor.yml" { format!("{text}\nlimits: {{leader-grace: 5s}}\n") } else { text }
+fn tell(story: &mut Story, world: &mut dyn World) -> Result<()> {
+    story.stage("remoor on all of them: init on m1, the others join by token");
+    world.form()?;
+    show(story, world, "m1", &["nodes"])?;
+
+    story.stage("Apply the fleet and set everything up");
+    world.apply()?;
+    commission(world)?;
+    show(story, world, "m1", &["status"])?;
+
+    away_and_drifted(story, world)?;
+    never_away(story, world)?;
+    agent_only(story, world)
 }
 
-fn away_and_drifted(story: &mut Story, cluster: &Cluster) -> Result<()> {
+fn away_and_drifted(story: &mut Story, world: &dyn World) -> Result<()> {
     story.stage("Pull w1's network, change its configuration meanwhile");
-    let lab = &cluster.lab;
-    lab.cut("w1")?;
-    cluster.wait("w1 to be missed", |s| (row(s, "w1")?["presence"] == "away").then_some(()))?;
-    show(story, cluster, "m1", &["status"])?;
-    lab.wait_isolated("w1")?;
-    lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin")?;
-    story.say("on w1, cut off: sed -i s/eth0/eth9/ /etc/default/netplugin");
+    world.cut("w1")?;
+    wait(world, "w1 to be missed", |s| (row(s, "w1")?["presence"] == "away").then_some(()))?;
+    show(story, world, "m1", &["status"])?;
+    world.wait_isolated("w1")?;
+    let script = world.mischief(0);
+    world.console("w1", &script)?;
+    story.say(&format!("on w1, cut off: {script}"));
 
     story.stage("Plug it in again: why was it away, did it drift, set it up");
-    lab.heal_host("w1")?;
-    cluster.verdict("w1", 1)?;
-    cluster.wait("w1 to be repaired", |s| {
+    world.heal("w1")?;
+    verdict(world, "w1", 1)?;
+    wait(world, "w1 to be repaired", |s| {
         let row = row(s, "w1")?;
         (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same").then_some(())
     })?;
-    show(story, cluster, "m1", &["history", "w1"])?;
-    show(story, cluster, "m1", &["why", "w1"])?;
+    show(story, world, "m1", &["history", "w1"])?;
+    show(story, world, "m1", &["why", "w1"])?;
     story.say("what was run on w1, from its own log:");
-    for run in five::runs(lab, "w1")?.iter().rev().take(2).rev() {
-        story.say(&format!("  {} {} job {} attempt {} {}", run.time, run.phase, run.job, run.attempt, run.service));
+    for run in world.runs("w1")?.iter().rev().take(2).rev() {
+        if let [time, phase, job, attempt, service] = run.split(' ').collect::<Vec<_>>()[..] {
+            story.say(&format!("  {time} {phase} job {job} attempt {attempt} {service}"));
+        }
     }
     Ok(())
 }
 
-fn never_away(story: &mut Story, cluster: &Cluster) -> Result<()> {
+fn never_away(story: &mut Story, world: &dyn World) -> Result<()> {
     story.stage("Change a file on w2, which was never away: shown, not touched, until somebody says so");
-    cluster.lab.shell("w2", "sed -i 's/eth0/eth7/' /etc/default/netplugin")?;
-    cluster.wait("the drift of w2 to be seen", |s| {
+    world.console("w2", &world.mischief(1))?;
+    wait(world, "the drift of w2 to be seen", |s| {
         (row(s, "w2")?["finding"]["verdict"]["is"] == "drifted").then_some(())
     })?;
-    show(story, cluster, "m1", &["diff", "w2"])?;
-    show(story, cluster, "m1", &["resetup", "w2"])?;
-    Ok(())
+    show(story, world, "m1", &["diff", "w2"])?;
+    show(story, world, "m1", &["resetup", "w2"])
 }
 
-fn agent_only(story: &mut Story, cluster: &Cluster) -> Result<()> {
+fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
     story.stage("Kill only the agent of w2: its services run on, and nothing is run");
-    let before = five::main_pid(&cluster.lab, "w2", "nginx.service")?;
-    let absence = cluster.node("w2")?["absences"].as_u64().unwrap_or(0) + 1;
-    cluster.lab.kill("w2", "remoor", rustix::process::Signal::KILL)?;
-    cluster.verdict("w2", absence)?;
-    show(story, cluster, "m1", &["history", "w2", "--limit", "3"])?;
-    let after = five::main_pid(&cluster.lab, "w2", "nginx.service")?;
+    let before = world.nginx_pid("w2")?;
+    let now = status(world)?;
+    let absence = row(&now, "w2").context("w2 in the status")?["absences"].as_u64().unwrap_or(0) + 1;
+    world.kill_agent("w2")?;
+    verdict(world, "w2", absence)?;
+    show(story, world, "m1", &["history", "w2", "--limit", "3"])?;
+    let after = world.nginx_pid("w2")?;
     story.say(&format!("nginx on w2: process {before} before, {after} after"));
     Ok(())
 }
 
 /// The command as an operator types it, and what it prints. `1` is an answer too.
-fn show(story: &Story, cluster: &Cluster, host: &str, argv: &[&str]) -> Result<()> {
+fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
     story.say(&format!("{host}$ remoor {}", argv.join(" ")));
-    let output = cluster.run(host, argv)?;
+    let output = ask(world, host, argv)?;
     story.say(&output.text());
     story.say(String::from_utf8_lossy(&output.stderr).trim_end());
     if output.code > 1 {

@@ -4,6 +4,7 @@ mod hosts;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod local;
+mod loopback;
 mod sim;
 mod tidy;
 

@@ -17,12 +17,18 @@ pub struct Here {
     /// Address at which the other nodes reach this one
     #[arg(long, value_name = "IP")]
     pub advertise: IpAddr,
+    /// Address to listen on, if it is not the one that the others dial
+    #[arg(long, value_name = "IP")]
+    pub bind: Option<IpAddr>,
     /// TCP port of the API
     #[arg(long, value_name = "PORT", default_value_t = 7947)]
     pub api_port: u16,
     /// TCP and UDP port of gossip
     #[arg(long, value_name = "PORT", default_value_t = 7946)]
     pub gossip_port: u16,
+    /// Where the public host keys of this machine's SSH server are
+    #[arg(long, value_name = "DIR", default_value = "/etc/ssh")]
+    pub ssh_host_keys: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -14,18 +14,9 @@ use std::path::Path;
 const TOKEN_MAX: u64 = 4 << 10;
 
 pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
-    let Here { dir, name, advertise, api_port, gossip_port } = args.here;
-    let name = name.map_or_else(host_name, Ok)?;
-    let api = std::net::SocketAddr::new(advertise, api_port).to_string();
-    let options = InitOptions {
-        dir,
-        name: name.clone(),
-        advertise: advertise.to_string(),
-        api_port,
-        gossip_port,
-        force: args.force,
-    };
-    let done = drivers::init(options)?;
+    let name = name_of(&args.here)?;
+    let api = std::net::SocketAddr::new(args.here.advertise, args.here.api_port).to_string();
+    let done = drivers::init(InitOptions { here: args.here, name: name.clone(), force: args.force })?;
     let view = json!({
         "version": 1,
         "name": name,
@@ -53,12 +44,9 @@ pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
         (None, Some(file)) => read_token(file)?,
         (None, None) => return Err(Stop::usage("--token or --token-file is needed").into()),
     };
-    let Here { dir, name, advertise, api_port, gossip_port } = args.here;
-    let name = name.map_or_else(host_name, Ok)?;
-    let (advertise, manager) = (advertise.to_string(), args.manager);
-    let options =
-        JoinOptions { dir, name: name.clone(), advertise, api_port, gossip_port, addr: args.addr, token, manager };
-    drivers::join(options)?;
+    let name = name_of(&args.here)?;
+    let (here, addr, manager) = (args.here, args.addr, args.manager);
+    drivers::join(JoinOptions { here, name: name.clone(), addr, token, manager })?;
     out.text(&format!("{name} joined\n"))?;
     out.talk("next: systemctl start remoor");
     Ok(Exit::Done)
@@ -73,6 +61,10 @@ fn read_token(file: &Path) -> anyhow::Result<String> {
     };
     read.map_err(|e| Stop::usage(format!("the token can't be read from {}", file.display())).cause(&e))?;
     Ok(text.trim().to_owned())
+}
+
+fn name_of(here: &Here) -> anyhow::Result<String> {
+    here.name.clone().map_or_else(host_name, Ok)
 }
 
 fn host_name() -> anyhow::Result<String> {

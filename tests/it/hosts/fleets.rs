@@ -47,7 +47,7 @@ fn how_many(stories: usize) -> Result<usize> {
     if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
         return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is no number")?.clamp(1, 8));
     }
-    // Most of a story's time is waiting: one fleet takes a third of a processor.
+    // Most of a story's time is waiting: one fleet takes less than half a processor.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let wanted = if processors >= 4 { 3 } else { 2 };
     let memory = usize::try_from(machine::memory_available() / MEMORY_PER_FLEET)?;

@@ -70,6 +70,34 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
     assert_eq!(story.jobs("w1").len(), 1);
 }
 
+/// Found by the simulation: drift that was only reported because the node was on its way out stayed for ever once the
+/// decommissioning was called off.
+#[test]
+fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    let id = story.node("w1").id;
+    // A cancelled job holds the node, so that its decommissioning waits.
+    story.want("w1", Occasion::Live, false);
+    story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
+    let job = story.node("w1").job.expect("a job");
+    story.order(Command::CancelJob { job, why: "cancelled".to_owned(), now: false });
+    story.secs(15);
+    story.world.cut(w1, Cut::Full, 15_000);
+    story.edit("w1", "web");
+    story.want("w1", Occasion::Apply, true);
+    story.until("a verdict", 60, |w| {
+        w.state.by_name("w1").is_some_and(|n| {
+            n.absence.is_none() && n.finding.as_ref().is_some_and(|f| f.absence.is_some() && f.verdict.drifted())
+        })
+    });
+    assert_eq!(story.node("w1").lifecycle, Lifecycle::Decommissioning);
+    story.order(Command::DropWant { node: id, why: "called off".to_owned() });
+    story.order(Command::ResumeNode { node: id });
+    story.at_rest(60);
+    assert_eq!(story.jobs("w1").len(), 2);
+}
+
 /// What the node waits for, as `why` says it.
 fn waits(story: &Story, name: &str) -> Vec<String> {
     let (world, node) = (&story.world, story.node(name));

@@ -339,6 +339,20 @@ fn a_mass_return_waits_for_a_person_and_then_for_the_budget() {
     }
 }
 
+/// A breaker that was open for one group kept any other from opening: of 1000 nodes that were away, 950 were set up again.
+#[test]
+fn the_breaker_of_a_group_does_not_hide_the_trouble_of_the_fleet() {
+    let mut story = Story::begin();
+    let of = |story: &Story, group| (0..9).filter(|h| story.world.hosts[*h].group == group).collect::<Vec<usize>>();
+    for at in &of(&story, "worker")[..3] {
+        story.world.power_off(*at, 30_000);
+    }
+    story.until("the group's breaker", 20, |w| w.state.breaker.as_ref().is_some_and(|b| b.group.is_some()));
+    let edge = of(&story, "edge")[0];
+    story.world.power_off(edge, 15_000);
+    story.until("the fleet's breaker", 20, |w| w.state.breaker.as_ref().is_some_and(|b| b.group.is_none()));
+}
+
 #[test]
 fn a_group_with_a_quorum_is_set_up_one_by_one() {
     let mut story = Story::begin();

@@ -1,0 +1,193 @@
+//! What the loopback hosts stand on: one process that is the network between them and starts each host's first process. It
+//! lives until the demo tells it the end or is gone itself, however that came, and takes everything with it.
+
+use super::host;
+use super::place::{self, Place, Programs};
+use super::relay::Relay;
+use super::tree;
+use crate::lab::five::HOSTS;
+use crate::lab::tool::wait_for;
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, set_child_subreaper};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+/// The words that make the program a ground, and a host.
+pub const WORD: &str = "ground";
+pub const HOST_WORD: &str = "host";
+/// So many networks are tried: others of this machine may have one.
+const NETS: u8 = 20;
+const END: Duration = Duration::from_secs(20);
+/// An order is one short line.
+const ORDER_MAX: u64 = 100;
+
+/// The demo's hand on the ground. Dropped, the ground ends.
+pub struct Ground {
+    pub place: Place,
+    child: Child,
+    hand: Option<ChildStdin>,
+}
+
+impl Ground {
+    /// Starts it with its hosts; what an earlier one left is removed before.
+    pub fn begin() -> Result<Ground> {
+        down()?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().context("starting the ground of the hosts")?;
+        let hand = child.stdin.take();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("the ground's output")?).read_line(&mut line)?;
+        let net = line.trim().parse().ok();
+        let Some(net) = net else {
+            let _ = child.wait();
+            bail!("the loopback hosts could not be started; see above");
+        };
+        Ok(Ground { place: Place { base: Place::base(), net }, child, hand })
+    }
+
+    pub fn cut(&self, host: &str, cut: bool) -> Result<()> {
+        order(&format!("{} {host}", if cut { "cut" } else { "heal" }))
+    }
+
+    /// Lets the hosts live on.
+    pub fn keep(mut self) -> Result<()> {
+        self.hand.take().context("the ground's pipe")?.write_all(b"keep").context("telling the ground")
+    }
+
+    /// Waits until nothing is left.
+    pub fn end(mut self) -> Result<()> {
+        self.let_go()
+    }
+
+    fn let_go(&mut self) -> Result<()> {
+        if let Some(hand) = self.hand.take() {
+            drop(hand);
+            ensure!(self.child.wait()?.success(), "the hosts could not be removed wholly; see above");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if let Err(error) = self.let_go() {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// One line to this user's ground that is up, and its answer.
+pub fn order(line: &str) -> Result<()> {
+    let mut stream = UnixStream::connect(Place::ground()).context("no loopback hosts are up")?;
+    stream.write_all(format!("{line}\n").as_bytes())?;
+    let mut said = String::new();
+    stream.read_to_string(&mut said)?;
+    ensure!(said == "ok\n", "{}", said.trim());
+    Ok(())
+}
+
+/// Ends the hosts of this user that were kept or left behind; none is fine. Hosts that a demo plays on are left alone.
+pub fn down() -> Result<()> {
+    let base = Place::base();
+    if UnixStream::connect(Place::ground()).is_ok() {
+        order("end")?;
+        wait_for("the earlier hosts to end", END, || (!base.exists()).then_some(()))?;
+    }
+    place::remove(&base)
+}
+
+/// The ground's own life.
+pub fn lie() -> Result<()> {
+    set_child_subreaper(Some(rustix::process::getpid()))?;
+    let (end, ended) = mpsc::channel();
+    let kept = Arc::new(AtomicBool::new(false));
+    let built = build(end.clone(), kept.clone());
+    if built.is_ok() {
+        std::thread::spawn(move || hold(&end, &kept));
+        let _no_sender_is_left = ended.recv();
+    }
+    let cleaned = tree::end_all_below_me().and_then(|()| place::remove(&Place::base()));
+    built.map(drop).and(cleaned)
+}
+
+/// The demo's pipe: its end is the end of the hosts, unless something was said before.
+fn hold(end: &Sender<()>, kept: &AtomicBool) {
+    let mut told = Vec::new();
+    let _ended_as_well = std::io::stdin().read_to_end(&mut told);
+    kept.store(!told.is_empty(), Ordering::SeqCst);
+    if told.is_empty() {
+        let _ending_already = end.send(());
+    }
+}
+
+fn build(end: Sender<()>, kept: Arc<AtomicBool>) -> Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (place, relay) = runtime.block_on(network())?;
+    place.make(&Programs::find()?)?;
+    let mut roots = BTreeMap::new();
+    for name in HOSTS {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([HOST_WORD, name, &place.net.to_string()]).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.process_group(0).spawn().with_context(|| format!("starting {name}"))?;
+        roots.insert(name.to_owned(), Pid::from_child(&child).as_raw_nonzero().get());
+    }
+    let inside = runtime.enter();
+    let relay = relay.start(roots);
+    drop(inside);
+    listen(relay, end, kept)?;
+    writeln!(std::io::stdout(), "{}", place.net).context("telling the demo where the hosts are")?;
+    Ok(runtime)
+}
+
+/// A network that nobody uses.
+async fn network() -> Result<(Place, Relay)> {
+    let first = rustix::process::getuid().as_raw() % 200;
+    let mut why = None;
+    for net in (first as u8..).take(NETS.into()) {
+        let place = Place { base: Place::base(), net };
+        match Relay::bind(place.clone()).await {
+            Ok(relay) => return Ok((place, relay)),
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    Err(why.context("no network was tried")?.context("no loopback network is free"))
+}
+
+fn listen(relay: Arc<Relay>, end: Sender<()>, kept: Arc<AtomicBool>) -> Result<()> {
+    let listener = UnixListener::bind(Place::ground()).context("the ground's socket")?;
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            let _short = BufReader::new(&stream).take(ORDER_MAX).read_line(&mut line);
+            let said = obey(line.trim(), &relay, &end, &kept);
+            let _the_caller_is_gone = stream.write_all(said.as_bytes());
+        }
+    });
+    Ok(())
+}
+
+fn obey(line: &str, relay: &Relay, end: &Sender<()>, kept: &AtomicBool) -> &'static str {
+    match line.split_once(' ') {
+        Some((word @ ("cut" | "heal"), host)) if HOSTS.contains(&host) => relay.change(host, word == "cut"),
+        None if line == "end" && !kept.load(Ordering::SeqCst) => return "a demo of yours is playing: end that first\n",
+        None if line == "end" => drop(end.send(())),
+        _ => return "cut HOST, heal HOST or end\n",
+    }
+    "ok\n"
+}
+
+/// The host's own life, by its words on the command line.
+pub fn live(words: &[String]) -> Result<()> {
+    let [name, net] = words else { bail!("host NAME NET") };
+    ensure!(HOSTS.contains(&name.as_str()), "no host {name}");
+    let place = Place { base: Place::base(), net: net.parse().context("a network")? };
+    host::live(&place, name)
+}

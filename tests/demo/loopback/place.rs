@@ -1,0 +1,182 @@
+//! Where the loopback hosts are: addresses, ports, directories and the programs of this machine that they run. Makes the
+//! directories, and starts nothing.
+//!
+//! Each host has two addresses: its services listen on the back one, and everybody dials the front one, which is the
+//! relay's. So the relay is the only network between the hosts, and pulling a cable there pulls it for everything.
+
+use crate::lab::five::{HOSTS, built};
+use crate::lab::tool::{find_program, must};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub const SSH: u16 = 20022;
+pub const GOSSIP: u16 = 27946;
+pub const API: u16 = 27947;
+pub const ETCD: u16 = 22379;
+pub const ETCD_PEER: u16 = 22380;
+pub const NGINX: u16 = 28080;
+/// What the relay carries by TCP; gossip goes by UDP as well.
+pub const TCP: [u16; 6] = [SSH, GOSSIP, API, ETCD, ETCD_PEER, NGINX];
+
+const CTL: &str = include_str!("ctl");
+
+/// The hosts of one user; at most one set at a time.
+#[derive(Debug, Clone)]
+pub struct Place {
+    pub base: PathBuf,
+    /// Third number of the addresses.
+    pub net: u8,
+}
+
+/// Programs that the hosts run.
+pub struct Programs {
+    pub sshd: PathBuf,
+    pub keygen: PathBuf,
+    pub nginx: PathBuf,
+    pub etcd: PathBuf,
+    pub remoor: PathBuf,
+}
+
+impl Place {
+    /// In the directory for temporary files, whose path is short enough for sockets.
+    pub fn base() -> PathBuf {
+        std::env::temp_dir().join(format!("remoor-demo-{}", rustix::process::getuid().as_raw()))
+    }
+
+    pub fn front(&self, host: &str) -> Ipv4Addr {
+        Ipv4Addr::new(127, 77, self.net, 11 + number(host))
+    }
+
+    pub fn back(&self, host: &str) -> Ipv4Addr {
+        Ipv4Addr::new(127, 77, self.net, 111 + number(host))
+    }
+
+    pub fn dir(&self, host: &str) -> PathBuf {
+        self.base.join(host)
+    }
+
+    /// The data directory of a host's agent.
+    pub fn data(&self, host: &str) -> PathBuf {
+        self.dir(host).join("remoor")
+    }
+
+    pub fn socket(&self, host: &str) -> PathBuf {
+        self.dir(host).join("run/remoor.sock")
+    }
+
+    /// Where the ground takes orders.
+    pub fn ground() -> PathBuf {
+        Self::base().join("ground.sock")
+    }
+
+    /// The base directory, which only this user may enter, and every host's tree with its keys.
+    pub fn make(&self, programs: &Programs) -> Result<()> {
+        let mut private = fs::DirBuilder::new();
+        private.mode(0o700).create(&self.base).with_context(|| format!("creating {}", self.base.display()))?;
+        let operator = self.base.join("operator_key");
+        key(programs, &operator)?;
+        fs::copy(operator.with_extension("pub"), self.base.join("authorized_keys"))?;
+        let mut config = String::new();
+        let mut known = String::new();
+        for host in HOSTS {
+            let dir = self.dir(host);
+            for part in ["etc/services", "log", "run", "ssh", "var"] {
+                fs::create_dir_all(dir.join(part))?;
+            }
+            key(programs, &dir.join("ssh/ssh_host_ed25519_key"))?;
+            fs::write(dir.join("ssh/sshd_config"), self.sshd_config(host))?;
+            fs::write(dir.join("ctl"), CTL)?;
+            fs::set_permissions(dir.join("ctl"), fs::Permissions::from_mode(0o755))?;
+            let public = fs::read_to_string(dir.join("ssh/ssh_host_ed25519_key.pub"))?;
+            known += &format!("[{}]:{SSH} {public}", self.front(host));
+            config += &format!("Host {host}\n  HostName {}\n", self.front(host));
+        }
+        let base = self.base.display();
+        config += &format!(
+            "Host *\n  Port {SSH}\n  IdentityFile {base}/operator_key\n  IdentitiesOnly yes\n  \
+             UserKnownHostsFile {base}/known_hosts\n  StrictHostKeyChecking yes\n"
+        );
+        fs::write(self.base.join("known_hosts"), known)?;
+        fs::write(self.base.join("ssh_config"), config)?;
+        Ok(())
+    }
+
+    fn sshd_config(&self, host: &str) -> String {
+        format!(
+            "ListenAddress {}:{SSH}\nHostKey {}\nAuthorizedKeysFile {}\nUsePAM no\nStrictModes no\nPidFile none\n\
+             PasswordAuthentication no\nKbdInteractiveAuthentication no\nPrintMotd no\nPrintLastLog no\n\
+             LogLevel VERBOSE\nSetEnv REMOOR_HOST={host}\n",
+            self.back(host),
+            self.dir(host).join("ssh/ssh_host_ed25519_key").display(),
+            self.base.join("authorized_keys").display(),
+        )
+    }
+
+    pub fn at(&self, host: &str, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.front(host), port)
+    }
+
+    pub fn behind(&self, host: &str, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(self.back(host), port)
+    }
+}
+
+/// Removes what an earlier run left in `base`; refuses what is not this user's.
+pub fn remove(base: &Path) -> Result<()> {
+    let Ok(found) = fs::symlink_metadata(base) else { return Ok(()) };
+    let own = found.is_dir() && found.uid() == rustix::process::getuid().as_raw();
+    ensure!(own, "{} is there and is not a directory of yours", base.display());
+    fs::remove_dir_all(base).with_context(|| format!("removing {}", base.display()))
+}
+
+fn number(host: &str) -> u8 {
+    HOSTS.iter().position(|name| *name == host).expect("one of the five") as u8
+}
+
+fn key(programs: &Programs, path: &Path) -> Result<()> {
+    let path = path.to_str().context("a path in UTF-8")?;
+    let program = programs.keygen.to_str().context("a path in UTF-8")?;
+    must(&[program, "-q", "-t", "ed25519", "-N", "", "-C", "remoor demo", "-f", path]).map(drop)
+}
+
+impl Programs {
+    /// Err: which packages are missing.
+    pub fn find() -> Result<Programs> {
+        let mut missing = Vec::new();
+        let mut find = |name: &str, package: &'static str| {
+            program(name).unwrap_or_else(|| {
+                missing.push(package);
+                PathBuf::new()
+            })
+        };
+        let sshd = find("sshd", "openssh-server");
+        let keygen = find("ssh-keygen", "openssh-client");
+        let _used_by_the_managers = find("ssh", "openssh-client");
+        let (nginx, etcd) = (find("nginx", "nginx-light"), find("etcd", "etcd-server"));
+        missing.dedup();
+        ensure!(missing.is_empty(), "this machine lacks the packages {}: have them installed", missing.join(", "));
+        Ok(Programs { sshd, keygen, nginx, etcd, remoor: built("remoor")? })
+    }
+}
+
+/// What `tests/tools.sh` fetched without root is beside the builds of this program.
+pub fn tools() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let dir = own.ancestors().nth(3)?.join("tools/bin");
+    dir.is_dir().then_some(dir)
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let fetched = tools().map(|dir| dir.join(name)).filter(|file| file.is_file());
+    fetched.or_else(|| find_program(name))
+}
+
+/// The search path of the hosts' processes.
+pub fn search_path() -> String {
+    let own = std::env::var("PATH").unwrap_or_default();
+    let fetched = tools().map(|dir| format!("{}:", dir.display())).unwrap_or_default();
+    format!("{fetched}{own}:/usr/sbin:/sbin:/usr/bin:/bin")
+}

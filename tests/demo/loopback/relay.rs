@@ -1,0 +1,156 @@
+//! The network between the loopback hosts: listens on every front address and carries bytes to the back one. A host whose
+//! cable is pulled neither hears nor is heard: its datagrams are lost, its connections stand still, in both directions,
+//! whichever side opened them, and go on when it is plugged in again, as TCP does.
+//!
+//! Who sends is told by the kernel: datagrams come from a back address; of connections, those whose connecting end a process
+//! of the host holds are looked up when its cable is pulled, and of new ones as they come while it is. What belongs to no
+//! host is the operator's. No delay and no loss can be had here.
+
+use super::place::{GOSSIP, Place, TCP};
+use super::tree;
+use crate::lab::five::HOSTS;
+use anyhow::{Context, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::watch;
+
+/// The hosts that are cut off, each with the connecting ends that it holds.
+type Cut = BTreeMap<String, BTreeSet<SocketAddrV4>>;
+
+/// Bound, and not yet at work.
+pub struct Relay {
+    place: Place,
+    tcp: Vec<(&'static str, u16, TcpListener)>,
+    udp: Vec<Arc<UdpSocket>>,
+    cut: watch::Sender<Cut>,
+    /// First process of each host.
+    roots: BTreeMap<String, i32>,
+}
+
+impl Relay {
+    /// Err: an address is taken.
+    pub async fn bind(place: Place) -> Result<Relay> {
+        let (mut tcp, mut udp) = (Vec::new(), Vec::new());
+        for host in HOSTS {
+            for port in TCP {
+                let at = place.at(host, port);
+                tcp.push((host, port, TcpListener::bind(at).await.with_context(|| format!("listening on {at}"))?));
+            }
+            let at = place.at(host, GOSSIP);
+            udp.push(Arc::new(UdpSocket::bind(at).await.with_context(|| format!("listening on {at}, UDP"))?));
+        }
+        Ok(Relay { place, tcp, udp, cut: watch::Sender::default(), roots: BTreeMap::new() })
+    }
+
+    /// Works until the runtime ends.
+    pub fn start(mut self, roots: BTreeMap<String, i32>) -> Arc<Relay> {
+        self.roots = roots;
+        let listeners = std::mem::take(&mut self.tcp);
+        let relay = Arc::new(self);
+        for (host, port, listener) in listeners {
+            tokio::spawn(relay.clone().accept(host, port, listener));
+        }
+        for at in 0..HOSTS.len() {
+            tokio::spawn(relay.clone().datagrams(at));
+        }
+        relay
+    }
+
+    /// Pulls a host's cable, or plugs it in. Looks at its processes, so it blocks.
+    pub fn change(&self, host: &str, cut: bool) {
+        self.cut.send_modify(|cables| {
+            cables.remove(host);
+            if cut {
+                cables.insert(host.to_owned(), BTreeSet::new());
+            }
+        });
+        self.look(host);
+    }
+
+    /// Notes the connecting ends of a host that is cut off. Blocking.
+    fn look(&self, host: &str) {
+        let Some(root) = self.roots.get(host) else { return };
+        let held = tree::sockets(&tree::Tree::read().below(*root));
+        self.cut.send_modify(|cables| {
+            if let Some(known) = cables.get_mut(host) {
+                known.extend(held);
+            }
+        });
+    }
+
+    async fn datagrams(self: Arc<Self>, at: usize) {
+        let mut packet = vec![0; 1 << 16];
+        let to = HOSTS[at];
+        loop {
+            let Ok((length, SocketAddr::V4(from))) = self.udp[at].recv_from(&mut packet).await else { continue };
+            let Some(sender) = HOSTS.iter().position(|host| *from.ip() == self.place.back(host)) else { continue };
+            let cut = self.cut.borrow().clone();
+            if !cut.contains_key(to) && !cut.contains_key(HOSTS[sender]) {
+                // From the sender's own front address: an answer finds its way back.
+                let _lost = self.udp[sender].send_to(&packet[..length], self.place.behind(to, GOSSIP)).await;
+            }
+        }
+    }
+
+    async fn accept(self: Arc<Self>, host: &'static str, port: u16, listener: TcpListener) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, SocketAddr::V4(from))) => {
+                    tokio::spawn(self.clone().carry(host, port, stream, from));
+                }
+                // Out of file descriptors, say: the caller tries again.
+                _ => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    async fn carry(self: Arc<Self>, to: &'static str, port: u16, stream: TcpStream, from: SocketAddrV4) {
+        let cut: Vec<String> = self.cut.borrow().keys().cloned().collect();
+        if !cut.is_empty() {
+            let relay = self.clone();
+            let looked = tokio::task::spawn_blocking(move || cut.iter().for_each(|host| relay.look(host)));
+            let _never_panics = looked.await;
+        }
+        let line = Line { to, from, cut: self.cut.subscribe() };
+        line.clone().whole().await;
+        let Ok(server) = TcpStream::connect(self.place.behind(to, port)).await else { return };
+        let _a_little_slower = (stream.set_nodelay(true), server.set_nodelay(true));
+        let ((client_in, client_out), (server_in, server_out)) = (stream.into_split(), server.into_split());
+        tokio::join!(line.clone().pump(client_in, server_out), line.pump(server_in, client_out));
+    }
+}
+
+/// A connection's way through the network.
+#[derive(Clone)]
+struct Line {
+    to: &'static str,
+    /// The connecting end.
+    from: SocketAddrV4,
+    cut: watch::Receiver<Cut>,
+}
+
+impl Line {
+    /// Waits until neither end is cut off.
+    async fn whole(mut self) {
+        let (to, from) = (self.to, self.from);
+        let whole = |cut: &Cut| !cut.contains_key(to) && !cut.values().any(|held| held.contains(&from));
+        let _the_relay_ends = self.cut.wait_for(whole).await;
+    }
+
+    async fn pump(self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+        let mut part = vec![0; 16 << 10];
+        loop {
+            let read = from.read(&mut part).await;
+            self.clone().whole().await;
+            match read {
+                Ok(n @ 1..) if to.write_all(&part[..n]).await.is_ok() => {}
+                _ => break,
+            }
+        }
+        let _gone_already = to.shutdown().await;
+    }
+}

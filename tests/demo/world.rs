@@ -1,0 +1,93 @@
+//! What the story needs of five hosts with remoor on them, whatever they are made of; and what is asked the same way of all.
+
+use crate::lab::tool::{Output, wait_for};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use crate::lab::cluster::{PATIENCE, row};
+
+/// An election, on a machine with other work to do.
+const ELECTION: Duration = Duration::from_secs(20);
+
+/// Five hosts that are up: m1, m2, m3, w1, w2.
+pub trait World {
+    /// Installs and starts remoor on all of them; returns when they see each other.
+    fn form(&mut self) -> Result<()>;
+    /// Gives the managers the fleet.
+    fn apply(&self) -> Result<()>;
+    /// One line for each host.
+    fn introduce(&self) -> Result<Vec<String>>;
+    /// `remoor` on a host.
+    fn remoor(&self, host: &str, argv: &[&str]) -> Result<Output>;
+    /// A script on a host's console, cut off or not; an error unless it ends with 0.
+    fn console(&self, host: &str, script: &str) -> Result<()>;
+    /// Pulls the host's network cable.
+    fn cut(&self, host: &str) -> Result<()>;
+    fn heal(&self, host: &str) -> Result<()>;
+    fn wait_isolated(&self, host: &str) -> Result<()>;
+    /// What a colleague does to a host: a command, by the number of the occasion.
+    fn mischief(&self, occasion: usize) -> String;
+    /// Ends the agent as a crash would, and nothing else.
+    fn kill_agent(&self, host: &str) -> Result<()>;
+    fn nginx_pid(&self, host: &str) -> Result<u32>;
+    /// The host's own log of what was run there, oldest first.
+    fn runs(&self, host: &str) -> Result<Vec<String>>;
+    /// Copies what the daemons logged beside the builds, for whoever looks into a failure.
+    fn save_logs(&self) -> Result<PathBuf>;
+    /// How to use and remove hosts that stay up.
+    fn keep(self: Box<Self>) -> Result<String>;
+    /// Takes everything down and waits for it.
+    fn end(self: Box<Self>) -> Result<()>;
+}
+
+/// The same, asked again for a while where no leader is known, as after a hand-over; exit code 3 says that nothing was done.
+pub fn ask(world: &dyn World, host: &str, argv: &[&str]) -> Result<Output> {
+    let asked = std::time::Instant::now();
+    loop {
+        let output = world.remoor(host, argv)?;
+        if output.code != 3 || asked.elapsed() > ELECTION {
+            return Ok(output);
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The status as m1 has it.
+pub fn status(world: &dyn World) -> Result<Value> {
+    let output = world.remoor("m1", &["status", "-o", "json"])?.checked("remoor status")?;
+    serde_json::from_str(&output.text()).context("what status printed")
+}
+
+/// Asks for the status until `ask` finds what it looks for.
+pub fn wait<T>(world: &dyn World, what: &str, mut ask: impl FnMut(&Value) -> Option<T>) -> Result<T> {
+    let mut last = Value::Null;
+    wait_for(what, PATIENCE, || {
+        last = status(world).ok()?;
+        ask(&last)
+    })
+    .with_context(|| format!("the last status: {last:#}"))
+}
+
+/// Waits for the verdict on absence `no` of a node.
+pub fn verdict(world: &dyn World, node: &str, no: u64) -> Result<()> {
+    let mut said = String::new();
+    wait_for(&format!("the verdict on absence {no} of {node}"), PATIENCE, || {
+        said = world.remoor("m1", &["history", node, "-o", "json"]).ok()?.text();
+        let view: Value = serde_json::from_str(&said).ok()?;
+        view["items"].as_array()?.iter().find(|i| i["what"] == "concluded" && i["finding"]["absence"] == no).map(drop)
+    })
+    .with_context(|| format!("the history: {said}"))
+}
+
+/// Sets all five up, and waits until each is as desired.
+pub fn commission(world: &dyn World) -> Result<()> {
+    for host in crate::lab::five::HOSTS {
+        ask(world, "m1", &["commission", host, "--detach"])?.checked("remoor commission")?;
+    }
+    wait(world, "all to be commissioned", |status| {
+        let mut nodes = status["nodes"].as_array()?.iter();
+        nodes.all(|n| n["lifecycle"] == "commissioned" && n["job"].is_null()).then_some(())
+    })
+}

@@ -1,0 +1,161 @@
+//! The demo without root, from its first line to the last trace of it: its story on loopback hosts, and its end by Ctrl-C.
+//!
+//! Run by root it becomes an ordinary user, whom only the demo's own view of `/etc/passwd` knows: sshd lets nobody in
+//! without a name and a shell. Skipped, loudly, where that or a program is missing; a failure where `REMOOR_LAB_REQUIRED`
+//! is set.
+
+use crate::lab::five::built;
+use crate::lab::tool::{Output, command, find_program, must, run, wait_for};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Far more than the demo takes.
+const LIMIT: Duration = Duration::from_secs(300);
+const END: Duration = Duration::from_secs(30);
+/// Of nobody, and of no user of the system.
+const UID: u32 = 64021;
+
+/// A copy of the programs that everybody may read, and a directory for temporary files that belongs to who runs the demo.
+struct Stage {
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    fn set() -> Result<Stage> {
+        let dir = tempfile::Builder::new().prefix("rl").tempdir()?;
+        let path = dir.path().to_str().context("a path in UTF-8")?;
+        for part in ["debug/examples", "tmp"] {
+            fs::create_dir_all(dir.path().join(part))?;
+        }
+        fs::copy(built("demo")?, dir.path().join("debug/examples/demo"))?;
+        fs::copy(built("remoor")?, dir.path().join("debug/remoor"))?;
+        if let Some(tools) = fetched() {
+            must(&["cp", "-a", tools.to_str().context("a path in UTF-8")?, &format!("{path}/tools")])?;
+        }
+        if geteuid().is_root() {
+            must(&["chmod", "755", path])?;
+            must(&["chown", &UID.to_string(), &format!("{path}/tmp")])?;
+            let own = format!("player:x:{UID}:{UID}::{path}/tmp:/bin/sh\n");
+            fs::write(dir.path().join("passwd"), fs::read_to_string("/etc/passwd")? + &own)?;
+        }
+        Ok(Stage { dir })
+    }
+
+    fn demo(&self) -> Command {
+        let path = self.dir.path();
+        let demo = path.join("debug/examples/demo");
+        let mut command = if geteuid().is_root() {
+            let mut command = command(&["unshare", "--mount", "--propagation", "private", "sh", "-c"]);
+            command.arg("mount --bind \"$1\" /etc/passwd && shift && exec \"$@\"").arg("sh").arg(path.join("passwd"));
+            command.args(["setpriv", "--reuid", &UID.to_string(), "--regid", &UID.to_string(), "--clear-groups"]);
+            command.arg("--no-new-privs").arg(demo);
+            command
+        } else {
+            Command::new(demo)
+        };
+        command.env_remove("KEEP").env("REMOOR_HOSTS", "loopback");
+        command.env("TMPDIR", path.join("tmp")).env("HOME", path.join("tmp")).current_dir("/");
+        command
+    }
+
+    /// What of a demo is still there: processes that name the stage on their command lines, and files.
+    fn left(&self) -> Vec<String> {
+        let stage = self.dir.path().display().to_string();
+        let lines = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let lines = lines.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+        let mut left: Vec<String> = lines.filter(|line| line.contains(&stage)).collect();
+        let files = fs::read_dir(self.dir.path().join("tmp")).into_iter().flatten().flatten();
+        left.extend(files.map(|file| file.path().display().to_string()));
+        left
+    }
+}
+
+/// Where `tests/tools.sh` puts what it fetches.
+fn fetched() -> Option<PathBuf> {
+    let dir = std::env::current_exe().ok()?.ancestors().nth(3)?.join("tools");
+    dir.is_dir().then_some(dir)
+}
+
+/// Why the demo can't be played here.
+fn lacks() -> Option<String> {
+    let here =
+        |name: &str| fetched().is_some_and(|dir| dir.join("bin").join(name).is_file()) || find_program(name).is_some();
+    let missing: Vec<&str> = ["ssh", "ssh-keygen", "sshd", "nginx", "etcd"].into_iter().filter(|p| !here(p)).collect();
+    if !missing.is_empty() {
+        return Some(format!("{} missing; tests/tools.sh test says which packages they are in", missing.join(", ")));
+    }
+    if !geteuid().is_root() {
+        return None;
+    }
+    let private = run(command(&["unshare", "--mount", "setpriv", "--reuid", "1", "true"]), None, END);
+    match private.and_then(|output| output.checked("unshare --mount")) {
+        Ok(_) => None,
+        Err(why) => Some(format!("root can't become an ordinary user here: {why:#}")),
+    }
+}
+
+#[test]
+fn the_fleet_of_the_loopback_hosts_has_no_fault() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fleets/loopback");
+    let fleet = remoor::config::Fleet::load(&dir).expect("the fleet loads");
+    let faults: Vec<String> = remoor::fleet::lint(&fleet).iter().map(ToString::to_string).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn the_demo_without_root() -> Result<()> {
+    if let Some(why) = lacks() {
+        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no loopback hosts: {why}");
+        eprintln!("SKIPPED: THE DEMO WITHOUT ROOT: {why}");
+        return Ok(());
+    }
+    let stage = Stage::set()?;
+    let output = run(stage.demo(), None, LIMIT)?;
+    let text = output.text();
+    eprintln!("{text}");
+    told(&output, &text).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    ensure!(stage.left().is_empty(), "the demo left: {:#?}", stage.left());
+    interrupted(&stage)
+}
+
+fn told(output: &Output, text: &str) -> Result<()> {
+    ensure!(output.ok(), "the demo ended with {}", output.code);
+    let first = text.lines().next().unwrap_or_default();
+    ensure!(first.starts_with("remoor demo: loopback hosts"), "the first line: {first}");
+    for stage in 1..=8 {
+        ensure!(text.contains(&format!("\n[{stage}] ")), "no stage {stage}");
+    }
+    for part in [
+        ": network (boot id is the same",
+        "worker_connections",
+        "-> resetup(nginx)",
+        "changed  Stop nginx",
+        ": agent (boot id is the same",
+        "same -> nothing to do",
+        "\ndone in ",
+    ] {
+        ensure!(text.contains(part), "it does not say {part:?}");
+    }
+    let pids = text.lines().find_map(|line| line.trim().strip_prefix("nginx on w2: process "));
+    let (before, after) = pids.and_then(|pids| pids.split_once(" before, ")).context("no process of nginx")?;
+    ensure!(after == format!("{before} after"), "nginx was restarted: {before}, {after}");
+    Ok(())
+}
+
+fn interrupted(stage: &Stage) -> Result<()> {
+    let mut child = stage.demo().stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("the demo's output")?).lines();
+    let third = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("[3]")));
+    ensure!(third.is_some(), "the demo ended before its third stage");
+    ensure!(Path::new("/proc").join(child.id().to_string()).exists(), "the demo is gone");
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    child.wait()?;
+    wait_for("the interrupted demo to be gone", END, || stage.left().is_empty().then_some(()))
+        .with_context(|| format!("left: {:#?}", stage.left()))
+}
