@@ -55,8 +55,8 @@ pub fn asked(action: &Action) -> String {
         Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),
         Action::Examine { purpose: Purpose::Live(_), .. } => "examine it over SSH".to_owned(),
         Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
-        Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt} after its task"),
-        Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt}, at once"),
+        Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt}, after its current task"),
+        Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt} at once"),
         Action::HandOver { why } => format!("hand leadership over: {why}"),
         Action::Notify { text, .. } => format!("tell people: {text}"),
     }

@@ -58,8 +58,13 @@ impl Inventory {
                 {
                     changed.lifecycle =
                         if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-                    // What was concluded meanwhile was concluded of a node that was on its way out.
-                    changed.unseen = true;
+                    // Drift that was only reported since the node was on its way out is looked at again.
+                    if let Some(finding) = &mut changed.finding
+                        && finding.verdict.drifted()
+                        && finding.remedy == Remedy::Report
+                    {
+                        finding.remedy = Remedy::Blocked(why.clone());
+                    }
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();

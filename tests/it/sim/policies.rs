@@ -81,7 +81,7 @@ fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     story.want("w1", Occasion::Live, false);
     story.until("a job", 10, |w| w.state.by_name("w1").is_some_and(|n| n.job.is_some()));
     let job = story.node("w1").job.expect("a job");
-    story.order(Command::CancelJob { job, why: "cancelled".to_owned(), now: true });
+    story.order(Command::CancelJob { job, why: "cancelled".to_owned(), now: false });
     story.secs(15);
     story.world.cut(w1, Cut::Full, 15_000);
     story.edit("w1", "web");
