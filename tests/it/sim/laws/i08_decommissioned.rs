@@ -8,6 +8,29 @@ pub struct Decommissioned {
     out: BTreeSet<NodeId>,
 }
 
+impl Decommissioned {
+    fn ordered(&mut self, order: &Command, before: &Inventory) {
+        match order {
+            Command::Want { node, want } if want.decommission => {
+                self.out.insert(*node);
+            }
+            Command::Want { node, want } if want.by.is_some() => {
+                self.out.remove(node);
+            }
+            // Called off while it was only wanted: nothing happened yet.
+            Command::DropWant { node, .. }
+                if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
+            {
+                self.out.remove(node);
+            }
+            Command::Adopt { node, .. } => {
+                self.out.remove(node);
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Law for Decommissioned {
     fn name(&self) -> &'static str {
         "I8"
@@ -16,22 +39,8 @@ impl Law for Decommissioned {
     fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
         match fact {
             Fact::Applied { applied: Applied::Done, entry, before } => match &entry.command {
-                Command::Want { node, want } if want.decommission => {
-                    self.out.insert(*node);
-                }
-                Command::Want { node, want } if want.by.is_some() => {
-                    self.out.remove(node);
-                }
-                // Called off while it was only wanted: nothing happened yet.
-                Command::DropWant { node, .. }
-                    if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
-                {
-                    self.out.remove(node);
-                }
-                Command::Adopt { node, .. } => {
-                    self.out.remove(node);
-                }
-                _ => {}
+                Command::Batch(orders) => orders.iter().for_each(|order| self.ordered(order, before)),
+                order => self.ordered(order, before),
             },
             Fact::Applied { applied: Applied::Job(job, _), .. } => {
                 let job = world.state.job(*job).expect("was just opened");
