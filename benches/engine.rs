@@ -96,6 +96,7 @@ impl Fleet {
             };
             let baseline = fleet.baseline();
             fleet.write(Command::Adopt { node, baseline });
+            fleet.write(Command::Entrust { node });
             fleet.write(Command::Marks { node, marks: Fleet::marks(node, 0) });
         }
         fleet

@@ -74,7 +74,7 @@ const IN_STATE: &[(&str, &[(i32, &str)])] = &[
         "commissioned",
         &[(0, "resetup w1"), (0, "update w1"), (0, "commission w1"), (0, "update --group web"), (4, "job cancel LAST")],
     ),
-    ("being set up", RUNNING),
+    ("being set up", BEING_SET_UP),
     ("failed", &[(0, "commission w1")]),
     ("decommissioning", RUNNING),
     (
@@ -109,6 +109,18 @@ const RUNNING: &[(i32, &str)] = &[
     (4, "resetup w1 --force --detach"),
     (4, "resetup w1 --force --now --detach"),
     (4, "commission m1 w1 --detach"),
+    (4, "decommission w1 --confirm w1 --detach"),
+    (4, "decommission w1 --confirm w1 --force --detach"),
+    (4, "adopt w1"),
+    (4, "resetup m1 w1 --force --detach"),
+    (4, "decommission m1 w1 --confirm m1,w1 --detach"),
+];
+
+/// The same while it is commissioned, which leaves `commission` nothing to do.
+const BEING_SET_UP: &[(i32, &str)] = &[
+    (4, "resetup w1 --force --detach"),
+    (4, "resetup w1 --force --now --detach"),
+    (0, "commission m1 w1 --detach"),
     (4, "decommission w1 --confirm w1 --detach"),
     (4, "decommission w1 --confirm w1 --force --detach"),
     (4, "adopt w1"),
