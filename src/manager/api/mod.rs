@@ -76,7 +76,7 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<String, Failure> {
         Caller::Local { uid } => {
             Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
         }
-        Caller::Node { .. } => manager(shared, caller).map(|node| format!("via {}", node.name())),
+        Caller::Node { .. } => manager(shared, caller).map(|node| format!("somebody on {}", node.name())),
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
     }
 }
