@@ -1,7 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long tools test-tools lint deny bench
+.PHONY: demo test test-long ten tools test-tools lint deny bench
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -20,6 +20,21 @@ test-long: test-tools
 	$(CARGO) test --lib
 	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
 	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
+
+# Ten runs in a row of the host tests, strict: nothing is told twice, and the first failure ends it. About two hours, as root.
+TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
+ten: test-tools
+	$(CARGO) build --quiet --bins --examples
+	$(CARGO) test --quiet --test it --no-run
+	@mkdir -p $(TEN) && rm -f $(TEN)/ten-run*.log
+	@for run in 1 2 3 4 5 6 7 8 9 10; do \
+		began=$$(date +%s); at=$$(date -u +%Y-%m-%dT%H:%M:%SZ); log=$(TEN)/ten-run-$$run.log; result=passed; \
+		REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
+			>$$log 2>&1 || result=FAILED; \
+		echo "run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
+		if [ $$result = FAILED ]; then grep -aE '^(FAIL|Error|thread)' $$log | tee -a $(TEN)/ten-runs.log; \
+			echo "all of it: $$log"; exit 1; fi; \
+	done
 
 lint:
 	$(CARGO) fmt --check

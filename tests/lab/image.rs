@@ -25,6 +25,8 @@ const PACKAGES: &[&str] = &[
     "procps",
     "sudo",
     "curl",
+    // For the groups that the user's own Ansible sets up, and for those that read remoor's inventory by it.
+    "ansible-core",
 ];
 
 /// What a playbook is to switch on, and timers that only make noise.
@@ -47,7 +49,7 @@ pub fn lab_dir() -> PathBuf {
     std::env::var_os("REMOOR_LAB_DIR").map_or_else(|| "/var/lib/remoor-test-lab".into(), PathBuf::from)
 }
 
-/// `REMOOR_LAB_PACKAGES`: more packages for the image, separated by white space (python3 for real Ansible, say).
+/// `REMOOR_LAB_PACKAGES`: more packages for the image, separated by white space.
 fn packages() -> Vec<String> {
     let more = std::env::var("REMOOR_LAB_PACKAGES").unwrap_or_default();
     PACKAGES.iter().map(|name| (*name).to_owned()).chain(more.split_whitespace().map(str::to_owned)).collect()

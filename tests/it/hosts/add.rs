@@ -1,6 +1,5 @@
-//! `node add` on real hosts, and a group that the user's own Ansible sets up (X: provisioner kind `ansible`).
-//!
-//! The second part needs Ansible on the hosts: `REMOOR_LAB_PACKAGES="ansible-core python3"` makes an image that has it.
+//! `node add` on real hosts, and real Ansible on them: a group that the user's own Ansible sets up (X: provisioner kind
+//! `ansible`), and remoor's inventory as Ansible reads it.
 
 use crate::lab::cluster::{PATIENCE, row};
 use crate::lab::{Lab, five, wait_for};
@@ -38,6 +37,10 @@ fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
         eprintln!("SKIPPED: ADDING REAL HOSTS: {why}");
         return Ok(());
     }
+    super::chance::told("X10 adding a machine", added_and_set_up)
+}
+
+fn added_and_set_up() -> Result<()> {
     let lab = Lab::up("add", &["m1", "w1"])?;
     lab.give_identity(&["m1"])?;
     five::install_agent(&lab, "m1", &five::built("remoor")?)?;
@@ -45,14 +48,8 @@ fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
     lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
     wait_for("m1 to lead", PATIENCE, || status(&lab).ok())?;
     added(&lab)?;
-    if lab.exec("m1", &["ansible-playbook", "--version"])?.ok() {
-        set_up(&lab)
-    } else {
-        eprintln!(
-            "SKIPPED: ANSIBLE ON REAL HOSTS: REMOOR_LAB_PACKAGES=\"ansible-core python3\" makes hosts that have it"
-        );
-        Ok(())
-    }
+    set_up(&lab)?;
+    read_by_ansible(&lab)
 }
 
 fn on(lab: &Lab, argv: &[&str]) -> Result<String> {
@@ -118,6 +115,33 @@ fn set_up(lab: &Lab) -> Result<()> {
     quiet("the job to be closed").with_context(|| story(lab))?;
     let runs = lab.read("w1", "/var/log/runs")?;
     ensure!(String::from_utf8_lossy(&runs).lines().count() == 2, "{:?}", String::from_utf8_lossy(&runs));
+    Ok(())
+}
+
+/// `remoor inventory` as a dynamic inventory: Ansible takes it, and reaches the hosts that it names.
+fn read_by_ansible(lab: &Lab) -> Result<()> {
+    lab.push("m1", format!("#!/bin/sh\nexec {REMOOR} inventory \"$@\"\n").as_bytes(), "/root/hosts", 0o755)?;
+    let ask = |argv: &[&str]| -> Result<String> {
+        let output = lab.exec("m1", &[argv, &["-i", "/root/hosts"]].concat())?;
+        output.checked(&argv.join(" ")).map(|o| o.text())
+    };
+    let all: Value = serde_json::from_str(&ask(&["ansible-inventory", "--list"])?)?;
+    ensure!(all["web"]["hosts"] == serde_json::json!(["w1"]), "{all:#}");
+    let one: Value = serde_json::from_str(&ask(&["ansible-inventory", "--host", "w1"])?)?;
+    for of_w1 in [&all["_meta"]["hostvars"]["w1"], &one] {
+        ensure!(of_w1["colour"] == "blue" && of_w1["ansible_host"] == lab.host("w1").ip.to_string(), "{of_w1:#}");
+        ensure!(of_w1["remoor_lifecycle"] == "commissioned", "{of_w1:#}");
+    }
+    // The script's own word on one host is what it says of it in the whole.
+    let own: Value = serde_json::from_str(&on(lab, &["inventory", "--host", "w1"])?)?;
+    ensure!(own == one, "remoor says {own:#}, and Ansible {one:#}");
+    let ping = ["ansible", "web", "-m", "ping", "--private-key", "/root/.ssh/id_ed25519"];
+    // As remoor does it: the host's key is the one that was recorded when it was added.
+    let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
+    let known = format!("{} {}", lab.host("w1").ip, String::from_utf8_lossy(&key));
+    lab.push("m1", known.as_bytes(), "/root/.ssh/known_hosts", 0o600)?;
+    let said = ask(&ping)?;
+    ensure!(said.contains("w1 | SUCCESS") && said.contains("pong"), "{said}");
     Ok(())
 }
 

@@ -1,7 +1,11 @@
 //! Tells stories on several fleets of five at once. A story that fails costs its fleet: the next one begins on a new one,
 //! so that one fault is one failure. What is told of a failure is enough for somebody without the machine, and its first
 //! line is told once more at the very end. Knows no story.
+//!
+//! These hosts share a machine with whatever else it does, so a story that fails is told a second time, alone and on a
+//! fleet of its own (`chance.rs` has the rules). One that passes then is named in capitals at the very end.
 
+use super::chance::{Chances, Failure};
 use super::stories::Story;
 use crate::lab::cluster::Cluster;
 use crate::lab::machine::{self, Stalls};
@@ -17,7 +21,7 @@ use std::time::Instant;
 const MEMORY_PER_FLEET: u64 = 3 << 30;
 /// Of the inotify instances, for whatever else root does on this machine.
 const INOTIFY_SPARE: usize = 8;
-/// New fleets for all that fails. Beyond that nothing can be expected of the stories that are left.
+/// New fleets for all that fails at first. Beyond that nothing can be expected of the stories that are left.
 const REBUILDS: usize = 6;
 
 /// What is said at the end. It prints as it is, without a backtrace: a log that is cut keeps these lines.
@@ -38,7 +42,9 @@ impl From<anyhow::Error> for Failed {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Story>,
-    failed: Vec<String>,
+    failed: Vec<Failure<Story>>,
+    /// What no second telling mends: a fleet that could not be had.
+    broken: Vec<String>,
     rebuilds: usize,
 }
 
@@ -79,13 +85,24 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
     let mut queue = queue.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !queue.waiting.is_empty() {
         let names: Vec<&str> = queue.waiting.iter().map(|(name, _)| *name).collect();
-        queue.failed.push(format!("never told, for want of a fleet: {}", names.join("; ")));
+        queue.broken.push(format!("never told, for want of a fleet: {}", names.join("; ")));
     }
+    let lab = format!("{name}-a");
+    let ending = Chances::here().take(queue.failed, |story| alone(&lab, *story));
     eprintln!("hosts: {count} stories in {:.0} s, new fleets: {}", begun.elapsed().as_secs_f64(), queue.rebuilds);
-    if queue.failed.is_empty() {
+    ending.flaky.iter().for_each(|line| eprintln!("{line}"));
+    let failed = [queue.broken, ending.failed].concat();
+    if failed.is_empty() {
         return Ok(());
     }
-    Err(Failed(format!("{} of {count} stories failed\n  {}", queue.failed.len(), queue.failed.join("\n  "))))
+    Err(Failed(format!("{} of {count} stories failed\n  {}", failed.len(), failed.join("\n  "))))
+}
+
+/// The second telling, after all others are done: nothing else of this program is under way.
+fn alone(lab: &str, story: Story) -> Result<(), String> {
+    eprintln!("hosts: {} failed, and is told once more, alone", story.0);
+    let cluster = fresh(lab).map_err(|error| format!("fleet {lab}: {}", in_short(&error)))?;
+    tell_one(&cluster, story, lab)
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
@@ -106,7 +123,7 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
                 Err(error) => {
                     eprintln!("FAIL  fleet {lab}: {error:#}");
                     let mut queue = lock(queue);
-                    queue.failed.push(format!("fleet {lab}: {}", in_short(&error)));
+                    queue.broken.push(format!("fleet {lab}: {}", in_short(&error)));
                     queue.waiting.push_front((name, story));
                     return;
                 }
@@ -114,25 +131,31 @@ fn work(queue: &Mutex<Queue>, lab: &str) {
             first = false;
         }
         let Some(cluster) = &fleet else { return };
-        let (begun, stalls) = (Instant::now(), Stalls::watch());
-        let result = told(cluster, story);
-        let took = begun.elapsed().as_secs_f64();
-        match result {
-            Ok(()) => eprintln!("ok    {name} ({took:.1} s, {lab})"),
-            Err(error) => {
-                lock(queue).failed.push(format!("{name}: {}", in_short(&error)));
-                let stood = stalls.longest().as_secs_f64();
-                // In one piece: the other fleets talk at the same time.
-                eprintln!(
-                    "FAIL  {name} ({took:.1} s, {lab}, this machine stood still for up to {stood:.1} s): {error:#}\n{}\
-                     --- end of what is known of {name}",
-                    cluster.tell()
-                );
-                let _ = cluster.save_logs(name);
-                fleet = None;
-            }
+        if let Err(why) = tell_one(cluster, (name, story), lab) {
+            lock(queue).failed.push(Failure { name, why, what: (name, story) });
+            fleet = None;
         }
     }
+}
+
+/// Tells a story and says how it went; the error is a failure's first line.
+fn tell_one(cluster: &Cluster, (name, story): Story, lab: &str) -> Result<(), String> {
+    let (begun, stalls) = (Instant::now(), Stalls::watch());
+    let result = told(cluster, story);
+    let took = begun.elapsed().as_secs_f64();
+    let Err(error) = result else {
+        eprintln!("ok    {name} ({took:.1} s, {lab})");
+        return Ok(());
+    };
+    let stood = stalls.longest().as_secs_f64();
+    // In one piece: the other fleets talk at the same time.
+    eprintln!(
+        "FAIL  {name} ({took:.1} s, {lab}, this machine stood still for up to {stood:.1} s): {error:#}\n{}\
+         --- end of what is known of {name}",
+        cluster.tell()
+    );
+    let _ = cluster.save_logs(name);
+    Err(in_short(&error))
 }
 
 /// A new fleet; every one but the first of a worker is counted, and not all that are wanted can be had.
@@ -180,7 +203,7 @@ fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
 }
 
 /// An error in one line: what it was told first, and what it was at the root.
-fn in_short(error: &anyhow::Error) -> String {
+pub fn in_short(error: &anyhow::Error) -> String {
     let line = |text: &str| -> String {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if words.chars().count() <= 240 { words } else { words.chars().take(240).chain("…".chars()).collect() }

@@ -1,6 +1,10 @@
 //! Stories about what breaks at a bad moment: services that did not come back, a silent agent, and leaders that die or are
 //! cut off while a node needs them. Each from a quiet fleet to a quiet fleet.
 
+use super::steps::{
+    absences, clean as quiet, drift, kill_daemon, last_job, leader, new_leader, no_restart, one_verdict, presence,
+    repaired, revive,
+};
 use super::stories::{self, Story, away};
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::host::Power;
@@ -45,48 +49,6 @@ pub fn fleet(path: &str, text: String) -> String {
     if phase == "cleanup" { text.replacen(ended, &format!("{mark}{ended}"), 1) } else { text }
 }
 
-const NO_RESTART: &str = "/run/systemd/system/remoor.service.d";
-
-/// Kills the daemon as hard as it gets; nothing starts it again before [`revive`].
-fn kill_daemon(c: &Cluster, host: &str) -> Result<()> {
-    no_restart(c, host)?;
-    ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was there to kill on {host}");
-    Ok(())
-}
-
-fn no_restart(c: &Cluster, host: &str) -> Result<()> {
-    let script = format!(
-        "mkdir -p {NO_RESTART} && printf '[Service]\\nRestart=no\\n' > {NO_RESTART}/no.conf && systemctl daemon-reload"
-    );
-    c.lab.shell(host, &script).map(drop)
-}
-
-fn revive(c: &Cluster, host: &str) -> Result<()> {
-    let script = format!(
-        "rm -rf {NO_RESTART}; systemctl daemon-reload; systemctl reset-failed remoor 2>/dev/null; systemctl start remoor"
-    );
-    c.lab.shell(host, &script).map(drop)
-}
-
-fn quiet(c: &Cluster) -> Result<()> {
-    c.wait_quiet()
-}
-
-fn absences(c: &Cluster, host: &str) -> Result<u64> {
-    c.node(host)?["absences"].as_u64().context("a number of absences")
-}
-
-fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
-    c.wait(&format!("{host} to be {wanted}"), |s| (row(s, host)?["presence"] == wanted).then_some(()))
-}
-
-fn repaired(c: &Cluster, host: &str) -> Result<()> {
-    c.wait(&format!("{host} to be repaired"), |s| {
-        let row = row(s, host)?;
-        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same").then_some(())
-    })
-}
-
 /// One cleanup and one provisioning of contiv_network, in this order, and nothing else.
 fn once(c: &Cluster, host: &str, before: usize) -> Result<()> {
     let ran = c.ran_since(host, before)?;
@@ -97,10 +59,6 @@ fn once(c: &Cluster, host: &str, before: usize) -> Result<()> {
 fn pairs(services: &[&str]) -> Vec<(String, String)> {
     let of = |phase: &'static str| services.iter().map(move |s| (phase.to_owned(), (*s).to_owned()));
     of("cleanup").chain(of("provision")).collect()
-}
-
-fn drift(c: &Cluster, host: &str) -> Result<()> {
-    c.lab.shell(host, "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop)
 }
 
 fn not_enabled(c: &Cluster) -> Result<()> {
@@ -246,17 +204,6 @@ fn ports(c: &Cluster) -> Result<()> {
     quiet(c)
 }
 
-/// The leader, and a manager that is none.
-fn leader(c: &Cluster) -> Result<(String, &'static str)> {
-    let leader = c.leader()?;
-    let other = five::MASTERS.into_iter().find(|m| *m != leader).context("another manager")?;
-    Ok((leader, other))
-}
-
-fn new_leader(c: &Cluster, old: &str) -> Result<String> {
-    c.wait("a new leader", |s| s["as_of"]["leader"].as_str().filter(|l| *l != old).map(str::to_owned))
-}
-
 fn leader_killed(c: &Cluster) -> Result<()> {
     quiet(c)?;
     let runs = five::runs(&c.lab, "w1")?.len();
@@ -274,17 +221,7 @@ fn leader_killed(c: &Cluster) -> Result<()> {
     revive(c, &old)?;
     quiet(c)?;
     once(c, "w1", runs)?;
-    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
-    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
-    Ok(())
-}
-
-/// The last job of a node.
-fn last_job(c: &Cluster, host: &str) -> Result<Value> {
-    let id = c.node(host)?["id"].clone();
-    let jobs: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
-    let of = |j: &&Value| j["node"] == id;
-    jobs["jobs"].as_array().and_then(|all| all.iter().rfind(of).cloned()).context("no job")
+    one_verdict(c, "w1", no)
 }
 
 /// A re-setup of w1 whose leader dies when `moment` has come: another manager brings it to its end.
@@ -320,9 +257,7 @@ fn killed(c: &Cluster, slow: &str, moment: impl Fn(&Cluster, usize) -> Option<()
     revive(c, &old)?;
     quiet(c)?;
     ensure!(five::runs(&c.lab, "w1")?.len() == runs + ran.len(), "something was run on the old leader's return");
-    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
-    ensure!(mine == 1, "{mine} verdicts on absence {no}");
-    Ok(())
+    one_verdict(c, "w1", no)
 }
 
 /// The playbook took the file that asked it to be slow, so it is asleep now.
@@ -385,9 +320,7 @@ fn minority(c: &Cluster) -> Result<()> {
     repaired(c, "w1")?;
     quiet(c)?;
     once(c, "w1", runs)?;
-    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
-    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
-    Ok(())
+    one_verdict(c, "w1", no)
 }
 
 fn minority_running(c: &Cluster) -> Result<()> {
@@ -420,7 +353,5 @@ fn minority_running(c: &Cluster) -> Result<()> {
     ensure!(ran.iter().all(|r| r.job == id), "more than one job: {ran:?}");
     ensure!(ran.iter().filter(|r| r.phase == "provision").count() == 1, "{ran:?}");
     ensure!(c.lab.read("w1", "/run/twice").is_err(), "two playbooks ran at once");
-    let mine = c.verdicts("w1")?.into_iter().filter(|f| f["absence"] == no).count();
-    ensure!(mine == 1 && absences(c, "w1")? == no, "{mine} verdicts on absence {no}");
-    Ok(())
+    one_verdict(c, "w1", no)
 }

@@ -2,10 +2,13 @@
 //! can be had; a failure where `REMOOR_LAB_REQUIRED` is set.
 //!
 //! `REMOOR_STORY=A02,X1` tells those whose names begin so, `REMOOR_FLEETS=1` uses one fleet, `REMOOR_LAB_NAME` names the
-//! fleets, and `REMOOR_LONG=1` gives them the durations of production.
+//! fleets, and `REMOOR_LONG=1` gives them the durations of production. One that fails is told once more, alone, unless
+//! `REMOOR_STRICT=1` is set (`chance.rs`).
 
 mod add;
+mod chance;
 mod fleets;
+mod halves;
 mod leader;
 mod limits;
 mod noise;
@@ -13,13 +16,16 @@ mod operator;
 mod power;
 mod refusals;
 mod roles;
+mod steps;
 mod stories;
 mod undo;
 
 /// The longest, told first: one that comes last would keep one fleet busy and the others idle. Seconds on a quiet machine.
 const LONGEST: &[(&str, u32)] = &[
-    ("A19", 240),
+    ("A19", 300),
     ("A25a", 90),
+    ("G1", 80),
+    ("G2", 70),
     ("A25c", 46),
     ("A18", 44),
     ("A01", 38),
@@ -40,8 +46,18 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let mut all =
-        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL, undo::ALL].concat();
+    let mut all = [
+        stories::ALL,
+        leader::ALL,
+        operator::ALL,
+        noise::ALL,
+        roles::ALL,
+        limits::ALL,
+        power::ALL,
+        undo::ALL,
+        halves::ALL,
+    ]
+    .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }

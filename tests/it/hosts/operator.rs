@@ -3,10 +3,12 @@
 //! The fleet of these stories has hooks: a file on a host makes its playbooks or checks misbehave, so that no story needs
 //! a generation of its own.
 
+use super::noise::{bare, unchanged};
+pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, number, phases, repaired};
 use super::stories::away;
 use crate::lab::cluster::{Cluster, row};
+use crate::lab::five;
 use crate::lab::host::Power;
-use crate::lab::{Output, five};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -22,9 +24,10 @@ pub const ALL: &[Story] = &[
     ("A24 a check hangs", hanging_check),
 ];
 
-pub const NETPLUGIN: &str = "/etc/default/netplugin";
 pub const HOOK_CLEANUP: &str = "/root/hook-cleanup";
 pub const HOOK_PROVISION: &str = "/root/hook-provision";
+/// What the test asks of the playbook after it wrote [`NETPLUGIN`].
+pub const HOOK_WRITTEN: &str = "/root/hook-written";
 const HOOK_CHECK: &str = "/root/hook-check";
 
 /// The leader stories' fleet with the hooks.
@@ -41,7 +44,10 @@ pub fn hooked(path: &str, text: String) -> String {
     };
     match path {
         "playbooks/cleanup.yml" => before(text, "Stop netmaster and netplugin", HOOK_CLEANUP),
-        "playbooks/provision.yml" => before(text, "Configure netplugin", HOOK_PROVISION),
+        "playbooks/provision.yml" => {
+            let text = before(text, "Configure netplugin", HOOK_PROVISION);
+            before(text, "Configure netmaster", HOOK_WRITTEN)
+        }
         "checks/nginx.yml" => text.replace(
             "command:\n",
             &format!(
@@ -65,46 +71,6 @@ pub fn limits(change: &[(&str, &str)]) -> impl FnMut(&str, String) -> String {
             text.replace(from, to)
         })
     }
-}
-
-pub fn number(row: &Value, key: &str) -> Result<u64> {
-    row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
-}
-
-pub fn drift(c: &Cluster, host: &str) -> Result<()> {
-    c.lab.shell(host, &format!("sed -i s/eth0/eth9/ {NETPLUGIN}")).map(drop)
-}
-
-pub fn is(row: &Value, condition: &str) -> bool {
-    row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
-}
-
-pub fn clean(c: &Cluster) -> Result<()> {
-    c.wait_quiet()
-}
-
-pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
-    c.wait(&format!("{host} to be repaired"), |s| {
-        let row = row(s, host)?;
-        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !is(row, "waiting")).then_some(())
-    })
-}
-
-/// `remoor` must end with this code; what it said on both channels.
-pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
-    let output = c.run(host, argv)?;
-    let said = both(&output);
-    ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
-    ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
-    Ok(said)
-}
-
-pub fn both(output: &Output) -> String {
-    format!("{}\n{}", output.text(), String::from_utf8_lossy(&output.stderr))
-}
-
-pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
-    ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
 }
 
 // --- absences -----------------------------------------------------------------------------------------------------------
@@ -264,10 +230,11 @@ fn impostor(c: &Cluster) -> Result<()> {
     c.lab.shell("w2", "systemctl stop imp 2>/dev/null; systemctl reset-failed imp 2>/dev/null; rm -rf /root/imp")?;
     let told = told?;
     ensure!(told.contains(&c.lab.host("w2").ip.to_string()), "no address in: {told}");
-    let after = c.node("w1")?;
-    for key in ["presence", "absences", "gossip", "api", "report", "lifecycle"] {
-        ensure!(before[key] == after[key], "{key} of w1 was {} and is {}", before[key], after[key]);
-    }
+    let of = |row: &Value| -> Value {
+        let keys = ["presence", "absences", "gossip", "api", "report", "lifecycle"];
+        json!({"nodes": [keys.iter().map(|key| ((*key).to_owned(), row[*key].clone())).collect::<Value>()]})
+    };
+    unchanged(&bare(of(&before)), || Ok(of(&c.node("w1")?))).context("w1 with an impostor about")?;
     clean(c)
 }
 

@@ -1,6 +1,7 @@
 //! Stories about what a node is to be: the wrong role's services on a worker (A13), another group while it is away (A20).
 
 use super::operator::{Story, clean, ends, hooked, number, phases, repaired};
+use super::steps::jobs_of;
 use super::stories::away;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
@@ -215,14 +216,8 @@ fn moved_while_away(c: &Cluster) -> Result<()> {
     c.lab.shell("w2", &format!("rm -f {CLEANED_AS}; systemctl is-active netplugin nginx etcd-proxy-contiv")).map(drop)
 }
 
-fn jobs_of(c: &Cluster, host: &str) -> Result<usize> {
-    let id = c.node(host)?["id"].clone();
-    let jobs: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
-    Ok(jobs["jobs"].as_array().context("jobs")?.iter().filter(|j| j["node"] == id).count())
-}
-
 fn moved(c: &Cluster) -> Result<()> {
-    let (runs, jobs) = (five::runs(&c.lab, "w2")?.len(), jobs_of(c, "w2")?);
+    let (runs, jobs) = (five::runs(&c.lab, "w2")?.len(), jobs_of(c, "w2")?.len());
     c.lab.shell("w2", &format!("rm -f {CLEANED_AS}"))?;
     let no = away(c, "w2", |c| {
         apply_moved(c)?;
@@ -250,7 +245,7 @@ fn moved(c: &Cluster) -> Result<()> {
     let ran: Vec<String> =
         c.ran_since("w2", runs)?.iter().map(|(phase, service)| format!("{phase} {service}")).collect();
     ensure!(ran == ["cleanup nginx", "cleanup contiv_network", "cleanup etcd", "provision edge"], "{ran:?}");
-    ensure!(jobs_of(c, "w2")? == jobs + 1, "not one job");
+    ensure!(jobs_of(c, "w2")?.len() == jobs + 1, "not one job");
     ensure!(c.lab.read("w2", CLEANED_AS)? == b"service-worker 2\n", "not cleaned up with the old variables");
     ensure!(c.lab.read("w2", "/etc/edge.conf")? == b"service-edge blue\n", "not provisioned with the new variables");
     let old = c.lab.shell("w2", "systemctl is-active netplugin nginx etcd-proxy-contiv || :")?;

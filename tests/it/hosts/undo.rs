@@ -1,6 +1,7 @@
 //! Stories about taking orders back: undo, cancel, calling off what is queued, and asking beforehand.
 
-use super::operator::{HOOK_PROVISION, Story, clean, ends};
+use super::operator::{HOOK_PROVISION, NETPLUGIN, Story, clean, ends};
+use super::steps::jobs_of;
 use super::stories::away;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
@@ -14,13 +15,6 @@ pub const ALL: &[Story] = &[
     ("X3 one bad node refuses the batch", batch),
 ];
 
-const NETPLUGIN: &str = "/etc/default/netplugin";
-
-fn jobs(c: &Cluster, node: &str) -> Result<Vec<Value>> {
-    let view: Value = serde_json::from_str(&c.on("m1", &["job", "list", "--node", node, "-o", "json"])?)?;
-    Ok(view["jobs"].as_array().context("jobs")?.clone())
-}
-
 fn undone(c: &Cluster) -> Result<()> {
     c.lab.shell("w1", &format!("echo '# by hand' >> {NETPLUGIN}"))?;
     let by_hand = c.lab.read("w1", NETPLUGIN)?;
@@ -29,7 +23,7 @@ fn undone(c: &Cluster) -> Result<()> {
     ensure!(c.lab.read("w1", NETPLUGIN)? == by_hand, "asking has changed something");
     ends(c, "m1", 0, &["resetup", "w1"])?;
     ensure!(c.lab.read("w1", NETPLUGIN)? != by_hand, "not repaired");
-    let job = jobs(c, "w1")?.pop().context("a job")?;
+    let job = jobs_of(c, "w1")?.pop().context("a job")?;
     let attempt = job["attempts"][0]["id"].to_string();
     let runs = five::runs(&c.lab, "w1")?.len();
     ends(c, "m1", 0, &["undo", &attempt])?;

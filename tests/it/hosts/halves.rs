@@ -1,0 +1,161 @@
+//! Stories about cuts through the middle: halves of which no manager is left, and managers cut off from everybody. Gossip
+//! alone must find together again, from addresses on disk, and then each absence gets its one verdict.
+//!
+//! What the agents see is asked on their own sockets: while this lasts nobody else answers.
+
+use super::steps::{absences, clean, is, kill_daemon, leader, revive};
+use super::stories::Story;
+use crate::lab::cluster::{Cluster, PATIENCE, row};
+use crate::lab::tool::long;
+use crate::lab::{five, wait_for};
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Story] =
+    &[("G1 two halves without a manager", halves), ("G2 each manager cut off from all others", managers_alone)];
+
+/// After a cut is mended the agents are one gossip cluster again within this. With the durations of the stories it takes a few
+/// seconds.
+const TOGETHER: Duration = Duration::from_secs(65);
+/// Beyond the time in which an agent that is alone asks most often.
+const APART: Duration = Duration::from_secs(30);
+
+/// Presence of its peers as an agent says on its own socket.
+fn peers(c: &Cluster, host: &str) -> Result<BTreeMap<String, String>> {
+    // 3: it is no manager, or has no leader, and says so; the answer is there all the same.
+    let output = c.run(host, &["status", "-o", "json"])?;
+    let view: Value = serde_json::from_str(&output.text()).with_context(|| format!("what {host} printed"))?;
+    ensure!(view["kind"] == "agent", "not an agent's view: {view:#}");
+    let rows = view["peers"].as_array().context("peers")?;
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(rows.iter().map(|peer| (word(&peer["name"]), word(&peer["presence"]))).collect())
+}
+
+/// Until the agent of `host` misses all of these.
+fn misses(c: &Cluster, host: &str, gone: &[&str]) -> Result<()> {
+    wait_for(&format!("{host} to miss {gone:?}"), PATIENCE, || {
+        let peers = peers(c, host).ok()?;
+        gone.iter().all(|name| peers.get(*name).is_some_and(|p| p == "gone" || p == "left")).then_some(())
+    })
+    .with_context(|| format!("{host} sees {:?}", peers(c, host)))
+}
+
+/// How long after `mended` each of the workers has these as live peers.
+fn together(c: &Cluster, mended: Instant, wanted: &[&str]) -> Result<Duration> {
+    for host in five::WORKERS {
+        let others: Vec<&&str> = wanted.iter().filter(|name| **name != host).collect();
+        wait_for(&format!("{host} to see {others:?}"), PATIENCE, || {
+            let peers = peers(c, host).ok()?;
+            others.iter().all(|name| peers.get(**name).is_some_and(|p| p == "alive")).then_some(())
+        })
+        .with_context(|| format!("{host} sees {:?}", peers(c, host)))?;
+    }
+    Ok(mended.elapsed())
+}
+
+/// The verdicts on every absence of each node since `before`: one for each, and all of them say what changed nothing.
+fn one_each(c: &Cluster, before: &BTreeMap<&'static str, u64>) -> Result<BTreeMap<&'static str, Vec<Value>>> {
+    let mut all = BTreeMap::new();
+    for (host, before) in before {
+        let now = absences(c, host)?;
+        let verdicts: Vec<Value> =
+            c.verdicts(host)?.into_iter().filter(|f| f["absence"].as_u64() > Some(*before)).collect();
+        let numbers: Vec<u64> = verdicts.iter().filter_map(|f| f["absence"].as_u64()).collect();
+        ensure!(numbers.iter().copied().eq(*before + 1..=now), "{host}: {before} to {now}, verdicts on {numbers:?}");
+        for verdict in &verdicts {
+            ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "none", "{host}: {verdict:#}");
+        }
+        all.insert(*host, verdicts);
+    }
+    Ok(all)
+}
+
+/// Until these have each an absence more than before, which nobody may have seen go: their own records tell of it.
+fn missed(c: &Cluster, before: &BTreeMap<&'static str, u64>, hosts: &[&'static str]) -> Result<()> {
+    c.wait(&format!("the absences of {hosts:?} to be known"), |s| {
+        let more = |host: &&str| row(s, host).is_some_and(|r| r["absences"].as_u64() > before.get(*host).copied());
+        hosts.iter().all(more).then_some(())
+    })
+}
+
+fn all_absences(c: &Cluster) -> Result<BTreeMap<&'static str, u64>> {
+    five::HOSTS.into_iter().map(|host| Ok((host, absences(c, host)?))).collect()
+}
+
+fn all_runs(c: &Cluster) -> Result<Vec<usize>> {
+    five::HOSTS.iter().map(|host| Ok(five::runs(&c.lab, host)?.len())).collect()
+}
+
+/// m1 and w1 on one side. Managers of the other go on; then all of them end, m1's by a signal, the others' in order.
+fn halves(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    let (before, runs) = (all_absences(c)?, all_runs(c)?);
+    let (old, _) = leader(c)?;
+    c.lab.partition(&[&["m1", "w1"], &["m2", "m3", "w2"]])?;
+    c.wait("the half of two managers to miss the other", |s| {
+        let away = |host: &str| row(s, host).is_some_and(|r| r["presence"] == "away");
+        (s["as_of"]["leader"] != "m1" && away("m1") && away("w1")).then_some(())
+    })
+    .with_context(|| format!("{old} led before"))?;
+    kill_daemon(c, "m1")?;
+    for host in ["m2", "m3"] {
+        c.lab.shell(host, "systemctl stop remoor")?;
+    }
+    misses(c, "w1", &["m1", "m2", "m3", "w2"])?;
+    misses(c, "w2", &["m1", "m2", "m3", "w1"])?;
+    std::thread::sleep(if long() { APART * 4 } else { APART });
+    for host in five::WORKERS {
+        ensure!(!peers(c, host)?.values().any(|presence| presence == "alive"), "{host} is not alone");
+    }
+    c.lab.heal()?;
+    let took = together(c, Instant::now(), &five::WORKERS)?;
+    eprintln!("hosts: two halves without a manager are one gossip cluster after {:.1} s", took.as_secs_f64());
+    ensure!(took <= TOGETHER, "one gossip cluster after {took:?} only");
+    for host in five::MASTERS {
+        revive(c, host)?;
+    }
+    missed(c, &before, &five::HOSTS)?;
+    clean(c)?;
+    let verdicts = one_each(c, &before)?;
+    for host in five::WORKERS {
+        ensure!(verdicts[host].first().is_some_and(|v| v["cause"] == "network"), "{host}: {:#?}", verdicts[host]);
+    }
+    ensure!(verdicts["m1"].first().is_some_and(|v| v["cause"] == "agent"), "m1: {:#?}", verdicts["m1"]);
+    ensure!(all_runs(c)? == runs, "something was run");
+    Ok(())
+}
+
+fn managers_alone(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    let (before, runs) = (all_absences(c)?, all_runs(c)?);
+    for host in five::MASTERS {
+        c.lab.cut(host)?;
+    }
+    for host in five::MASTERS {
+        c.lab.wait_isolated(host)?;
+        wait_for(&format!("{host} to say that it has no leader"), PATIENCE, || {
+            (c.run(host, &["status"]).ok()?.code == 3).then_some(())
+        })?;
+    }
+    for host in five::WORKERS {
+        misses(c, host, &five::MASTERS)?;
+    }
+    std::thread::sleep(if long() { APART * 4 } else { APART });
+    for (host, other) in [("w1", "w2"), ("w2", "w1")] {
+        ensure!(peers(c, host)?[other] == "alive", "the workers, which nobody cut off, lost each other");
+    }
+    c.lab.heal()?;
+    let took = together(c, Instant::now(), &five::HOSTS)?;
+    eprintln!("hosts: managers that were cut off are one gossip cluster with all after {:.1} s", took.as_secs_f64());
+    ensure!(took <= TOGETHER, "one gossip cluster after {took:?} only");
+    missed(c, &before, &five::MASTERS)?;
+    clean(c)?;
+    for (host, verdicts) in one_each(c, &before)? {
+        ensure!(verdicts.iter().all(|v| v["cause"] == "network"), "{host}: {verdicts:#?}");
+        ensure!(!is(&c.node(host)?, "flapping"), "{host} is taken for flapping");
+    }
+    ensure!(all_runs(c)? == runs, "something was run");
+    Ok(())
+}

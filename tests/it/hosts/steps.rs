@@ -1,0 +1,129 @@
+//! Steps that several stories take: orders with their exit codes, what a row says, killing and reviving daemons, leaders, jobs.
+//! Each waits for what it is about as long as anything here may take. Tells no story itself.
+
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::{Output, five};
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A file of contiv_network that every host has.
+pub const NETPLUGIN: &str = "/etc/default/netplugin";
+
+// --- what a row of the status says --------------------------------------------------------------------------------------
+
+pub fn number(row: &Value, key: &str) -> Result<u64> {
+    row[key].as_u64().with_context(|| format!("no number {key} in {row:#}"))
+}
+
+pub fn is(row: &Value, condition: &str) -> bool {
+    row["conditions"].as_array().is_some_and(|all| all.iter().any(|one| one["is"] == condition))
+}
+
+/// How many absences a host had so far; the number of its last one.
+pub fn absences(c: &Cluster, host: &str) -> Result<u64> {
+    number(&c.node(host)?, "absences")
+}
+
+pub fn presence(c: &Cluster, host: &str, wanted: &str) -> Result<()> {
+    c.wait(&format!("{host} to be {wanted}"), |s| (row(s, host)?["presence"] == wanted).then_some(()))
+}
+
+/// Until nothing is open, and everybody is as desired: where each story begins and ends.
+pub fn clean(c: &Cluster) -> Result<()> {
+    c.wait_quiet()
+}
+
+pub fn repaired(c: &Cluster, host: &str) -> Result<()> {
+    c.wait(&format!("{host} to be repaired"), |s| {
+        let row = row(s, host)?;
+        (row["job"].is_null() && row["finding"]["verdict"]["is"] == "same" && !is(row, "waiting")).then_some(())
+    })
+}
+
+/// That absence `no` was the last one of the host, and has one verdict.
+pub fn one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
+    let (verdicts, last) = (c.verdicts(host)?.into_iter().filter(|f| f["absence"] == no).count(), absences(c, host)?);
+    ensure!(verdicts == 1 && last == no, "{host}: {verdicts} verdicts on absence {no}, and {last} absences");
+    Ok(())
+}
+
+// --- orders -------------------------------------------------------------------------------------------------------------
+
+/// `remoor` must end with this code; what it said on both channels.
+pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
+    let output = c.run(host, argv)?;
+    let said = both(&output);
+    ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
+    ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
+    Ok(said)
+}
+
+pub fn both(output: &Output) -> String {
+    format!("{}\n{}", output.text(), String::from_utf8_lossy(&output.stderr))
+}
+
+/// All jobs, oldest first.
+pub fn jobs(c: &Cluster) -> Result<Vec<Value>> {
+    let view: Value = serde_json::from_str(&c.ask(&["job", "list", "-o", "json"])?)?;
+    Ok(view["jobs"].as_array().context("jobs")?.clone())
+}
+
+pub fn jobs_of(c: &Cluster, host: &str) -> Result<Vec<Value>> {
+    let id = c.node(host)?["id"].clone();
+    Ok(jobs(c)?.into_iter().filter(|job| job["node"] == id).collect())
+}
+
+pub fn last_job(c: &Cluster, host: &str) -> Result<Value> {
+    jobs_of(c, host)?.pop().with_context(|| format!("no job of {host}"))
+}
+
+/// The phases of one service among what ran, in order.
+pub fn phases(ran: &[(String, String)], service: &str) -> Vec<String> {
+    ran.iter().filter(|(_, s)| s == service).map(|(phase, _)| phase.clone()).collect()
+}
+
+// --- faults -------------------------------------------------------------------------------------------------------------
+
+/// Changes a file of contiv_network by hand.
+pub fn drift(c: &Cluster, host: &str) -> Result<()> {
+    c.lab.shell(host, &format!("sed -i s/eth0/eth9/ {NETPLUGIN}")).map(drop)
+}
+
+const NO_RESTART: &str = "/run/systemd/system/remoor.service.d";
+
+/// Kills the daemon as hard as it gets; nothing starts it again before [`revive`].
+pub fn kill_daemon(c: &Cluster, host: &str) -> Result<()> {
+    no_restart(c, host)?;
+    ensure!(c.lab.kill(host, "remoor", Signal::KILL)? > 0, "no daemon was there to kill on {host}");
+    Ok(())
+}
+
+/// Whatever ends the daemon from now on, systemd leaves it so.
+pub fn no_restart(c: &Cluster, host: &str) -> Result<()> {
+    let script = format!(
+        "mkdir -p {NO_RESTART} && printf '[Service]\\nRestart=no\\n' > {NO_RESTART}/no.conf && systemctl daemon-reload"
+    );
+    c.lab.shell(host, &script).map(drop)
+}
+
+/// Starts a daemon that was killed or stopped; systemd looks after it again.
+pub fn revive(c: &Cluster, host: &str) -> Result<()> {
+    let script = format!(
+        "rm -rf {NO_RESTART}; systemctl daemon-reload; systemctl reset-failed remoor 2>/dev/null; systemctl start remoor"
+    );
+    c.lab.shell(host, &script).map(drop)
+}
+
+// --- leaders ------------------------------------------------------------------------------------------------------------
+
+/// The leader, and a manager that is none.
+pub fn leader(c: &Cluster) -> Result<(String, &'static str)> {
+    let leader = c.leader()?;
+    let other = five::MASTERS.into_iter().find(|m| *m != leader).context("another manager")?;
+    Ok((leader, other))
+}
+
+pub fn new_leader(c: &Cluster, old: &str) -> Result<String> {
+    c.wait("a new leader", |s| s["as_of"]["leader"].as_str().filter(|l| *l != old).map(str::to_owned))
+}
