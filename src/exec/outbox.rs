@@ -124,7 +124,7 @@ mod tests {
         drop(unread);
         let cancel = Arc::new(Cancel::default());
         let outbox = Outbox::start(output, Arc::clone(&cancel));
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         while cancel.stopped().is_none() && Instant::now() < deadline {
             outbox.send(&Reply::Closed);
             thread::sleep(Duration::from_millis(1));

@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// A generous bound for what should happen at once.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(120);
 
 struct Cluster {
     ca: ClusterCa,
@@ -199,7 +199,7 @@ async fn another_node_than_expected_is_refused() {
 async fn a_certificate_that_runs_out_ends_open_connections() {
     let cluster = Cluster::new("c1");
     let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
-    let brief = ClientTls::member(&cluster.node_valid(7, seconds_around_now(100, 4))).unwrap();
+    let brief = ClientTls::member(&cluster.node_valid(7, seconds_around_now(100, 8))).unwrap();
     let client = Client::tls(&server.addr, &brief, None);
     who(&client).await.unwrap();
     let deadline = Instant::now() + SOON;
@@ -353,7 +353,7 @@ fn garbage(n: usize) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_malformed_connections_change_nothing() {
     let cluster = Cluster::new("c1");
-    let limits = Limits { handshake: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { handshake: Duration::from_secs(2), ..Limits::default() };
     let server = Server::start(&cluster.node(1), router(), limits).await;
     let client = Client::tls(&server.addr, &cluster.client(7), None);
     who(&client).await.unwrap();

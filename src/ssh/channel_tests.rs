@@ -32,7 +32,7 @@ fn fence() -> Order {
     Order::Fence { fence: sample_fence(3), node: "w1".into(), job: crate::model::JobId(1), timeout_ms: 1000 }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(180);
 
 #[tokio::test]
 async fn the_greeting_is_found_behind_what_a_shell_prints() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SSHD: &str = "/usr/sbin/sshd";
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(180);
 
 struct Server {
     dir: TempDir,

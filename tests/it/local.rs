@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(300);
 
 struct Daemon {
     dir: PathBuf,

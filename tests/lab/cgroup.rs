@@ -80,7 +80,7 @@ impl Groups {
 
     /// Kills what is in `part` and waits until it is gone.
     pub fn kill(&self, part: &str) -> Result<()> {
-        wait_for("the lab's processes to end", Duration::from_secs(30), || {
+        wait_for("the lab's processes to end", Duration::from_secs(120), || {
             let left = self.pids(part);
             for pid in left.iter().filter_map(|pid| Pid::from_raw(*pid)) {
                 let _ = kill_process(pid, Signal::KILL);

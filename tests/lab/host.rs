@@ -313,7 +313,7 @@ fn mount_overlay(lower: &[&Path], disk: &Path) -> Result<()> {
 /// Unmounts `root` if it is a mount; what ended a moment ago may still hold it.
 fn unmount(root: &Path) -> Result<()> {
     let place = root.display().to_string();
-    wait_for(&format!("{place} to be free"), Duration::from_secs(10), || {
+    wait_for(&format!("{place} to be free"), Duration::from_secs(60), || {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let mounted = mounts.lines().any(|line| line.split(' ').nth(1) == Some(&place));
         if mounted {

@@ -3,12 +3,12 @@
 //! All faults are one nftables table of the bridge, written whole at each change. Frames are dropped silently, as by a
 //! dead cable or a firewall; nobody gets an error back. Delay is not here: netem is missing in some kernels.
 
+use super::COMMAND_LIMIT;
 use super::tool::{attempt, must, must_with};
 use anyhow::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
-use std::time::Duration;
 
 /// The operator's machine, as faults name it.
 pub const OPERATOR: &str = "op";
@@ -46,12 +46,8 @@ impl Net {
         must(&["ip", "netns", "add", &operator])?;
         let up =
             "link set lo up\nlink add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\nlink set br0 up\n";
-        must_with(&["ip", "-n", &bridge, "-batch", "-"], Some(up.as_bytes()), Duration::from_secs(20))?;
-        must_with(
-            &["sh", "-e"],
-            Some(self.plug(OPERATOR, 1, &self.address(1).to_string()).as_bytes()),
-            Duration::from_secs(20),
-        )?;
+        must_with(&["ip", "-n", &bridge, "-batch", "-"], Some(up.as_bytes()), COMMAND_LIMIT)?;
+        must_with(&["sh", "-e"], Some(self.plug(OPERATOR, 1, &self.address(1).to_string()).as_bytes()), COMMAND_LIMIT)?;
         self.apply(&Faults::default())
     }
 
@@ -77,7 +73,7 @@ impl Net {
     /// Puts exactly these faults in force.
     pub fn apply(&self, faults: &Faults) -> Result<()> {
         let place = format!("--net=/run/netns/{}", self.bridge());
-        must_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), Duration::from_secs(20))?;
+        must_with(&["nsenter", &place, "nft", "-f", "-"], Some(faults.rules().as_bytes()), COMMAND_LIMIT)?;
         Ok(())
     }
 

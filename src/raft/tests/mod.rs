@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Longer than anything here takes on a busy machine.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(180);
 
 /// Remembers every word and where it stood.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,7 +24,7 @@ pub const WORD: &str = "ground";
 pub const HOST_WORD: &str = "host";
 /// So many networks are tried: others of this machine may have one.
 const NETS: u8 = 20;
-const END: Duration = Duration::from_secs(20);
+const END: Duration = Duration::from_secs(120);
 /// An order is one short line.
 const ORDER_MAX: u64 = 100;
 
