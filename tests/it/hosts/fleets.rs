@@ -101,7 +101,11 @@ pub fn tell(name: &str, stories: Vec<Story>) -> Result<(), Failed> {
 /// The second telling, after all others are done: nothing else of this program is under way.
 fn alone(lab: &str, story: Story) -> Result<(), String> {
     eprintln!("hosts: {} failed, and is told once more, alone", story.0);
-    let cluster = fresh(lab).map_err(|error| format!("fleet {lab}: {}", in_short(&error)))?;
+    let cluster = fresh(lab).or_else(|error| {
+        eprintln!("hosts: a new fleet {lab}: {error:#}");
+        fresh(lab)
+    });
+    let cluster = cluster.map_err(|error| format!("fleet {lab}: {}", in_short(&error)))?;
     tell_one(&cluster, story, lab)
 }
 

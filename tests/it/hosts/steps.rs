@@ -52,7 +52,7 @@ pub fn one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
 
 /// `remoor` must end with this code; what it said on both channels.
 pub fn ends(c: &Cluster, host: &str, code: i32, argv: &[&str]) -> Result<String> {
-    let output = c.run(host, argv)?;
+    let output = c.order(host, argv)?;
     let said = both(&output);
     ensure!(output.code == code, "remoor {} ended with {}, not {code}: {said}", argv.join(" "), output.code);
     ensure!(!said.contains("panicked"), "remoor {}: {said}", argv.join(" "));
