@@ -26,7 +26,8 @@ TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
 ten: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --quiet --test it --no-run
-	@mkdir -p $(TEN) && rm -f $(TEN)/ten-run*.log
+	@mkdir -p $(TEN) && rm -f $(TEN)/ten-run-*.log
+	@echo "ten runs of $$(git describe --always --dirty 2>/dev/null)" | tee -a $(TEN)/ten-runs.log
 	@for run in 1 2 3 4 5 6 7 8 9 10; do \
 		began=$$(date +%s); at=$$(date -u +%Y-%m-%dT%H:%M:%SZ); log=$(TEN)/ten-run-$$run.log; result=passed; \
 		REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
