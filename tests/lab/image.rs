@@ -65,7 +65,7 @@ pub fn is_built() -> bool {
     path().with_extension("ok").exists()
 }
 
-/// The image, built if this machine has none of this recipe yet (under a minute and some 200 MB).
+/// The image, built if this machine has none of this recipe yet (a minute or two, and some 300 MB).
 pub fn ready() -> Result<PathBuf> {
     let base = path();
     fs::create_dir_all(lab_dir()).with_context(|| format!("creating {}", lab_dir().display()))?;
@@ -75,7 +75,7 @@ pub fn ready() -> Result<PathBuf> {
         return Ok(base);
     }
     let began = Instant::now();
-    eprintln!("lab: building the hosts' image, Debian {SUITE} (once; about a minute)");
+    eprintln!("lab: building the hosts' image, Debian {SUITE} (once; a minute or two)");
     let unfinished = base.with_extension("tmp");
     remove_tree(&unfinished)?;
     remove_tree(&base)?;
