@@ -4,6 +4,7 @@
 use super::{Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,10 +97,12 @@ impl Cluster {
         output.checked(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
-    /// The same with its exit code. Where an election was in the way, and it says that nothing was changed, once more after it.
+    /// The same with its exit code. Where an election was in the way, and it says that nothing was changed or that it is to be
+    /// asked again, once more after it.
     pub fn order(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
-        if output.code != 3 || !String::from_utf8_lossy(&output.stderr).contains("nothing was changed") {
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.code != 3 || !(said.contains("nothing was changed") || said.contains("ask again")) {
             return Ok(output);
         }
         self.wait("the election to be over", |s| s["as_of"]["leader"].as_str().map(drop))?;
@@ -243,11 +246,33 @@ impl Cluster {
         .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
-    /// What was run on the host since `before` lines: (phase, service) in order.
+    /// What was run on the host since `before` lines: (phase, service) in order. Where another manager took a job over, what
+    /// it began anew does not count twice: a machine with other work to do elects at any time.
     pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
         let runs = five::runs(&self.lab, host)?;
         ensure!(runs.len() >= before, "the log of runs of {host} became shorter");
-        Ok(runs[before..].iter().map(|r| (r.phase.clone(), r.service.clone())).collect())
+        let runs = &runs[before..];
+        let again = runs.windows(2).any(|pair| pair[0].job == pair[1].job && pair[0].attempt != pair[1].attempt);
+        let over = if again { self.taken_over()? } else { BTreeSet::new() };
+        let counts = runs.iter().filter(|r| !over.contains(&r.attempt));
+        Ok(counts.map(|r| (r.phase.clone(), r.service.clone())).collect())
+    }
+
+    /// The attempts that ended because another manager leads.
+    fn taken_over(&self) -> Result<BTreeSet<String>> {
+        let view: Value = serde_json::from_str(&self.ask(&["job", "list", "-o", "json"])?)?;
+        let mut over = BTreeSet::new();
+        for job in view["jobs"].as_array().context("jobs")? {
+            for pair in job["attempts"].as_array().context("attempts")?.windows(2) {
+                if pair[1]["why"].as_str().is_some_and(|why| why.contains("leader changed")) {
+                    over.insert(pair[0]["id"].to_string());
+                }
+            }
+        }
+        if !over.is_empty() {
+            eprintln!("hosts: taken over by another manager: attempts {over:?}");
+        }
+        Ok(over)
     }
 }
 
