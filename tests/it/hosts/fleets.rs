@@ -53,7 +53,8 @@ fn how_many(stories: usize) -> Result<usize> {
     if let Ok(asked) = std::env::var("REMOOR_FLEETS") {
         return Ok(asked.parse::<usize>().context("REMOOR_FLEETS is no number")?.clamp(1, 8));
     }
-    // Most of a story's time is waiting: one fleet takes less than half a processor.
+    // Most of a story's time is waiting: one fleet takes 0.4 of a processor, and 0.8 while all its hosts boot. A fourth would
+    // need 120 of the 128 inotify instances that most machines allow, so it could hardly ever be had.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let wanted = if processors >= 4 { 3 } else { 2 };
     let memory = usize::try_from(machine::memory_available() / MEMORY_PER_FLEET)?;
