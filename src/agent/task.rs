@@ -35,6 +35,8 @@ pub struct AgentConfig {
     pub keys: KeyBook,
     /// Told what the agent comes to know.
     pub own: Own,
+    /// Counts the looks at the node that are over.
+    pub looked: watch::Sender<u64>,
 }
 
 pub struct AgentTask {
@@ -108,7 +110,7 @@ impl AgentTask {
         let mut look_at = tokio::time::Instant::now();
         let mut ask_at = tokio::time::Instant::now();
         self.introduce();
-        self.rewatch();
+        self.rewatch().await;
         self.config.own.record(self.record.record());
         loop {
             tokio::select! {
@@ -211,6 +213,7 @@ impl AgentTask {
         }
         let Look { digest, results, generation, began, took_ms, .. } = look;
         self.config.own.looked(Kept::new(began, took_ms, generation.0, &digest, results));
+        self.config.looked.send_modify(|looks| *looks += 1);
     }
 
     /// True if there is another manifest than before.
@@ -243,21 +246,28 @@ impl AgentTask {
         self.known = Some(reply);
         self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
         if new {
-            self.rewatch();
+            self.rewatch().await;
         }
         new
     }
 
     /// Watches the folders of the declared files; without inotify the pass at each interval remains.
-    fn rewatch(&mut self) {
-        let Some(known) = &self.known else { return };
+    /// Walking large folders takes its time, in which gossip goes on.
+    async fn rewatch(&mut self) {
+        let Some(known) = self.known.clone() else { return };
         let stirred = self.stirred.clone();
         let tell = move |_: files::Event| {
             let _ = stirred.send(());
         };
-        self.watcher = files::watch(files::directories(&known.manifest), tell)
-            .map_err(|error| tracing::warn!(%error, "files are not watched, only looked at in intervals"))
-            .ok();
+        let watch = move || files::watch(files::directories(&known.manifest), tell);
+        self.watcher = match tokio::task::spawn_blocking(watch).await {
+            Ok(Ok(watcher)) => Some(watcher),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "files are not watched, only looked at in intervals");
+                None
+            }
+            Err(_) => None, // the runtime ends
+        };
     }
 
     async fn publish(&self) {

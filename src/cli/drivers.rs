@@ -76,7 +76,8 @@ pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();
     telemetry::init(&registry)?;
     telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
-    runtime()?.block_on(daemon::run(&daemon::RunOptions { dir: options.dir, socket: options.socket }, registry))?;
+    let options = daemon::RunOptions { dir: options.dir, socket: options.socket };
+    daemon::runtime(&options.dir).context("starting tokio")?.block_on(daemon::run(&options, registry))?;
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 mod add;
 mod admin;
 mod layout;
+mod pages;
 mod run;
+mod runtime;
 mod scrape;
 mod transport;
 mod unit;
@@ -13,4 +15,5 @@ pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use layout::{Layout, NodeConfig};
 pub use run::{DaemonError, RunOptions, run};
+pub use runtime::runtime;
 pub use unit::UNIT;

@@ -2,6 +2,7 @@
 
 use super::admin::random_hex;
 use super::layout::{Layout, NodeConfig};
+use super::pages::{self, Loaded, Pace};
 use super::scrape;
 use super::transport::TlsTransport;
 use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
@@ -120,7 +121,11 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         tls: client_tls,
         keys: keys.clone(),
         own: own.clone(),
+        looked: watch::Sender::new(0),
     };
+    if !is_manager {
+        rest(agent_config.looked.subscribe());
+    }
     let agent = tokio::spawn(
         AgentTask::new(agent_config, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
@@ -161,6 +166,14 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     }
     drop(data);
     ended
+}
+
+/// An agent alone takes little room between its looks; a manager uses most of the program all the time.
+fn rest(looked: watch::Receiver<u64>) {
+    match Loaded::now() {
+        Ok(loaded) => drop(tokio::spawn(pages::rest(Pace::default(), looked, move || loaded.give_back()))),
+        Err(error) => tracing::info!(%error, "the pages of the program stay resident"),
+    }
 }
 
 async fn wait_for_end(fatal: &mut mpsc::Receiver<DaemonError>) -> Result<(), DaemonError> {

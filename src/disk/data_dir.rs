@@ -80,7 +80,12 @@ impl DataDir {
 
     /// Reads `identity.json`; none in a directory that has not joined yet.
     pub fn identity(&self) -> Result<Option<Identity>, DiskError> {
-        let path = self.identity_path();
+        Self::peek(&self.path)
+    }
+
+    /// The same without the lock: what is there now, which the holder of the lock may replace.
+    pub fn peek(dir: &Path) -> Result<Option<Identity>, DiskError> {
+        let path = identity_path(dir);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -108,16 +113,16 @@ impl DataDir {
 
     /// Replaces `identity.json`; on disk when this returns. Call it before the first vote under a new Raft id.
     pub fn store_identity(&self, identity: &Identity) -> Result<(), DiskError> {
-        let path = self.identity_path();
+        let path = identity_path(&self.path);
         let mut bytes = serde_json::to_vec_pretty(identity)
             .map_err(|e| DiskError::io("encoding", &path)(std::io::Error::other(e)))?;
         bytes.push(b'\n');
         atomic_write(&path, &bytes, 0o600)
     }
+}
 
-    fn identity_path(&self) -> PathBuf {
-        self.path.join("identity.json")
-    }
+fn identity_path(dir: &Path) -> PathBuf {
+    dir.join("identity.json")
 }
 
 /// Held by the one agent of a data directory; the kernel lets go of it with the process.
