@@ -221,6 +221,8 @@ fn refusals(c: &Cluster) -> Result<()> {
     c.lab.push("w1", b"", HOLD, 0o644)?;
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
+    // Its agent sees the cleaned host and says so, whoever is refused what.
+    at_rest(c)?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;
     c.lab.shell("w1", &format!("rm {HOOK_PROVISION} {HOLD}"))?;
