@@ -150,7 +150,9 @@ pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Resu
         after = bare(ask().ok()?);
         (after == *before).then_some(())
     });
-    same.with_context(|| format!("changed {}", difference(before, &after)))
+    // The difference is the root of it, which the last lines of a log tell.
+    ensure!(same.is_ok(), "changed {}", difference(before, &after));
+    Ok(())
 }
 
 fn difference(a: &Value, b: &Value) -> String {
