@@ -150,7 +150,9 @@ pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Resu
         after = bare(ask().ok()?);
         (after == *before).then_some(())
     });
-    same.with_context(|| format!("changed {}", difference(before, &after)))
+    // The difference is the root of it, which the last lines of a log tell.
+    ensure!(same.is_ok(), "changed {}", difference(before, &after));
+    Ok(())
 }
 
 fn difference(a: &Value, b: &Value) -> String {
@@ -221,6 +223,8 @@ fn refusals(c: &Cluster) -> Result<()> {
     c.lab.push("w1", b"", HOLD, 0o644)?;
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network", "--detach"])?;
     c.wait("the provisioning of w1", |s| row(s, "w1")?["conditions"].to_string().contains("provision").then_some(()))?;
+    // Its agent sees the cleaned host and says so, whoever is refused what.
+    at_rest(c)?;
     refused(4, "resetup w1 --force")?;
     refused(4, "decommission w1 --confirm w1")?;
     c.lab.shell("w1", &format!("rm {HOOK_PROVISION} {HOLD}"))?;
