@@ -35,8 +35,8 @@ pub struct AgentConfig {
     pub keys: KeyBook,
     /// Told what the agent comes to know.
     pub own: Own,
-    /// Counts the looks at the node that are over.
-    pub looked: watch::Sender<u64>,
+    /// Counts what is over: looks at the node, and questions to managers.
+    pub worked: watch::Sender<u64>,
 }
 
 pub struct AgentTask {
@@ -142,6 +142,7 @@ impl AgentTask {
                     if let Some(outcome) = by {
                         self.config.own.asked(outcome, now());
                     }
+                    self.config.worked.send_modify(|works| *works += 1);
                     ask_at = tokio::time::Instant::now() + if self.known.is_some() { REFRESH } else { FIRST };
                     if self.news(peers, manifest).await {
                         look_at = tokio::time::Instant::now();
@@ -213,7 +214,7 @@ impl AgentTask {
         }
         let Look { digest, results, generation, began, took_ms, .. } = look;
         self.config.own.looked(Kept::new(began, took_ms, generation.0, &digest, results));
-        self.config.looked.send_modify(|looks| *looks += 1);
+        self.config.worked.send_modify(|works| *works += 1);
     }
 
     /// True if there is another manifest than before.

@@ -13,17 +13,17 @@ use tokio::sync::watch;
 /// When passes are made.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// After a look its answers still go out; then the agent rests.
+    /// After a look or a question its answers still go out; then the agent rests.
     pub settle: Duration,
-    /// No two passes are closer than this, however often the node is looked at.
+    /// No two passes are closer than this, however often there is work.
     pub spacing: Duration,
-    /// Without a look, as before a first manifest, a pass comes after so long.
+    /// Without work a pass comes after so long.
     pub at_latest: Duration,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { settle: Duration::from_secs(2), spacing: Duration::from_secs(20), at_latest: Duration::from_secs(120) }
+        Self { settle: Duration::from_secs(2), spacing: Duration::from_secs(15), at_latest: Duration::from_secs(120) }
     }
 }
 
@@ -49,15 +49,15 @@ struct Mapping {
     locked_kb: u64,
 }
 
-/// A pass after each look at the node, of which `looked` tells, until that is closed or a pass fails. A pass gives how many
-/// KiB it gave back.
-pub async fn rest(pace: Pace, mut looked: watch::Receiver<u64>, mut pass: impl FnMut() -> io::Result<u64>) {
+/// A pass after each look at the node and each question to the managers, of which `worked` tells, until that is closed or a
+/// pass fails. A pass gives how many KiB it gave back.
+pub async fn rest(pace: Pace, mut worked: watch::Receiver<u64>, mut pass: impl FnMut() -> io::Result<u64>) {
     loop {
-        if let Ok(Err(_)) = tokio::time::timeout(pace.at_latest, looked.changed()).await {
+        if let Ok(Err(_)) = tokio::time::timeout(pace.at_latest, worked.changed()).await {
             return;
         }
         tokio::time::sleep(pace.settle).await;
-        looked.mark_unchanged();
+        worked.mark_unchanged();
         match pass() {
             Ok(kb) => tracing::trace!(kb, "pages given back"),
             Err(error) => {

@@ -121,10 +121,10 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         tls: client_tls,
         keys: keys.clone(),
         own: own.clone(),
-        looked: watch::Sender::new(0),
+        worked: watch::Sender::new(0),
     };
     if !is_manager {
-        rest(agent_config.looked.subscribe());
+        rest(agent_config.worked.subscribe());
     }
     let agent = tokio::spawn(
         AgentTask::new(agent_config, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
@@ -168,10 +168,10 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     ended
 }
 
-/// An agent alone takes little room between its looks; a manager uses most of the program all the time.
-fn rest(looked: watch::Receiver<u64>) {
+/// An agent alone takes little room between looks and questions; a manager uses most of the program all the time.
+fn rest(worked: watch::Receiver<u64>) {
     match Loaded::now() {
-        Ok(loaded) => drop(tokio::spawn(pages::rest(Pace::default(), looked, move || loaded.give_back()))),
+        Ok(loaded) => drop(tokio::spawn(pages::rest(Pace::default(), worked, move || loaded.give_back()))),
         Err(error) => tracing::info!(%error, "the pages of the program stay resident"),
     }
 }
