@@ -1,6 +1,6 @@
 //! What a node knows of its peers without asking anybody: names, addresses and keys, cached on disk.
 
-use crate::disk::{DiskError, atomic_write};
+use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::gossip::KeyLookup;
 use crate::model::NodeName;
 use crate::rpc::join::Peer;
@@ -46,10 +46,16 @@ pub struct PeerBook {
 }
 
 impl PeerBook {
-    /// An unreadable cache counts as empty: it is refreshed from any manager.
+    /// A damaged list is put aside, and counts as empty: it is refreshed from any manager that is still known.
     pub fn load(path: PathBuf) -> Self {
-        let saved = std::fs::read(&path).ok().and_then(|b| serde_json::from_slice(&b).ok());
-        let (peers, managers) = saved.unwrap_or_default();
+        let saved = read_or_set_aside::<(Vec<Peer>, Vec<Peer>)>(&path).unwrap_or_else(|error| {
+            tracing::error!(error = &error as &dyn std::error::Error, "the list of peers can't be used");
+            Found::Missing
+        });
+        if matches!(saved, Found::Damaged(_)) {
+            tracing::error!("no peer is known now; next: copy peers.json from another node, and restart");
+        }
+        let (peers, managers) = saved.or_default();
         Self { path, peers, managers }
     }
 

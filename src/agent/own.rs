@@ -13,6 +13,7 @@ use crate::rpc::view::{
 use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Results that are kept of one look; those that failed first.
@@ -30,6 +31,8 @@ pub struct OwnId {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub manager: bool,
+    /// The data directory, where damaged files are put aside.
+    pub dir: PathBuf,
 }
 
 /// A handle; clones are the same.
@@ -190,6 +193,7 @@ impl Own {
                 started: rfc3339(record.started),
                 crashes: record.crashes,
                 previous_end: record.previous_end.clone(),
+                damaged: crate::disk::damaged(&self.id.dir),
             },
             peers_alive: peers.iter().filter(|p| p.presence == "alive").count() as u32,
             peers,

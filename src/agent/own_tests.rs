@@ -20,7 +20,14 @@ fn alive(id: u8, name: &str, leaving: bool) -> MemberEvent {
 
 /// w1, which knows m1, w2 and w3 and sees m1.
 pub fn an_own() -> Own {
-    let id = OwnId { id: NodeId(4), name: "w1".into(), cluster: "c1".into(), epoch: Epoch(1), manager: false };
+    let id = OwnId {
+        id: NodeId(4),
+        name: "w1".into(),
+        cluster: "c1".into(),
+        epoch: Epoch(1),
+        manager: false,
+        dir: PathBuf::new(),
+    };
     let own = Own::new(id);
     own.record(&AgentRecord {
         isolation: 2,

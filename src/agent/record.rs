@@ -2,7 +2,7 @@
 //!
 //! Written before it is gossiped, so that what happened while nobody looked can be told afterwards.
 
-use crate::disk::{DiskError, atomic_write};
+use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::PathBuf;
 
@@ -12,10 +12,18 @@ pub struct RecordKeeper {
 }
 
 impl RecordKeeper {
-    /// Begins a new instance. `previous`: what the file held; a file that can't be read counts as none and is replaced.
+    /// Begins a new instance. A file that can't be read is put aside, and the new record says that it was: how the instance
+    /// before ended and how often it was alone nobody can tell any more.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
-        let before = std::fs::read(&path).ok().and_then(|b| serde_json::from_slice::<AgentRecord>(&b).ok());
-        let record = next(before, boot, instance, now);
+        let record = match read_or_set_aside::<AgentRecord>(&path)? {
+            Found::Whole(before) => next(Some(before), boot, instance, now),
+            Found::Missing => next(None, boot, instance, now),
+            Found::Damaged(_) => AgentRecord {
+                damaged: Some(now),
+                previous_end: Some("left a damaged record".to_owned()),
+                ..next(None, boot, instance, now)
+            },
+        };
         let keeper = Self { path, record };
         keeper.save()?;
         Ok(keeper)
@@ -73,6 +81,7 @@ fn next(before: Option<AgentRecord>, boot: BootId, instance: Instance, now: Wall
         previous_end: Some(end.to_owned()),
         left,
         crashes: before.crashes + u32::from(!left && same_boot),
+        damaged: before.damaged,
         ..fresh
     }
 }
@@ -111,9 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_can_not_be_read_counts_as_none() {
+    fn a_damaged_record_is_kept_aside_and_told_of_ever_after() {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::write(dir.path().join("agent.json"), b"{ half").expect("written");
-        assert_eq!(begin(&dir, "boot-1", "a", 1).record().crashes, 0);
+        let mut first = begin(&dir, "boot-1", "a", 1);
+        assert_eq!((first.record().crashes, first.record().damaged), (0, Some(Wall(1))));
+        assert_eq!(std::fs::read(dir.path().join("agent.json.damaged")).expect("kept"), b"{ half");
+        first.goodbye().expect("saved");
+        assert_eq!(begin(&dir, "boot-1", "b", 2).record().damaged, Some(Wall(1)));
     }
 }

@@ -4,7 +4,7 @@ use super::book::{KeyBook, PeerBook};
 use super::own::{Kept, Own};
 use super::record::RecordKeeper;
 use crate::check;
-use crate::disk::atomic_write;
+use crate::disk::{Found, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, MemberEvent, RejoinLoop, Timing};
 use crate::model::{
@@ -80,10 +80,10 @@ struct Answer {
 impl AgentTask {
     pub fn new(config: AgentConfig, gossip: Gossip, rejoin: RejoinLoop, record: RecordKeeper, report: Report) -> Self {
         let (stirred, stirs) = mpsc::unbounded_channel();
-        let saved = std::fs::read(config.state_dir.join("manifest.json")).ok();
+        let saved = read_or_set_aside::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
         Self {
             peers: PeerBook::load(config.state_dir.join("peers.json")),
-            known: saved.and_then(|b| serde_json::from_slice(&b).ok()),
+            known: saved.map_or(None, Found::or_default),
             config,
             gossip,
             rejoin,

@@ -9,6 +9,7 @@ use crate::rpc::tls::ClientTls;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::time::Duration;
 
 /// For questions.
@@ -63,7 +64,8 @@ impl Api {
     }
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
-        ask!(self, client => client.within(EXAMINE_WITHIN).post(path, body))
+        let body = lean(serde_json::to_value(body).unwrap_or_default());
+        ask!(self, client => client.within(EXAMINE_WITHIN).post(path, &body))
     }
 
     pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
@@ -73,6 +75,21 @@ impl Api {
     pub async fn stream(&self, path: &str) -> Result<Lines, ApiError> {
         ask!(self, client => client.within(ASK_WITHIN).stream_lines(path))
     }
+}
+
+/// Without what asks for nothing: an older manager refuses keys that it does not know, and need not be told of those unused.
+fn lean(mut body: Value) -> Value {
+    if let Value::Object(fields) = &mut body {
+        fields.retain(|_, value| match value {
+            Value::Null => false,
+            Value::Bool(set) => *set,
+            Value::Number(number) => number.as_u64() != Some(0),
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(_) => true,
+        });
+    }
+    body
 }
 
 /// Whether a manager that comes back, or another one, may answer.
@@ -104,5 +121,15 @@ mod tests {
     fn names_can_not_leave_their_place_in_a_path() {
         assert_eq!(segment("w1.example-2"), "w1.example-2");
         assert_eq!(segment("../a?b c/ü"), "..%2Fa%3Fb%20c%2F%C3%BC");
+    }
+
+    #[test]
+    fn an_order_says_what_it_asks_for_and_no_more() {
+        use crate::rpc::view::{OrderRequest, OrdersRequest};
+        let request = OrderRequest { now: true, services: vec!["web".to_owned()], ..OrderRequest::default() };
+        let batch = OrdersRequest { order: "resetup".to_owned(), nodes: vec!["w1".to_owned()], request };
+        let lean = lean(serde_json::to_value(&batch).unwrap());
+        assert_eq!(lean, serde_json::json!({"order": "resetup", "nodes": ["w1"], "services": ["web"], "now": true}));
+        assert_eq!(serde_json::from_value::<OrdersRequest>(lean).unwrap(), batch);
     }
 }

@@ -1,9 +1,11 @@
 //! The only place where the command line calls what runs on this machine: the daemon, the executor, the fleet's checks.
 
 use crate::cli::args::Here;
+use crate::cli::error::{self, Stop};
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::Fault;
+use crate::rpc::token::Token;
 use crate::{exec, fleet, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,7 @@ pub struct RunOptions {
 /// Starts a cluster in `dir`.
 pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     if options.force {
-        move_aside(&options.here.dir)?;
+        daemon::move_aside(&options.here.dir)?;
     }
     let config = node_config(&options.here);
     let Here { dir, ssh_host_keys, .. } = options.here;
@@ -57,6 +59,10 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
 
 /// Makes this machine a node of the cluster behind `addr`.
 pub fn join(options: JoinOptions) -> anyhow::Result<()> {
+    if let Err(error) = Token::parse(&options.token) {
+        let stop = Stop::usage("the token can't be read").cause(&error);
+        return Err(stop.next("the whole token, as remoor init printed it, in --token-file FILE").into());
+    }
     let config = node_config(&options.here);
     let options = daemon::JoinOptions {
         dir: options.here.dir,
@@ -67,7 +73,7 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         token: options.token,
         manager: options.manager,
     };
-    runtime()?.block_on(daemon::join(&options))?;
+    runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(e.into()))?;
     Ok(())
 }
 
@@ -120,15 +126,4 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 fn node_config(here: &Here) -> NodeConfig {
     let Here { advertise, bind, api_port, gossip_port, .. } = *here;
     NodeConfig { advertise, bind, api_port, gossip_port, metrics: None }
-}
-
-/// An older identity is kept beside, never deleted.
-fn move_aside(dir: &Path) -> anyhow::Result<()> {
-    if dir.join("identity.json").exists() {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let mut aside = dir.as_os_str().to_owned();
-        aside.push(format!(".aside-{since}"));
-        std::fs::rename(dir, &aside).with_context(|| format!("moving {} aside", dir.display()))?;
-    }
-    Ok(())
 }

@@ -128,9 +128,31 @@ fn default_next(code: &str) -> Option<&'static str> {
         "retry" | "not-leader" | "rate-limited" => Some("the same command again in a moment"),
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),
         "timeout" => Some("remoor why NODE"),
+        "unknown-key" => Some("the newer remoor on the managers first, if this one is newer than theirs"),
         "forbidden" => Some("sudo, or --credentials of an operator"),
         _ => None,
     }
+}
+
+/// Why a machine could not join, with the step that mends it: other ones than where an operator asks.
+pub fn of_join(error: anyhow::Error) -> anyhow::Error {
+    let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
+    let next = match api {
+        Some(ApiError::Identity { reason, .. }) if reason.contains("not valid yet") || reason.contains("expired") => {
+            "compare this machine's clock with the manager's (timedatectl), set the wrong one, then the same command"
+        }
+        Some(ApiError::Identity { .. }) => {
+            "the token of the cluster that this manager belongs to, or one of the token's managers"
+        }
+        Some(ApiError::Unreachable { .. }) => {
+            "look whether remoor runs on that manager and its API port (7947) can be reached from here"
+        }
+        Some(ApiError::Timeout { .. } | ApiError::Protocol { .. }) => "the same command again: joining twice is safe",
+        Some(ApiError::Status { .. }) | None => return error,
+    };
+    let mut stop = Stop::of(&error);
+    stop.next = Some(next.to_owned());
+    stop.into()
 }
 
 pub fn unknown_nodes(names: &[String]) -> Stop {
@@ -212,6 +234,23 @@ mod tests {
         let stop = Stop::of(&status("no-quorum", json!(null)));
         assert_eq!(stop.exit, Exit::CouldNotAsk);
         assert!(stop.render().contains("next: bring a majority"), "{}", stop.render());
+    }
+
+    #[test]
+    fn a_join_that_fails_says_what_mends_it() {
+        let identity = |reason: &str| ApiError::Identity { addr: "m1:7947".to_owned(), reason: reason.to_owned() };
+        let unreachable = ApiError::Unreachable { addr: "m1:7947".to_owned(), reason: "refused".to_owned() };
+        for (error, wanted) in [
+            (identity("its certificate is not valid yet: is one of the clocks wrong?"), "clock"),
+            (identity("its certificate has expired"), "clock"),
+            (identity("its CA is not the one that the token names"), "token of the cluster"),
+            (unreachable, "7947"),
+        ] {
+            let stop = Stop::of(&of_join(anyhow::Error::from(error).context("joining failed")));
+            assert_eq!(stop.exit, Exit::CouldNotAsk);
+            assert!(stop.next.as_deref().is_some_and(|next| next.contains(wanted)), "{}", stop.render());
+            assert!(stop.render().starts_with("error: joining failed\ncaused by: "), "{}", stop.render());
+        }
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl Exit {
     /// What an answer of the API with this code means for the caller. Unknown codes come from newer daemons.
     pub fn of_api_code(code: &str) -> Exit {
         match code {
-            "bad-request" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
+            "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
             "refused" | "not-found" | "conflict" | "forbidden" | "node-removed" | "bad-token" => Exit::Refused,
             "internal" => Exit::Failed,
             _ => Exit::CouldNotAsk,
@@ -88,7 +88,7 @@ mod tests {
     fn api_codes_become_exit_codes() {
         for (codes, exit) in [
             (&[Code::Refused, Code::NotFound, Code::Forbidden, Code::BadToken][..], Exit::Refused),
-            (&[Code::Invalid, Code::BadRequest], Exit::Usage),
+            (&[Code::Invalid, Code::BadRequest, Code::UnknownKey], Exit::Usage),
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),
         ] {
             for code in codes {

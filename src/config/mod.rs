@@ -13,6 +13,7 @@ mod load;
 mod reader;
 mod scalar;
 mod settings;
+mod ssh_args;
 mod suggest;
 mod target;
 mod tree;

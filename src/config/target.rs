@@ -3,6 +3,7 @@
 use super::fleet::Fleet;
 use super::inventory::split_words;
 use super::settings::Provisioner;
+use super::ssh_args;
 use crate::model::Fault;
 use serde_json::Value;
 
@@ -15,8 +16,8 @@ pub struct SshTarget {
     /// Private key: a file of the managers. None: the agent, or the cluster's key.
     pub identity: Option<String>,
     pub sudo: bool,
-    /// Further words for the command line of `ssh`. Nothing that touches host keys is among them.
-    pub options: Vec<String>,
+    /// Further options for an ssh_config, keyword and value. Nothing that touches host keys is among them.
+    pub options: Vec<(String, String)>,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).
     pub config: Option<String>,
     pub connect_timeout_ms: u64,
@@ -24,9 +25,8 @@ pub struct SshTarget {
     pub state_dir: Option<String>,
 }
 
-/// Options that would weaken the check of host keys, in small letters.
-const NOT_OPTIONS: &[&str] =
-    &["stricthostkeychecking", "userknownhostsfile", "globalknownhostsfile", "hostkeyalias", "checkhostip"];
+/// Words for the command line of `ssh`.
+const ARGS: [&str; 2] = ["ansible_ssh_common_args", "ansible_ssh_extra_args"];
 
 impl Fleet {
     /// How to log in to `name`. Err for an unknown host and for a variable that can't be used, with the place it comes from.
@@ -42,11 +42,11 @@ impl Fleet {
             }
         };
         let port = match get(&["ansible_port", "ansible_ssh_port"])? {
-            None => ssh.port,
+            None => None,
             Some((var, value, origin)) => {
                 let number = value.as_u64().or_else(|| value.as_str().and_then(|text| text.parse().ok()));
                 let port = number.and_then(|number| u16::try_from(number).ok()).filter(|port| *port > 0);
-                port.ok_or_else(|| unusable(name, var, origin, "a port"))?
+                Some(port.ok_or_else(|| unusable(name, var, origin, "a port"))?)
             }
         };
         let sudo = match get(&["ansible_become"])? {
@@ -60,15 +60,13 @@ impl Fleet {
             },
             Some((var, _, origin)) => return Err(unusable(name, var, origin, "true or false")),
         };
-        let mut options = Vec::new();
-        for var in ["ansible_ssh_common_args", "ansible_ssh_extra_args"] {
-            if let Some((_, value, origin)) = get(&[var])? {
-                let words = value.as_str().and_then(|text| split_words(text).ok());
-                options.extend(words.ok_or_else(|| unusable(name, var, origin, "words for the command line of ssh"))?);
-            }
+        let args = ssh_args::read(self.ssh_words(name)?.into_iter().map(|(_, _, word)| word).collect());
+        if let Some((word, hint)) = args.refused.first() {
+            return Err(self.refused(name, word, hint));
         }
         let host = text(&["ansible_host", "ansible_ssh_host"])?.unwrap_or_else(|| name.to_owned());
-        let user = text(&["ansible_user", "ansible_ssh_user"])?.unwrap_or_else(|| ssh.user.clone());
+        // As with Ansible, a variable of its own wins over the words.
+        let user = text(&["ansible_user", "ansible_ssh_user"])?.or(args.user).unwrap_or_else(|| ssh.user.clone());
         for (what, value) in [("host", &host), ("user", &user)] {
             if value.starts_with('-') || value.contains(|c: char| c.is_whitespace() || c.is_control()) {
                 return Err(Fault::error(
@@ -81,12 +79,13 @@ impl Fleet {
         }
         Ok(SshTarget {
             host,
-            port,
+            port: port.or(args.port).unwrap_or(ssh.port),
             user,
             identity: text(&["ansible_ssh_private_key_file", "ansible_private_key_file"])?
+                .or(args.identity)
                 .or_else(|| ssh.identity.clone()),
             sudo,
-            options: without_host_keys(options).0,
+            options: args.options,
             config: ssh.config.clone(),
             connect_timeout_ms: ssh.connect_timeout_ms,
             state_dir: text(&["remoor_state_dir"])?,
@@ -96,13 +95,10 @@ impl Fleet {
     /// What `ssh_target` leaves aside of this host's variables, for `validate`.
     pub(super) fn ssh_warnings(&self, name: &str) -> Vec<(String, String)> {
         let mut out = Vec::new();
-        for var in ["ansible_ssh_common_args", "ansible_ssh_extra_args"] {
+        for var in ARGS {
             let Ok(Some((_, Value::String(text), origin))) = self.host_var(name, &[var]) else { continue };
-            for dropped in without_host_keys(split_words(text).unwrap_or_default()).1 {
-                out.push((
-                    origin.to_owned(),
-                    format!("`{dropped}` in {var} is left out: host keys are always checked"),
-                ));
+            for (dropped, why) in ssh_args::read(split_words(text).unwrap_or_default()).left_out {
+                out.push((origin.to_owned(), format!("`{dropped}` in {var} is left out: {why}")));
             }
         }
         for var in ["ansible_password", "ansible_ssh_pass", "ansible_become_password", "ansible_become_pass"] {
@@ -125,6 +121,41 @@ impl Fleet {
             out.push((origin.to_owned(), format!("{var} is not used: managers log in by SSH")));
         }
         out
+    }
+
+    /// The words of both variables, each with its variable and where that comes from.
+    fn ssh_words(&self, name: &str) -> Result<Vec<(&'static str, &str, String)>, Fault> {
+        let mut out = Vec::new();
+        for var in ARGS {
+            if let Some((_, value, origin)) = self.host_var(name, &[var])? {
+                let words = value.as_str().and_then(|text| split_words(text).ok());
+                let words = words.ok_or_else(|| unusable(name, var, origin, "words for the command line of ssh"))?;
+                out.extend(words.into_iter().map(|word| (var, origin, word)));
+            }
+        }
+        Ok(out)
+    }
+
+    /// `word` is written out, as `ssh_args` names it: an option, or a letter and its value.
+    fn refused(&self, name: &str, word: &str, hint: &str) -> Fault {
+        let last = word.split([' ', '=']).rfind(|part| !part.is_empty()).unwrap_or(word);
+        let words = self.ssh_words(name).unwrap_or_default();
+        let from = words.iter().find(|(_, _, given)| given.contains(last)).or(words.first());
+        let (var, origin) = from.map_or((ARGS[0], self.config.inventory.as_str()), |(var, origin, _)| (*var, *origin));
+        let (file, place) = split_origin(origin);
+        let (line, column) = self.place(file, var, last);
+        Fault::error(file, line, column, format!("`{word}` in {var} of the host `{name}` can't be used{place}"))
+            .hint(hint)
+    }
+
+    /// Line and column of the first line of this file, where the fleet has it, that holds both words, else of one that
+    /// holds the variable; 0 where there is none.
+    fn place(&self, file: &str, var: &str, word: &str) -> (u32, u32) {
+        let lines = || self.files.text(file).into_iter().flat_map(|text| text.lines().zip(1..));
+        let both = lines().find(|(line, _)| line.contains(var) && line.contains(word));
+        let found = both.or_else(|| lines().find(|(line, _)| line.contains(var)));
+        let column = |line: &str| line.find(var).map_or(0, |at| line[..at].chars().count() as u32 + 1);
+        found.map_or((0, 0), |(line, number)| (number, column(line)))
     }
 
     /// The first of these variables that the host has, by name, with value and origin. A template is a fault: nothing
@@ -161,28 +192,4 @@ pub(super) fn split_origin(origin: &str) -> (&str, String) {
         Some((file, place)) => (file, format!(" ({place})")),
         None => (origin, String::new()),
     }
-}
-
-/// The words that stay, and the options that go.
-fn without_host_keys(words: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let unwanted = |option: &str| {
-        let name = option.trim_start().split(['=', ' ']).next().unwrap_or_default().to_lowercase();
-        NOT_OPTIONS.contains(&name.as_str())
-    };
-    let (mut stay, mut go) = (Vec::new(), Vec::new());
-    let mut words = words.into_iter();
-    while let Some(word) = words.next() {
-        if word == "-o" {
-            match words.next() {
-                Some(option) if unwanted(&option) => go.push(option),
-                Some(option) => stay.extend([word, option]),
-                None => {}
-            }
-        } else if word.strip_prefix("-o").is_some_and(unwanted) {
-            go.push(word);
-        } else {
-            stay.push(word);
-        }
-    }
-    (stay, go)
 }

@@ -117,7 +117,17 @@ fn where_to_log_in() {
     let w2 = fleet.ssh_target("w2").unwrap();
     assert_eq!((w2.host.as_str(), w2.port, w2.user.as_str(), w2.sudo), ("w2", 22, "root", false));
     assert_eq!(w2.identity.as_deref(), Some("/k"));
-    assert_eq!(w2.options, ["-o", "ProxyJump=m1", "-4"]);
+    let options: Vec<(&str, &str)> = w2.options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(options, [("ProxyJump", "m1"), ("AddressFamily", "inet")]);
+    let words = |words: &str| INVENTORY.replace("-o ProxyJump=m1", words);
+    let fleet = load(GOOD, &words("-p 2022 -l other -i /other -J m1"));
+    let w2 = fleet.ssh_target("w2").unwrap();
+    assert_eq!((w2.port, w2.user.as_str(), w2.identity.as_deref()), (22, "root", Some("/k")), "variables win");
+    let refused = load(GOOD, &words("-L 80:db:80")).ssh_target("w2").unwrap_err();
+    expect![[r#"
+        inventory.yml:4:7: `-L 80:db:80` in ansible_ssh_common_args of the host `w2` can't be used (host w2)
+          hint: a manager's login takes no such option: take it out, or leave it to ansible.cfg"#]]
+    .assert_eq(&refused.to_string());
     expect![[r#"
         inventory.yml: there is no host `w3`
           hint: did you mean `w1`?"#]]

@@ -141,6 +141,7 @@ impl Work<'_> {
             identity: o.identity.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
             sudo: o.user != "root",
             host_keys: o.host_keys.clone(),
+            options: Vec::new(),
             user_config: None,
             connect_timeout: CONNECT,
             state_dir: None,

@@ -1,23 +1,26 @@
 //! `init` makes a cluster of one; `join` makes this machine a node of a cluster. Both leave a data directory that
 //! `remoor agent` starts from, or nothing.
 
+use super::half_made;
 use super::layout::{Layout, NodeConfig};
 use super::transport::Nobody;
-use crate::disk::{DataDir, DiskError, Identity};
+use crate::disk::{DiskError, Identity};
 use crate::manager::wall;
 use crate::model::{
-    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId,
+    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId, Wall,
 };
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
 use crate::rpc::client::ApiError;
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
 use crate::rpc::join::{JoinError, JoinReply, JoinRequest, Peer};
-use crate::rpc::token::{Secret, Token, TokenError};
+use crate::rpc::token::{Secret, Token, TokenError, ca_digest};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const CERTIFICATE_DAYS: u32 = 90;
+/// The year 2025 began; this program is younger.
+const CLOCK_MIN: Wall = Wall(1_735_689_600_000);
 const ELECTION_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -50,13 +53,28 @@ pub struct JoinOptions {
     pub manager: bool,
 }
 
-/// Nothing was left behind where this comes from `init` or `join`, but for a node key, which a next try uses again.
+/// Where this comes from `init` or `join`, nothing was left behind that a next try trips over: the node's key is used again,
+/// what else was made stands under a mark and is cleared away.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error("the data directory can't be used")]
     Disk(#[from] DiskError),
-    #[error("{dir} already belongs to node {name}", dir = .0.display(), name = .1)]
-    Taken(PathBuf, NodeName),
+    /// Of whose cluster, and what to do instead.
+    #[error("{} already belongs to node {name} of {whose} cluster; next: {next}", dir.display())]
+    Taken { dir: PathBuf, name: NodeName, whose: &'static str, next: &'static str },
+    #[error("remoor runs on {} already ({holder}); next: remoor status, or systemctl stop remoor", dir.display())]
+    Running { dir: PathBuf, holder: String },
+    /// Nothing in it was touched.
+    #[error(
+        "{} holds {found}/ but no identity.json: it was a node's, and nothing of it is overwritten; next: put \
+         identity.json back, or move the directory aside", dir.display()
+    )]
+    Leftover { dir: PathBuf, found: &'static str },
+    #[error(
+        "this machine's clock says {0}, which lies before this program was made: certificates by such a clock are void; \
+         next: set the clock (timedatectl set-ntp true), then the same command"
+    )]
+    Clock(String),
     #[error("keys and certificates could not be made")]
     Identity(#[from] IdentityError),
     #[error("the log could not be started")]
@@ -72,10 +90,15 @@ pub enum AdminError {
 /// Makes CA, gossip key, join secrets and the first three entries of the log.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let layout = Layout(options.dir.clone());
-    let data = DataDir::open(&options.dir)?;
+    check_clock(wall())?;
+    let data = half_made::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
-        return Err(AdminError::Taken(options.dir.clone(), identity.name));
+        let (dir, name, whose) = (options.dir.clone(), identity.name, "a");
+        let next = "systemctl start remoor; or, for another cluster, init --force, which moves the directory aside";
+        return Err(AdminError::Taken { dir, name, whose, next });
     }
+    half_made::clear(&options.dir)?;
+    half_made::begin(&options.dir)?;
     let cluster = ClusterId(random_hex(8)?);
     let name = NodeName(options.name.clone());
     let (ca, gossip_key) = (ClusterCa::create(&cluster)?, GossipKey::generate()?);
@@ -129,8 +152,9 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let own = std::slice::from_ref(&own);
     save_peers(&layout, own, own)?;
     let mut identity = Identity::new(cluster, epoch, node, name)?;
-    identity.raft = Some(RaftId(1));
+    (identity.raft, identity.log_begun) = (Some(RaftId(1)), true);
     data.store_identity(&identity)?;
+    half_made::end(&options.dir)?;
     Ok(InitDone {
         worker_token: Token::new(ca.cert_pem(), worker)?.reveal(),
         manager_token: Token::new(ca.cert_pem(), manager)?.reveal(),
@@ -181,11 +205,13 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
 /// Asks a manager for an identity and stores it.
 pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
-    let data = DataDir::open(&options.dir)?;
-    if let Some(identity) = data.identity()? {
-        return Err(AdminError::Taken(options.dir.clone(), identity.name));
-    }
     let token = Token::parse(&options.token)?;
+    check_clock(wall())?;
+    let data = half_made::open(&options.dir)?;
+    if let Some(identity) = data.identity()? {
+        return Err(taken(options, identity.name, &token));
+    }
+    half_made::clear(&options.dir)?;
     let key = NodeKey::load_or_create(&options.dir)?;
     let request = JoinRequest {
         secret: token.secret().clone(),
@@ -200,13 +226,29 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
         want_manager: options.manager,
     };
     let reply = ask(&options.addr, &token, request).await?;
+    half_made::begin(&options.dir)?;
     reply.credentials(&key)?.save(&options.dir)?;
     options.config.save(&options.dir)?;
     save_peers(&layout, &reply.peers, &reply.managers)?;
     let mut identity = Identity::new(reply.cluster.clone(), reply.epoch, reply.node, reply.name.clone())?;
     identity.raft = reply.raft;
     data.store_identity(&identity)?;
+    half_made::end(&options.dir)?;
     Ok(reply)
+}
+
+fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
+    let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
+    let (whose, next) = match ca.is_some_and(|digest| digest == token.ca_digest()) {
+        true => ("the token's", "systemctl start remoor: it has joined"),
+        false => ("another", "move the directory aside, then the same command"),
+    };
+    AdminError::Taken { dir: options.dir.clone(), name, whose, next }
+}
+
+/// Certificates are valid from a day ago, by the clock of who makes them.
+fn check_clock(now: Wall) -> Result<(), AdminError> {
+    if now < CLOCK_MIN { Err(AdminError::Clock(crate::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
 /// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
@@ -258,4 +300,16 @@ pub(super) fn random_hex(bytes: usize) -> Result<String, AdminError> {
     let mut random = vec![0; bytes];
     getrandom::fill(&mut random).map_err(|e| AdminError::Entry(format!("no randomness: {e}")))?;
     Ok(hex::encode(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_of_before_the_program_is_refused() {
+        let error = check_clock(Wall(86_400_000)).expect_err("1970").to_string();
+        assert!(error.contains("1970-01-02") && error.contains("timedatectl"), "{error}");
+        assert!(check_clock(wall()).is_ok());
+    }
 }

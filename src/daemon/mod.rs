@@ -2,6 +2,7 @@
 
 mod add;
 mod admin;
+mod half_made;
 mod layout;
 mod pages;
 mod run;
@@ -13,6 +14,7 @@ mod unit;
 pub use crate::raft::OPENING_THREAD;
 pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
+pub use half_made::move_aside;
 pub use layout::{Layout, NodeConfig};
 pub use run::{DaemonError, RunOptions, run};
 pub use runtime::runtime;

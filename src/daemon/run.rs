@@ -70,9 +70,11 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
     let agent_lock = data.agent_lock()?;
-    let identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
+    let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let config = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
+    super::half_made::end(&options.dir)?;
+    begin_log(&data, &layout, &mut identity)?;
     let client_tls = ClientTls::member(&credentials.tls())?;
     let peers = Arc::new(Peers::new(client_tls.clone()));
     let (stop, stopped) = watch::channel(false);
@@ -112,6 +114,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
         manager: is_manager,
+        dir: options.dir.clone(),
     });
     let metrics = Metrics::new(registry.clone(), own.clone());
     let scraped = listen_metrics(&config).await?;
@@ -264,6 +267,30 @@ fn keep_own_binary(layout: &Layout) {
     });
 }
 
+/// Before anything is started: a manager whose log is gone may not vote again (DESIGN section 4). That the log was begun is
+/// written down after the log is on disk and before the first vote, so no crash in between makes a false alarm.
+fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
+    let Some(raft) = identity.raft else { return Ok(()) };
+    // The CA is fetched once Raft runs, so it tells the same of a directory of before the field.
+    let begun = identity.log_begun || layout.ca().exists();
+    crate::raft::begin_log(&raft_config(layout, identity, raft), begun)?;
+    if !identity.log_begun {
+        identity.log_begun = true;
+        data.store_identity(identity)?;
+    }
+    Ok(())
+}
+
+fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig {
+    RaftConfig {
+        dir: layout.raft(),
+        id: raft,
+        cluster: identity.cluster.clone(),
+        epoch: identity.epoch,
+        timing: crate::raft::Timing::default(),
+    }
+}
+
 /// How this manager logs in: its own program is what runs on the nodes.
 fn remote(layout: &Layout) -> Result<Remote, SshError> {
     let local = |e: std::io::Error| SshError::Local(e.to_string());
@@ -336,13 +363,7 @@ impl Parts<'_> {
     }
 
     async fn start_raft(&self) -> Result<(Raft<Inventory>, mpsc::UnboundedReceiver<News<Inventory>>), DaemonError> {
-        let config = RaftConfig {
-            dir: self.layout.raft(),
-            id: self.raft,
-            cluster: self.identity.cluster.clone(),
-            epoch: self.identity.epoch,
-            timing: crate::raft::Timing::default(),
-        };
+        let config = raft_config(self.layout, self.identity, self.raft);
         Ok(Raft::start(config, Arc::new(TlsTransport(self.peers.clone()))).await?)
     }
 

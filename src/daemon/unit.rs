@@ -11,6 +11,7 @@ Restart=always
 RestartSec=1
 Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072
 StateDirectory=remoor
+StateDirectoryMode=0700
 RuntimeDirectory=remoor
 
 [Install]

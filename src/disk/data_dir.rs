@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +33,10 @@ pub struct Identity {
     pub raft: Option<RaftId>,
     /// Drawn when the directory was first used; another value under the same id is another disk.
     pub incarnation: String,
+    /// The Raft log of this node was begun: from then on a directory without it has lost votes that others rely on.
+    /// Files of before this field lack it; it is set at the next start.
+    #[serde(default)]
+    pub log_begun: bool,
 }
 
 impl Identity {
@@ -42,7 +46,8 @@ impl Identity {
         getrandom::fill(&mut random).map_err(|e| {
             DiskError::io("drawing an incarnation from", Path::new("getrandom"))(std::io::Error::other(e.to_string()))
         })?;
-        Ok(Self { version: IDENTITY_VERSION, cluster, epoch, node, name, raft: None, incarnation: hex::encode(random) })
+        let incarnation = hex::encode(random);
+        Ok(Self { version: IDENTITY_VERSION, cluster, epoch, node, name, raft: None, incarnation, log_begun: false })
     }
 }
 
@@ -54,9 +59,11 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`].
+    /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`]. A
+    /// directory that others may enter is shut to them, with a warning: it holds keys.
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
+        keep_private(dir)?;
         Ok(Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? })
     }
 
@@ -131,6 +138,17 @@ pub struct AgentLock {
     _file: File,
 }
 
+fn keep_private(dir: &Path) -> Result<(), DiskError> {
+    let mode = std::fs::metadata(dir).map_err(DiskError::io("looking at", dir))?.permissions().mode() & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let private = std::fs::Permissions::from_mode(mode & 0o700);
+    std::fs::set_permissions(dir, private).map_err(DiskError::io("shutting to others", dir))?;
+    tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was open to others; it is 0700 now");
+    Ok(())
+}
+
 fn lock(path: &Path) -> Result<File, DiskError> {
     let mut file = OpenOptions::new()
         .read(true)
@@ -186,6 +204,20 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         drop(first);
         DataDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_shut_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
+        for (was, is) in [(0o755, 0o700), (0o710, 0o700), (0o1777, 0o700), (0o500, 0o500)] {
+            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(was)).unwrap();
+            keep_private(dir.path()).unwrap();
+            assert_eq!(mode(), is, "{was:o}");
+        }
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700, "opening it is enough");
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! What is kept on disk and how: atomic files, the data directory with its lock and identity, content-addressed blobs.
 //!
 //! Nothing here knows what the bytes mean. Files are replaced as a whole and are on disk when a call returns; a damaged
-//! file is an error that names it, it is never reset.
+//! file is an error that names it, or is put aside where one can do without it; it is never reset.
 
 mod atomic;
 mod blob;
 mod boot;
+mod damage;
 mod data_dir;
 
 pub use atomic::{atomic_write, sync_dir};
 pub use blob::BlobStore;
 pub use boot::boot_id;
+pub use damage::{Found, damaged, read_or_set_aside, set_aside};
 pub use data_dir::{AgentLock, DataDir, Identity};
 
 use std::path::{Path, PathBuf};

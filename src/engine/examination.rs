@@ -112,6 +112,11 @@ impl Manager {
             }
         }
         (seen.exam_failures, seen.last_failure) = (0, None);
+        if !evidence.exam.damaged.is_empty() {
+            let names = evidence.exam.damaged.join(", ");
+            let text = format!("{}: damaged in its data directory: {names}", node.name());
+            out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
+        }
         let look = seen.report.as_ref().map(|r| (r.digest, r.checks));
         let times = seen.looked_at.filter(|(before, _, _)| Some(*before) == look).map_or(0, |(_, _, times)| times + 1);
         seen.looked_at = look.map(|look| (look, at.now, times));
@@ -126,6 +131,7 @@ impl Manager {
         let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
         let finding = Finding {
             overtaken: None,
+            damaged: evidence.exam.damaged.clone(),
             absence: absence.map(|a| a.no),
             cause,
             planned,
@@ -159,6 +165,7 @@ impl Manager {
         };
         Finding {
             overtaken: None,
+            damaged: node.finding.as_ref().map(|f| f.damaged.clone()).unwrap_or_default(),
             absence: node.absence.as_ref().map(|a| a.no),
             cause,
             planned: false,

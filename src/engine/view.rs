@@ -62,6 +62,10 @@ impl Manager {
         if let Some(fingerprint) = &node.key_changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
         }
+        if let Some(finding) = node.finding.as_ref().filter(|f| !f.damaged.is_empty()) {
+            let names = finding.damaged.join(", ");
+            add("damaged", format!("{names} in its data directory; look there, and remove what was put aside"));
+        }
         if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+const RECORD: &str = "agent.json";
 const SYSTEMCTL_MAX: Duration = Duration::from_secs(3);
 
 /// Everything of an examination that does not depend on the manifest: boot, uptime, system state, the agent's record
@@ -20,7 +21,8 @@ pub fn host_part(state_dir: &Path) -> Exam {
         machine_id: line_of("/etc/machine-id"),
         uptime_ms: uptime_ms(&line_of("/proc/uptime")),
         system_state: system_state(Path::new("systemctl")),
-        agent: agent_record(state_dir),
+        agent: agent_record(state_dir).unwrap_or_default(),
+        damaged: damaged(state_dir),
         agent_running: agent_running(state_dir),
         busy: super::lock::running_attempt(state_dir),
         ..Exam::default()
@@ -73,8 +75,19 @@ fn system_state(systemctl: &Path) -> Option<String> {
     }
 }
 
-fn agent_record(state_dir: &Path) -> Option<AgentRecord> {
-    serde_json::from_slice(&fs::read(state_dir.join("agent.json")).ok()?).ok()
+/// Ok(None): there is none. Err: there is one that can't be read.
+fn agent_record(state_dir: &Path) -> Result<Option<AgentRecord>, ()> {
+    match fs::read(state_dir.join(RECORD)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(drop),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(_) => Err(()),
+    }
+}
+
+/// What the daemon put aside, and the agent's record where it is damaged and no agent has started since.
+fn damaged(state_dir: &Path) -> Vec<String> {
+    let record = agent_record(state_dir).is_err().then(|| RECORD.to_owned());
+    record.into_iter().chain(crate::disk::damaged(state_dir)).collect()
 }
 
 /// By the process that `lock` in the state directory names, which the daemon writes when it starts; where there is no such
@@ -129,8 +142,12 @@ mod tests {
         let record = AgentRecord { isolation: 3, left: true, ..AgentRecord::default() };
         fs::write(dir.path().join("agent.json"), serde_json::to_vec(&record).unwrap()).unwrap();
         assert_eq!(host_part(dir.path()).agent, Some(record));
+        assert!(host_part(dir.path()).damaged.is_empty());
         fs::write(dir.path().join("agent.json"), b"{").unwrap();
         assert_eq!(host_part(dir.path()).agent, None);
+        assert_eq!(host_part(dir.path()).damaged, ["agent.json"]);
+        fs::rename(dir.path().join("agent.json"), dir.path().join("agent.json.damaged")).unwrap();
+        assert_eq!(host_part(dir.path()).damaged, ["agent.json.damaged"]);
     }
 
     #[test]

@@ -86,7 +86,14 @@ impl Task {
     async fn run(&mut self) {
         match cache::load(&self.cache_path) {
             Ok(found) => self.stored = found,
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the address cache starts empty"),
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the address cache starts empty");
+                if matches!(error, cache::CacheError::Form { .. })
+                    && let Err(error) = crate::disk::set_aside(&self.cache_path, &error.to_string())
+                {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "it can't be kept aside");
+                }
+            }
         }
         let mut members = self.gossip.changes();
         // Ticks at once, which takes the loaded addresses into use.

@@ -185,6 +185,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         user: ssh.user,
         identity: ssh.identity.map(Into::into),
         sudo: ssh.sudo,
+        options: ssh.options,
         user_config: ssh.config.map(Into::into),
         host_keys: node.spec.ssh_host_keys.clone(),
         connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),

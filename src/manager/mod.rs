@@ -7,6 +7,7 @@ mod ansible;
 mod attempt;
 mod blobs;
 mod examine;
+mod looks;
 mod members;
 mod notify;
 mod peers;

@@ -1,6 +1,8 @@
 //! Telling people: `notify:` of the fleet, a webhook or a command, each trouble once.
 
 use crate::config::{FleetConfig, Notify, NotifyOn, NotifyTo};
+use crate::model::Wall;
+use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,10 +19,22 @@ struct Told {
     times: u64,
 }
 
+/// What was told of one node and of one kind, however often.
+#[derive(Debug)]
+struct Recent {
+    /// Kind and node; of no node: the whole key.
+    about: String,
+    /// As told last.
+    text: String,
+    times: u64,
+    since: Wall,
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     told: BTreeMap<String, Told>,
-    recent: VecDeque<String>,
+    /// One for each node and kind, the latest last.
+    recent: VecDeque<Recent>,
     fleet: Option<Arc<FleetConfig>>,
 }
 
@@ -54,11 +68,9 @@ impl Notices {
             inner.told.insert(key.to_owned(), Told { last: Instant::now(), times: 1 });
         }
         tracing::warn!(node = node.unwrap_or("-"), "{text}");
-        inner.recent.push_back(text.to_owned());
-        if inner.recent.len() > RECENT_MAX {
-            inner.recent.pop_front();
-        }
-        let about = match key.split(' ').next() {
+        let kind = key.split(' ').next();
+        inner.remember(node.map_or_else(|| key.to_owned(), |node| format!("{} {node}", kind.unwrap_or(key))), text);
+        let about = match kind {
             Some("verdict") => NotifyOn::Verdict,
             Some("held") => NotifyOn::Held,
             _ => NotifyOn::Alert,
@@ -70,13 +82,33 @@ impl Notices {
         }
     }
 
-    /// The last notices, oldest first.
+    /// The last notices, oldest first: one line for each node and kind, with count and since when where there were more.
     pub fn recent(&self) -> Vec<String> {
-        self.inner().recent.iter().cloned().collect()
+        self.inner().recent.iter().map(Recent::line).collect()
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(|p| p.into_inner())
+    }
+}
+
+impl Inner {
+    fn remember(&mut self, about: String, text: &str) {
+        let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
+        let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
+        self.recent.push_back(Recent { about, text: text.to_owned(), times, since });
+        if self.recent.len() > RECENT_MAX {
+            self.recent.pop_front();
+        }
+    }
+}
+
+impl Recent {
+    fn line(&self) -> String {
+        match self.times {
+            1 => self.text.clone(),
+            n => format!("{} (told {n} times since {})", self.text, rfc3339(self.since)),
+        }
     }
 }
 
@@ -142,5 +174,28 @@ fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
             Ok(None) => std::thread::sleep(Duration::from_millis(50)),
             Err(e) => return Err(e.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absences_of_one_node_are_one_line_with_their_count() {
+        let notices = Notices::default();
+        notices.tell("verdict 4 drifted Some(1)", Some("w2"), "w2: was away (network), drifted");
+        for no in 1..=5 {
+            let text = format!("w1: was away (network), same: none, absence {no}");
+            notices.tell(&format!("verdict 3 same Some({no})"), Some("w1"), &text);
+        }
+        notices.tell("held 9", Some("w1"), "w1: job 9 is held");
+        notices.tell("conflict w3 a", None, "two nodes call themselves w3");
+        notices.tell("conflict w4 a", None, "two nodes call themselves w4");
+        let told = notices.recent();
+        assert_eq!(told.len(), 5, "{told:?}");
+        assert_eq!(told[0], "w2: was away (network), drifted");
+        assert!(told[1].starts_with("w1: was away (network), same: none, absence 5 (told 5 times since 2"), "{told:?}");
+        assert_eq!(told[2], "w1: job 9 is held");
     }
 }

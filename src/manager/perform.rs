@@ -1,6 +1,7 @@
 //! The only place where an action of the engine becomes a call, and where a result becomes an event.
 
 use super::attempt::Attempts;
+use super::looks::Looks;
 use super::{examine, members, wall};
 use crate::engine::{About, Action, Event};
 use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
@@ -8,17 +9,15 @@ use crate::ssh;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
-/// So many examinations and probes are under way at once.
-const LOOKS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub struct Performer {
     shared: Arc<super::Shared>,
     events: mpsc::UnboundedSender<Event>,
     attempts: Attempts,
-    looks: Arc<Semaphore>,
+    looks: Looks,
     members: members::Members,
 }
 
@@ -26,7 +25,7 @@ impl Performer {
     pub fn new(shared: Arc<super::Shared>, events: mpsc::UnboundedSender<Event>) -> Self {
         let attempts = Attempts::new(shared.clone(), events.clone());
         let members = members::Members::new(shared.clone());
-        Self { shared, events, attempts, looks: Arc::new(Semaphore::new(LOOKS_MAX)), members }
+        Self { shared, events, attempts, looks: Looks::default(), members }
     }
 
     pub fn perform(&mut self, action: Action) {
@@ -36,7 +35,7 @@ impl Performer {
             Action::Examine { node, ticket, .. } => {
                 let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
                 tokio::spawn(async move {
-                    let _place = looks.acquire().await;
+                    let _place = looks.examination().await;
                     let outcome = Box::new(examine::examine(&shared, node).await);
                     let _ = events.send(Event::Examined { node, ticket, outcome });
                 });
@@ -82,9 +81,10 @@ impl Performer {
     }
 
     fn probe(&self, node: NodeId) {
-        let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
+        let Some(ticket) = self.looks.probe(node) else { return };
+        let (shared, events) = (self.shared.clone(), self.events.clone());
         tokio::spawn(async move {
-            let _place = looks.acquire().await;
+            let _place = ticket.place().await;
             let target = match examine::target(&shared, node).await {
                 Ok(target) => target,
                 Err(error) => {

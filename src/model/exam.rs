@@ -18,6 +18,9 @@ pub struct AgentRecord {
     pub left: bool,
     /// Starts of the agent within one boot that followed no goodbye, ever.
     pub crashes: u32,
+    /// When a record was found damaged and this one was begun in its place.
+    #[serde(default)]
+    pub damaged: Option<Wall>,
 }
 
 /// One episode in which the agent had no live peer.
@@ -44,4 +47,7 @@ pub struct Exam {
     /// An attempt's run still goes on there, whose attempt may be closed already: what is found now is half done.
     #[serde(default)]
     pub busy: Option<String>,
+    /// Files of the node's data directory that are damaged: `NAME.damaged` where they were put aside.
+    #[serde(default)]
+    pub damaged: Vec<String>,
 }

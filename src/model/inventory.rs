@@ -124,6 +124,9 @@ impl Inventory {
                 node.spec.gossip = gossip.clone();
                 Ok(Applied::Done)
             }
+            Command::TrustKey { keys, .. } if keys.is_empty() => {
+                Err(Refusal::new("no-key", "no key was named that could be trusted"))
+            }
             Command::TrustKey { node, keys } => {
                 let changed = self.change(*node)?;
                 changed.spec.ssh_host_keys = keys.clone();

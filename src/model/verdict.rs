@@ -117,6 +117,9 @@ pub struct Finding {
     /// Checks that passed, failed, could not tell.
     pub checks: (u32, u32, u32),
     pub marks: Marks,
+    /// Damaged files of the node's data directory, as the examination found them.
+    #[serde(default)]
+    pub damaged: Vec<String>,
     /// Index of the last entry that was applied when the examination began.
     #[serde(default)]
     pub basis: u64,

@@ -19,6 +19,13 @@ pub enum RaftError {
          restore a backup; do not delete the file and keep the identity", path.display()
     )]
     Corrupt { path: PathBuf, why: String },
+    /// This member took part before, and its log is not there any more; nothing was started or made.
+    #[error(
+        "{} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the other \
+         managers rely on, so it is not started; put the file back if it was moved, else move {} aside and join this \
+         machine under another name", file.display(), data.display()
+    )]
+    Gone { file: PathBuf, data: PathBuf },
     /// The files belong to another member; nothing was changed.
     #[error("{} belongs to {found}, not to {wanted}", path.display())]
     Foreign { path: PathBuf, found: String, wanted: String },

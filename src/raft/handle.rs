@@ -233,6 +233,23 @@ impl<S: StateMachine> Raft<S> {
     }
 }
 
+/// Makes the empty log of a member that takes part for the first time, on disk when this returns. With `begun`, or for the
+/// founder, whose log `init` made, nothing is made: the log must be there. Blocks.
+pub fn begin_log(cfg: &RaftConfig, begun: bool) -> Result<(), RaftError> {
+    let file = cfg.dir.join(log::FILE);
+    if file.exists() {
+        return Ok(());
+    }
+    if begun || cfg.id == RaftId(1) || cfg.dir.join("snapshot").exists() {
+        let data = cfg.dir.parent().unwrap_or(&cfg.dir).to_owned();
+        return Err(RaftError::Gone { file, data });
+    }
+    std::fs::create_dir_all(&cfg.dir).map_err(DiskError::io("creating directory", &cfg.dir))?;
+    log::create(&file, &Owner::of(cfg))?;
+    crate::disk::sync_dir(cfg.dir.parent().unwrap_or(&cfg.dir))?;
+    Ok(())
+}
+
 type Opened<S> = (LogStore<S>, Machine<S>);
 
 /// Opens both files and checks that they fit together. Blocks.

@@ -78,8 +78,7 @@ impl<S: StateMachine> LogStore<S> {
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
         let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
         if !path.exists() {
-            let record = record::encode(owner).map_err(|e| corrupt(e.to_string()))?;
-            writer::create(path, &[(Slot::Owner, record)])?;
+            create(path, owner)?;
         }
         let (db, stored) = writer::open(path)?;
         let slot = |slot| stored.get(slot);
@@ -156,6 +155,12 @@ impl<S: StateMachine> LogStore<S> {
         }
         found
     }
+}
+
+/// Makes an empty log of this owner.
+pub fn create(path: &Path, owner: &Owner) -> Result<(), RaftError> {
+    let corrupt = |e: io::Error| RaftError::Corrupt { path: path.to_owned(), why: e.to_string() };
+    writer::create(path, &[(Slot::Owner, record::encode(owner).map_err(corrupt)?)])
 }
 
 fn optional<T: DeserializeOwned>(bytes: Option<&[u8]>) -> Result<Option<T>, String> {

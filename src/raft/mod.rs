@@ -27,7 +27,7 @@ mod writer;
 mod tests;
 
 pub use error::{MemberError, ProposeError, RaftError, ReadError};
-pub use handle::{Raft, RaftConfig};
+pub use handle::{Raft, RaftConfig, begin_log};
 pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
 pub use offline::{LastState, last_state, seed};

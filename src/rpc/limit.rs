@@ -54,7 +54,8 @@ impl RateLimit {
     }
 }
 
-fn network(peer: IpAddr) -> IpAddr {
+/// The address, or the /64 network of an IPv6 one: what one machine may choose from.
+pub(super) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();

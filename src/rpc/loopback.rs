@@ -429,6 +429,22 @@ async fn strangers_cannot_take_every_place() {
 }
 
 #[tokio::test]
+async fn one_address_that_says_nothing_keeps_nobody_else_out() {
+    let cluster = Cluster::new("c1");
+    let server = Server::start(&cluster.node(1), router(), Limits::default()).await;
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.9:0".parse().unwrap()).unwrap();
+        silent.extend(socket.connect(server.addr.parse().unwrap()).await);
+    }
+    let member = Client::tls(&server.addr, &cluster.client(7), None).within(SOON);
+    who(&member).await.unwrap();
+    drop(silent);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_socket_says_which_user_calls() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();

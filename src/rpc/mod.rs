@@ -11,6 +11,7 @@ pub mod ca; // the cluster's certificate authority
 pub mod caller; // who is calling
 pub mod client; // requests, pooled
 pub mod connect; // one connection of a client
+pub mod door; // unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
 pub mod limit; // token bucket per peer address

@@ -3,6 +3,7 @@
 //! Whatever comes in on the port, the daemon goes on: a connection that fails ends alone.
 
 use super::caller::{Caller, PeerAddr};
+use super::door::Doors;
 use super::tls::ServerTls;
 use super::wire::{Code, Failure};
 use crate::model::Wall;
@@ -38,8 +39,10 @@ const SILENT_MS_MAX: u32 = 30_000;
 /// What one server spends on its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections; further ones are closed at once.
+    /// Open connections whose handshake is done; further ones are closed at once.
     pub connections: usize,
+    /// Connections whose handshake is not done, of all addresses; further ones are closed at once.
+    pub handshakes: usize,
     /// Of these, connections without a certificate.
     pub anonymous: usize,
     /// Time for the TLS handshake.
@@ -54,6 +57,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 512,
+            handshakes: 256,
             anonymous: 128,
             handshake: Duration::from_secs(10),
             header: Duration::from_secs(10),
@@ -72,10 +76,22 @@ pub async fn serve_tls(
     shutdown: impl Future<Output = ()>,
 ) {
     let anonymous = Arc::new(Semaphore::new(limits.anonymous));
+    let (known, strangers) =
+        (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.handshakes)));
+    let doors = Doors::default();
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
-        let (tls, router, anonymous) = (tls.clone(), router.clone(), anonymous.clone());
+        let (tls, router, anonymous, known) = (tls.clone(), router.clone(), anonymous.clone(), known.clone());
+        let guest = strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.knock(addr.ip())?)));
         async move {
+            let Some((place, guest)) = guest else {
+                return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
+            };
+            let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
             let Some((stream, caller)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
+            drop((turn, guest, place));
+            let Ok(_open) = known.try_acquire() else {
+                return tracing::debug!(%addr, "too many connections, closing a new one");
+            };
             let place = (caller == Caller::Anonymous).then(|| anonymous.try_acquire());
             if let Some(Err(_)) = place {
                 return tracing::debug!(%addr, "too many connections without certificate");
@@ -83,6 +99,8 @@ pub async fn serve_tls(
             serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop).await;
         }
     };
+    // Each part has its bound above; the sum must not be in their way.
+    let limits = Limits { connections: limits.connections + limits.handshakes, ..limits };
     accept_loop(&listener, serve, limits, shutdown).await;
 }
 

@@ -320,6 +320,10 @@ pub struct OrdersRequest {
     pub request: OrderRequest,
 }
 
+/// Body of an order that needs no words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nothing {}
+
 /// Body of `POST /v1/jobs/{id}/cancel`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -9,7 +9,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -18,6 +18,8 @@ use tokio::sync::mpsc;
 pub const BODY_MAX: usize = 2 << 20;
 /// Largest body of Raft messages and blobs, bytes; also the largest answer that a client takes.
 pub const LARGE_BODY_MAX: usize = 64 << 20;
+/// Of an unknown key, in an answer.
+const KEY_CHARS_MAX: usize = 64;
 /// How long a request's body may take to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// How often an event stream says that it is still there, by an empty line.
@@ -49,6 +51,8 @@ macro_rules! codes {
 codes! {
     /// The request can't be understood.
     BadRequest = "bad-request", BAD_REQUEST;
+    /// The request's body has a key that means nothing here; `details.key` names it. Nothing was changed.
+    UnknownKey = "unknown-key", BAD_REQUEST;
     /// The fleet, a file of it or a value in it is not valid.
     Invalid = "invalid", UNPROCESSABLE_ENTITY;
     /// A caller without a certificate asked for what needs one.
@@ -198,6 +202,54 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// The body of an order to `/v1`: a JSON object, or nothing, which is the same as `{}`. A key that means nothing here is
+/// refused by name, since an order that is half understood is another order; so is a value of the wrong type, with its place.
+#[derive(Debug, Clone, Copy)]
+pub struct Strict<T>(pub T);
+
+impl<T: DeserializeOwned + Serialize + Default, S: Send + Sync> FromRequest<S> for Strict<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let Raw(body) = Raw::from_request(request, state).await?;
+        strictly(&body).map(Self)
+    }
+}
+
+fn strictly<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Result<T, Failure> {
+    let bad = |text: String| Failure::new(Code::BadRequest, format!("the request's body: {text}"));
+    let body = if body.is_empty() { b"{}" } else { body };
+    let given: Map<String, Value> = serde_json::from_slice(body).map_err(|e| bad(e.to_string()))?;
+    let known = match serde_json::to_value(T::default()) {
+        Ok(Value::Object(known)) => known,
+        _ => Map::new(),
+    };
+    if let Some(key) = given.keys().find(|key| !known.contains_key(*key)) {
+        let names: Vec<&str> = known.keys().map(String::as_str).collect();
+        let key: String = key.chars().filter(|c| !c.is_control()).take(KEY_CHARS_MAX).collect();
+        let may = if names.is_empty() { "it takes none".to_owned() } else { format!("it takes {}", names.join(", ")) };
+        let failure = Failure::new(Code::UnknownKey, format!("the request's body: unknown key `{key}`; {may}"));
+        return Err(failure.details(serde_json::json!({ "key": key, "known": names })));
+    }
+    serde_json::from_value(Value::Object(given.clone())).map_err(|e| match misfit::<T>(&given, &known) {
+        Some((path, why)) => bad(format!("{path}: {why}")).details(serde_json::json!({ "path": path })),
+        None => bad(e.to_string()),
+    })
+}
+
+/// The first value that does not fit, found by putting each alone into a body that does. A flattened struct keeps no places.
+fn misfit<T: DeserializeOwned>(given: &Map<String, Value>, fits: &Map<String, Value>) -> Option<(String, String)> {
+    let fault = |key: &str, value: Value| {
+        let mut one = fits.clone();
+        one.insert(key.to_owned(), value);
+        serde_json::from_value::<T>(Value::Object(one)).err().map(|e| e.to_string())
+    };
+    let (key, why) = given.iter().find_map(|(key, value)| Some((key, fault(key, value.clone())?)))?;
+    let items = given[key].as_array().into_iter().flatten().enumerate();
+    let inner = items.into_iter().find_map(|(at, item)| Some((at, fault(key, Value::Array(vec![item.clone()]))?)));
+    Some(inner.map_or_else(|| (key.clone(), why), |(at, why)| (format!("{key}[{at}]"), why)))
+}
+
 /// A request's body as bytes.
 #[derive(Debug, Clone)]
 pub struct Raw(pub Bytes);
@@ -212,12 +264,25 @@ impl<S: Send + Sync> FromRequest<S> for Raw {
                 Err(Failure::new(Code::TooLarge, "the request's body is larger than this endpoint takes"))
             }
             Ok(Err(rejection)) => Err(Failure::new(Code::BadRequest, rejection.body_text())),
-            Err(_) => {
-                let message = format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs());
-                Err(Failure::new(Code::Timeout, message))
-            }
+            Err(_) => Err(late()),
         }
     }
+}
+
+/// A body of at most `most` bytes, in the time that bodies have; for whoever passes a request on.
+pub async fn bounded(body: Body, most: usize) -> Result<Bytes, Failure> {
+    match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, most)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => {
+            let text = format!("the request's body broke off, or is larger than {most} bytes");
+            Err(Failure::new(Code::TooLarge, text))
+        }
+        Err(_) => Err(late()),
+    }
+}
+
+fn late() -> Failure {
+    Failure::new(Code::Timeout, format!("the request's body did not arrive within {} s", BODY_WITHIN.as_secs()))
 }
 
 /// The limit for routes that take Raft messages or blobs: `.layer(large_body())`.
@@ -261,6 +326,41 @@ mod tests {
             assert!(!code.status().is_success());
         }
         assert_eq!(Code::parse("of-the-future"), None);
+    }
+
+    #[test]
+    fn an_order_that_is_half_understood_is_refused_by_name() {
+        use crate::rpc::view::{InviteRequest, Nothing, OrderRequest, OrdersRequest};
+        let of = |body: &str| strictly::<OrdersRequest>(body.as_bytes());
+        let good = of(r#"{"order": "resetup", "nodes": ["w1"], "now": true}"#).unwrap();
+        assert_eq!((good.order.as_str(), good.request.now), ("resetup", true), "flattened keys are known");
+        let refused = of(r#"{"nodes": ["w1"], "forse": false}"#).unwrap_err();
+        assert_eq!((refused.code, &refused.details["key"]), (Code::UnknownKey, &"forse".into()));
+        assert!(refused.message.contains("unknown key `forse`"), "{refused}");
+        for (body, path) in [
+            (r#"{"now": "yes"}"#, "now"),
+            (r#"{"nodes": ["w1", 7]}"#, "nodes[1]"),
+            (r#"{"nodes": "w1"}"#, "nodes"),
+            (r#"{"for_ms": -1}"#, "for_ms"),
+        ] {
+            let refused = of(body).unwrap_err();
+            assert_eq!((refused.code, &refused.details["path"]), (Code::BadRequest, &path.into()), "{body}: {refused}");
+        }
+        for body in ["[]", "7", "null", "{", "{\"now\": true} {}"] {
+            assert_eq!(of(body).unwrap_err().code, Code::BadRequest, "{body}");
+        }
+        assert_eq!(strictly::<OrderRequest>(b"").unwrap(), OrderRequest::default());
+        assert_eq!(strictly::<Nothing>(b"{}").unwrap(), Nothing {});
+        assert_eq!(strictly::<Nothing>(b"{\"now\": true}").unwrap_err().code, Code::UnknownKey);
+        assert_eq!(strictly::<InviteRequest>(b"{}").unwrap_err().code, Code::BadRequest, "a name is wanted");
+        let long = format!("{{\"{}\": 1}}", "x".repeat(9_999));
+        assert!(of(&long).unwrap_err().message.len() < 500);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_passed_on_has_a_bound() {
+        assert_eq!(bounded(Body::from("1234"), 4).await.unwrap(), "1234");
+        assert_eq!(bounded(Body::from("12345"), 4).await.unwrap_err().code, Code::TooLarge);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct Target {
     pub sudo: bool,
     /// `ssh-ed25519 AAAA...` lines. Any of them is accepted, nothing else is.
     pub host_keys: Vec<String>,
+    /// Further options, keyword and value, that win over the operator's configuration but not over what must hold.
+    pub options: Vec<(String, String)>,
     /// The operator's ssh configuration, read after what must hold.
     pub user_config: Option<PathBuf>,
     pub connect_timeout: Duration,
@@ -63,6 +65,13 @@ impl Target {
     /// may name a jump host, certificates or hardware keys.
     pub(super) fn config(&self) -> Result<String, SshError> {
         let mut text = format!("Host {}\n{FIXED}", self.host);
+        for (name, value) in &self.options {
+            let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+            if !plain || value.trim().is_empty() || value.chars().any(char::is_control) {
+                return Err(SshError::Name(format!("option {name:?} {value:?}")));
+            }
+            let _infallible = writeln!(text, "  {name} {value}");
+        }
         if let Some(path) = self.user_config.as_deref() {
             check_path(path)?;
             let _infallible = write!(text, "Match all\n  Include {}\n", path.display());
@@ -128,6 +137,7 @@ pub(super) fn sample(host: &str) -> Target {
         identity: None,
         sudo: false,
         host_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl".to_owned()],
+        options: Vec::new(),
         user_config: None,
         connect_timeout: Duration::from_secs(10),
         state_dir: None,
@@ -183,5 +193,11 @@ mod tests {
         assert!(text.starts_with("Host web\n  HostKeyAlias"));
         assert!(text.ends_with("Match all\n  Include /root/.ssh/config\n"));
         assert!(!sample("web").config().unwrap().contains("Include"));
+        let jump = Target { options: vec![("ProxyJump".to_owned(), "m1".to_owned())], ..sample("web") };
+        assert_eq!(jump.config().unwrap(), format!("Host web\n{FIXED}  ProxyJump m1\n"));
+        for (name, value) in [("Proxy Jump", "x"), ("", "x"), ("ProxyJump", " "), ("ProxyJump", "a\nUser b")] {
+            let odd = Target { options: vec![(name.to_owned(), value.to_owned())], ..sample("web") };
+            assert!(matches!(odd.config(), Err(SshError::Name(_))), "{name:?} {value:?}");
+        }
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(300);
 
-struct Daemon {
+pub struct Daemon {
     dir: PathBuf,
-    child: Child,
+    pub child: Child,
 }
 
 impl Daemon {
-    fn start(dir: &Path) -> Self {
+    pub fn start(dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
         let mut command = remoor();
         command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
@@ -25,18 +25,18 @@ impl Daemon {
         Self { dir: dir.to_owned(), child }
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // Gone already is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// A question to this daemon's socket.
-    fn ask(&self, args: &[&str]) -> Output {
+    pub fn ask(&self, args: &[&str]) -> Output {
         remoor().args(args).arg("--socket").arg(self.dir.join("s")).output().expect("remoor runs")
     }
 
-    fn json(&self, verb: &str) -> Value {
+    pub fn json(&self, verb: &str) -> Value {
         serde_json::from_slice(&self.ask(&[verb, "--json"]).stdout).unwrap_or_default()
     }
 }
@@ -51,7 +51,7 @@ impl Drop for Daemon {
     }
 }
 
-fn remoor() -> Command {
+pub fn remoor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remoor"));
     for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR"] {
         command.env_remove(name);
@@ -59,13 +59,13 @@ fn remoor() -> Command {
     command
 }
 
-fn done(command: &mut Command) -> Output {
+pub fn done(command: &mut Command) -> Output {
     let out = command.output().expect("remoor runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     out
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(found) = look() {

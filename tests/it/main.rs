@@ -7,6 +7,7 @@ mod local;
 mod loopback;
 mod sim;
 mod tidy;
+mod wiped;
 
 #[test]
 fn the_lab_keeps_its_promises() {

@@ -146,6 +146,12 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
         ("managers", manager),
         ("manifest", manifest),
     ];
+    if !node.damaged.is_empty() {
+        out.push((
+            "damaged",
+            format!("{}; look at them in its data directory, then remove them", node.damaged.join(", ")),
+        ));
+    }
     if let Some(look) = &view.look {
         let took = duration::age(look.took_ms);
         let age = duration::age(look.age_ms);

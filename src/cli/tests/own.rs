@@ -69,6 +69,7 @@ fn agent() -> AgentView {
             started: "2026-03-05T11:00:00.000Z".into(),
             crashes: 1,
             previous_end: Some("ended without a goodbye".into()),
+            damaged: Vec::new(),
         },
         peers: vec![
             PeerView { report: Some(report), ..peer(1, "m1", "alive") },

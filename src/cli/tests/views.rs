@@ -40,6 +40,7 @@ pub fn reason() -> Reason {
 pub fn drifted() -> Finding {
     Finding {
         overtaken: None,
+        damaged: Vec::new(),
         basis: 0,
         absence: Some(AbsenceNo(3)),
         cause: Some(Cause::Network),

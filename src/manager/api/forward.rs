@@ -3,7 +3,7 @@
 use super::super::Shared;
 use crate::rpc::client::ApiError;
 use crate::rpc::wire::{self, Code, Failure};
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
@@ -61,8 +61,8 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let answer = if request.method() == Method::GET {
         client.get_bytes(&path).await
     } else {
-        let body = to_bytes(request.into_body(), wire::LARGE_BODY_MAX).await;
-        let body = body.map_err(|e| Failure::new(Code::TooLarge, e.to_string()))?;
+        let most = if path.starts_with("/v1/apply") { wire::LARGE_BODY_MAX } else { wire::BODY_MAX };
+        let body = wire::bounded(request.into_body(), most).await?;
         client.post_bytes(&path, body).await
     };
     let answer = answer.map_err(failed)?;

@@ -6,7 +6,7 @@ use crate::model::{ClusterRole, Command, Inventory, NodeName};
 use crate::rpc::caller::Caller;
 use crate::rpc::token::{Secret, Token};
 use crate::rpc::view::{InviteRequest, InviteView};
-use crate::rpc::wire::{self, Code, Failure, Json};
+use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const OPEN_FOR_MS: u64 = 15 * 60_000;
 pub async fn invite(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
-    Json(request): Json<InviteRequest>,
+    Strict(request): Strict<InviteRequest>,
 ) -> Result<axum::Json<InviteView>, Failure> {
     let by = operator(&shared, &caller)?;
     let name = NodeName(request.name);

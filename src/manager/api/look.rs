@@ -6,8 +6,8 @@ use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::model::{Baseline, Change, Command, Difference, Node, Occasion, Sha256, differences};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, OrderRequest};
-use crate::rpc::wire::{Code, Failure, Json};
+use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
+use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,12 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
 
-pub async fn check(State(shared): State<Arc<Shared>>, caller: Caller, Path(name): Path<String>) -> Answer<CheckView> {
+pub async fn check(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    _: Strict<Nothing>,
+) -> Answer<CheckView> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
@@ -64,7 +69,12 @@ fn different(evidence: &Evidence) -> Vec<Difference> {
     evidence.expected.as_ref().map(|e| differences(e, &evidence.exam.digest)).unwrap_or_default()
 }
 
-pub async fn diff(State(shared): State<Arc<Shared>>, caller: Caller, Path(name): Path<String>) -> Answer<DiffView> {
+pub async fn diff(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+    _: Strict<Nothing>,
+) -> Answer<DiffView> {
     operator(&shared, &caller)?;
     let node = named(&shared.inventory(), &name)?;
     let evidence = look(&shared, &node).await?;
@@ -166,7 +176,7 @@ pub async fn adopt(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(name): Path<String>,
-    Json(request): Json<OrderRequest>,
+    Strict(request): Strict<OrderRequest>,
 ) -> Answer<AdoptView> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();

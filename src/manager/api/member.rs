@@ -184,6 +184,10 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
             return Err(Failure::new(Code::BadToken, "this token is a manager's").next("remoor join --manager"));
         }
         Some(invite) => invite.role == ClusterRole::Manager,
+        None if by_manager_token && !request.want_manager => {
+            return Err(Failure::new(Code::BadToken, "this token is a manager's")
+                .next("remoor join --manager, or take the worker token"));
+        }
         None if by_token => by_manager_token,
         None => {
             return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
@@ -192,6 +196,12 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
     };
     if request.want_manager && !as_manager {
         return Err(Failure::new(Code::BadToken, "this token admits workers only").next("use the manager token"));
+    }
+    let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
+    let same = known.is_some_and(|n| n.spec.public_key == request.node_public_key);
+    if same && !request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Manager) {
+        let text = format!("{} was admitted as a manager already", request.name);
+        return Err(Failure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
     }
     Ok(if invite.is_some() { Ticket::Invite(hash) } else { Ticket::Token })
 }

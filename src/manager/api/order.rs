@@ -9,8 +9,8 @@ use crate::model::{
     Availability, BATCH_MAX, Command, Inventory, JobId, Lifecycle, Node, Occasion, Reason, ServiceName, Verdict, Want,
 };
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{CancelRequest, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
-use crate::rpc::wire::{Code, Failure, Json};
+use crate::rpc::view::{CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
+use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use futures_util::{StreamExt, TryStreamExt};
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ pub async fn order(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path((name, verb)): Path<(String, String)>,
-    Json(request): Json<OrderRequest>,
+    Strict(request): Strict<OrderRequest>,
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     let node = named(&shared.inventory(), &name)?;
@@ -45,7 +45,7 @@ pub async fn order(
 pub async fn orders(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
-    Json(request): Json<OrdersRequest>,
+    Strict(request): Strict<OrdersRequest>,
 ) -> Answer<OrdersView> {
     let by = operator(&shared, &caller)?;
     let names: BTreeSet<&String> = request.nodes.iter().collect();
@@ -85,7 +85,7 @@ pub async fn orders(
     Ok(axum::Json(OrdersView { version: 1, orders }))
 }
 
-pub async fn resume_fleet(State(shared): State<Arc<Shared>>, caller: Caller) -> Answer<OrderView> {
+pub async fn resume_fleet(State(shared): State<Arc<Shared>>, caller: Caller, _: Strict<Nothing>) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     propose(&shared, &by, Command::Resume).await?;
     Ok(axum::Json(said("the breaker is closed; waiting re-setups begin within the budgets")))
@@ -95,7 +95,7 @@ pub async fn cancel(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(id): Path<u64>,
-    Json(request): Json<CancelRequest>,
+    Strict(request): Strict<CancelRequest>,
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     let (command, view) = cancelled(&shared.inventory(), JobId(id), &by, request.now);
@@ -330,7 +330,8 @@ impl Desk<'_> {
         Ok((Some(Command::Maintenance { node: self.node.id, until }), said(&format!("{} {text}", self.node.name()))))
     }
 
-    /// The key that is offered now must have the fingerprint that the operator names.
+    /// The key that is offered now must have the fingerprint that the operator names; it alone is trusted, beside recorded
+    /// ones that the host still offers. The other keys of the scan nobody has compared: whoever answered has written them.
     async fn trust_key(&self) -> Result<Decided, Failure> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
@@ -342,9 +343,17 @@ impl Desk<'_> {
             let text = format!("{name} offers {}, not {}", prints.join(", "), self.request.fingerprint);
             return Err(Failure::new(Code::Refused, text).next("compare it with ssh-keygen -lf on the host's console"));
         }
-        let command = Command::TrustKey { node: self.node.id, keys: offered };
-        Ok((Some(command), said(&format!("{name} is trusted with its new host key"))))
+        let keys = compared(offered, &self.request.fingerprint, &self.node.spec.ssh_host_keys);
+        let command = Command::TrustKey { node: self.node.id, keys };
+        Ok((Some(command), said(&format!("{name} is trusted with its host key {}", self.request.fingerprint))))
     }
+}
+
+/// Of the offered keys those that somebody has compared: the one of this fingerprint, and those recorded before.
+fn compared(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec<String> {
+    let print = |line: &str| crate::ssh::fingerprint(line);
+    let known: BTreeSet<String> = recorded.iter().filter_map(|k| print(k)).chain([fingerprint.to_owned()]).collect();
+    offered.into_iter().filter(|k| print(k).is_some_and(|p| known.contains(&p))).collect()
 }
 
 fn said(text: &str) -> OrderView {
@@ -357,4 +366,25 @@ fn nothing(text: String) -> OrderView {
 
 fn list(services: &[ServiceName]) -> String {
     services.iter().map(ServiceName::as_str).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trusted_is_only_what_somebody_compared() {
+        let key = |kind: &str, data: &str| format!("{kind} {data}");
+        let (new, other) = (key("ssh-ed25519", "AAAAbmV3"), key("ssh-rsa", "AAAAb3RoZXI="));
+        let (old, gone) = (key("ecdsa-sha2-nistp256", "AAAAb2xk"), key("ssh-ed25519", "AAAAZ29uZQ=="));
+        let print = crate::ssh::fingerprint(&new).expect("a key line");
+        let offered = || vec![new.clone(), other.clone(), old.clone()];
+        assert_eq!(compared(offered(), &print, &[]), [new.clone()]);
+        let recorded = [format!("{old} root@w1"), gone];
+        assert_eq!(
+            compared(offered(), &print, &recorded),
+            [new.clone(), old.clone()],
+            "one that it offers no more goes"
+        );
+    }
 }

@@ -12,7 +12,7 @@ use crate::model::{Generation, JobState, Node, Occasion, Phase, ServiceName, Ver
 use crate::playbook::Step;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{OrderRequest, PlanView, TaskView};
-use crate::rpc::wire::{Code, Failure, Json};
+use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub async fn plan(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(name): Path<String>,
-    Json(request): Json<OrderRequest>,
+    Strict(request): Strict<OrderRequest>,
 ) -> Result<axum::Json<PlanView>, Failure> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();

@@ -6,8 +6,8 @@ use super::{operator, propose};
 use crate::exec::wire::{Order, Reply};
 use crate::model::{AttemptId, Command, Entry, Inventory, Node, Occasion, Want};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{OrderView, OrderedView};
-use crate::rpc::wire::{Code, Failure};
+use crate::rpc::view::{Nothing, OrderView, OrderedView};
+use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub async fn undo(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Path(id): Path<u64>,
+    _: Strict<Nothing>,
 ) -> Result<axum::Json<OrderedView>, Failure> {
     let by = operator(&shared, &caller)?;
     let attempt = AttemptId(id);

@@ -304,7 +304,7 @@ impl Inventory {
         let node = self.change(node_id)?;
         node.altered = at.index;
         if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome {
-            node.key_changed = Some(message.clone());
+            node.key_changed = Some(offered_in(message).unwrap_or(message).to_owned());
         }
         if *outcome == Outcome::Done {
             node.job = None;
@@ -367,9 +367,29 @@ impl Inventory {
     }
 }
 
+/// The fingerprint that a failed login was offered: the last one of its message, which names the expected ones first.
+fn offered_in(message: &str) -> Option<&str> {
+    let print = &message[message.rfind("SHA256:")?..];
+    print.strip_suffix(" was offered").filter(|p| p.len() == 7 + 43)
+}
+
 fn open_attempt(job: &mut Job, id: AttemptId) -> Result<&mut Attempt, Refusal> {
     match job.attempts.last_mut() {
         Some(attempt) if attempt.id == id && attempt.closed.is_none() => Ok(attempt),
         _ => Err(Refusal::new("attempt-closed", format!("attempt {id} is not the open one"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
+        let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));
+        let told = format!("the host key changed: {old} is expected, {new} was offered");
+        assert_eq!(offered_in(&told), Some(new.as_str()));
+        assert_eq!(offered_in(&format!("the host key changed: {old} is expected, another was offered")), None);
+        assert_eq!(offered_in("key 2"), None);
     }
 }

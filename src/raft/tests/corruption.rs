@@ -1,7 +1,7 @@
 //! Damaged or foreign files are refused by name and left as they are.
 
 use super::*;
-use crate::raft::writer;
+use crate::raft::{begin_log, writer};
 use std::path::PathBuf;
 
 /// A stopped founder's directory with a snapshot, a cut log and some entries behind it.
@@ -154,4 +154,22 @@ async fn what_was_acknowledged_is_in_the_files_as_a_crash_would_leave_them() {
         until_word(&raft, &format!("w{n}")).await;
     }
     stop(&raft, &mesh).await;
+}
+
+#[test]
+fn a_log_is_begun_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let cfg = config(dir.path(), 2);
+    let file = cfg.dir.join("log.redb");
+    begin_log(&cfg, false).unwrap();
+    begin_log(&cfg, true).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let founder = RaftConfig { id: RaftId(1), ..cfg.clone() };
+    for (cfg, begun) in [(&cfg, true), (&founder, false)] {
+        let error = begin_log(cfg, begun).unwrap_err();
+        assert!(matches!(&error, RaftError::Gone { file: gone, .. } if *gone == file), "{error}");
+        assert!(!file.exists(), "refused, and nothing made");
+    }
+    std::fs::write(cfg.dir.join("snapshot"), "of a log that was there").unwrap();
+    assert!(matches!(begin_log(&cfg, false), Err(RaftError::Gone { .. })));
 }

@@ -39,6 +39,9 @@ pub struct AgentNode {
     /// Starts of the agent within one boot that followed no goodbye, ever.
     pub crashes: u32,
     pub previous_end: Option<String>,
+    /// Files of its data directory that were damaged and put aside.
+    #[serde(default)]
+    pub damaged: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

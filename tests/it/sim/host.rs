@@ -207,6 +207,7 @@ impl Host {
             previous_end: Some("signal 9".to_owned()),
             left: self.left,
             crashes: 0,
+            damaged: None,
         };
         Exam {
             boot: agent.boot.clone(),
@@ -219,6 +220,7 @@ impl Host {
             checks: self.checks(),
             took_ms: 1,
             busy: self.runs.iter().find(|r| r.phase != Phase::Verify).map(|r| format!("attempt {}", r.attempt)),
+            damaged: Vec::new(),
         }
     }
 

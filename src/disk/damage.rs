@@ -1,0 +1,85 @@
+//! Files that a daemon can do without, but must not lose in silence: what can't be read is put aside under `NAME.damaged` and
+//! told of, and stays there until a person has looked. Not for what must be whole to start: that is an error.
+
+use super::{DiskError, sync_dir};
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
+
+const SUFFIX: &str = ".damaged";
+/// Names in one answer.
+const NAMES_MAX: usize = 16;
+
+/// What stands in a file that may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found<T> {
+    Missing,
+    Whole(T),
+    /// It could not be read, and is at this path now.
+    Damaged(PathBuf),
+}
+
+impl<T: Default> Found<T> {
+    /// The content; its default where there is none to read.
+    pub fn or_default(self) -> T {
+        match self {
+            Found::Whole(value) => value,
+            Found::Missing | Found::Damaged(_) => T::default(),
+        }
+    }
+}
+
+/// Reads JSON; what can't be read is put aside, with an error in the log. Err: it could not even be put aside, and is as it was.
+pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, DiskError> {
+    let why = match std::fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(value) => return Ok(Found::Whole(value)),
+            Err(error) => error.to_string(),
+        },
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Missing),
+        Err(e) => e.to_string(),
+    };
+    set_aside(path, &why).map(Found::Damaged)
+}
+
+/// Renames `path` to `NAME.damaged`, in place of an earlier one, and says so in the log.
+pub fn set_aside(path: &Path, why: &str) -> Result<PathBuf, DiskError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(SUFFIX);
+    let aside = path.with_file_name(name);
+    std::fs::rename(path, &aside).map_err(DiskError::io("putting aside", path))?;
+    sync_dir(path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    tracing::error!(file = %path.display(), kept = %aside.display(), %why, "a damaged file was put aside; it is begun anew");
+    Ok(aside)
+}
+
+/// The names in `dir` that were put aside, in order.
+pub fn damaged(dir: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let names = entries.filter_map(|e| e.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(SUFFIX)).collect();
+    names.sort();
+    names.truncate(NAMES_MAX);
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_read_is_kept_aside_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Missing);
+        std::fs::write(&path, "7").unwrap();
+        assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Whole(7));
+        assert!(damaged(dir.path()).is_empty());
+        for bad in ["{ half", ""] {
+            std::fs::write(&path, bad).unwrap();
+            let aside = dir.path().join("a.json.damaged");
+            assert_eq!(read_or_set_aside::<u32>(&path).unwrap(), Found::Damaged(aside.clone()));
+            assert_eq!((std::fs::read_to_string(&aside).unwrap().as_str(), path.exists()), (bad, false));
+        }
+        assert_eq!(damaged(dir.path()), ["a.json.damaged"]);
+    }
+}

@@ -1,0 +1,89 @@
+//! How many looks at nodes are under way: probes of silent hosts and examinations of those that came back each have places of
+//! their own, so that a mass absence can't keep a node that is back from its verdict.
+
+use crate::model::NodeId;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Examinations at the same time: each is an SSH login.
+const EXAMINATIONS_MAX: usize = 16;
+/// Probes at the same time: each is one connection that waits for a banner, 3 s at the longest.
+const PROBES_MAX: usize = 64;
+
+/// Places are given in the order in which they were asked for.
+#[derive(Debug, Clone)]
+pub struct Looks {
+    examinations: Arc<Semaphore>,
+    probes: Arc<Semaphore>,
+    probed: Arc<Mutex<BTreeSet<NodeId>>>,
+}
+
+/// A probe that was let in, or waits to be; while it lives its node is not probed a second time.
+#[derive(Debug)]
+pub struct Ticket {
+    node: NodeId,
+    looks: Looks,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            examinations: Arc::new(Semaphore::new(EXAMINATIONS_MAX)),
+            probes: Arc::new(Semaphore::new(PROBES_MAX)),
+            probed: Arc::default(),
+        }
+    }
+}
+
+impl Looks {
+    /// Waits for a place of an examination, which ends with the value.
+    pub async fn examination(&self) -> Option<OwnedSemaphorePermit> {
+        self.examinations.clone().acquire_owned().await.ok()
+    }
+
+    /// None while an earlier probe of this node has not ended: probes are asked for by the clock, and would pile up.
+    pub fn probe(&self, node: NodeId) -> Option<Ticket> {
+        self.probed().insert(node).then(|| Ticket { node, looks: self.clone() })
+    }
+
+    fn probed(&self) -> MutexGuard<'_, BTreeSet<NodeId>> {
+        self.probed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// Waits for a place of a probe, which ends with the value.
+    pub async fn place(&self) -> Option<OwnedSemaphorePermit> {
+        self.looks.probes.clone().acquire_owned().await.ok()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.looks.probed().remove(&self.node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn four_hundred_silent_hosts_take_no_place_from_one_that_is_back() {
+        let looks = Looks::default();
+        let tickets: Vec<Ticket> = (1..=400).map(|n| looks.probe(NodeId(n)).expect("the first of its node")).collect();
+        let places: Vec<_> = tickets.iter().map(|t| t.place().now_or_never()).collect();
+        assert_eq!(places.iter().flatten().count(), PROBES_MAX, "probes are bounded");
+        let back: Vec<_> = (0..=EXAMINATIONS_MAX).map(|_| looks.examination().now_or_never()).collect();
+        assert_eq!(
+            back.iter().flatten().count(),
+            EXAMINATIONS_MAX,
+            "and so are examinations, by a number of their own"
+        );
+        assert!(looks.probe(NodeId(7)).is_none(), "one probe of a node at a time");
+        drop((places, tickets));
+        assert!(looks.probe(NodeId(7)).is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! How many unfinished TLS handshakes one address may have, so that a stranger who opens connections and says nothing takes
+//! neither the places of the others nor those of who is let in. Many nodes may share an address behind a translation: what
+//! is above its bound waits for its turn, and only a long queue is turned away.
+
+use super::limit::network;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Handshakes of one address at the same time. An agent's takes milliseconds.
+const AT_ONCE: usize = 32;
+/// Those, and so many more that wait for them.
+const WITH_QUEUE: usize = 4 * AT_ONCE;
+
+/// The doors of all addresses; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Doors(Arc<Mutex<HashMap<IpAddr, Door>>>);
+
+#[derive(Debug)]
+struct Door {
+    turns: Arc<Semaphore>,
+    /// In the handshake or waiting for it.
+    there: usize,
+}
+
+/// A connection whose handshake has not ended.
+#[derive(Debug)]
+pub struct Guest {
+    doors: Doors,
+    from: IpAddr,
+    turns: Arc<Semaphore>,
+}
+
+impl Doors {
+    /// None: too many of this address are there already. An IPv6 address is its /64 network.
+    pub fn knock(&self, from: IpAddr) -> Option<Guest> {
+        let from = network(from);
+        let mut doors = self.doors();
+        let door = doors.entry(from).or_insert_with(|| Door { turns: Arc::new(Semaphore::new(AT_ONCE)), there: 0 });
+        if door.there >= WITH_QUEUE {
+            return None;
+        }
+        door.there += 1;
+        Some(Guest { doors: self.clone(), from, turns: door.turns.clone() })
+    }
+
+    fn doors(&self) -> MutexGuard<'_, HashMap<IpAddr, Door>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Guest {
+    /// Waits for its turn, in the order of arrival; to be kept until the handshake has ended.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.turns.clone().acquire_owned().await.ok()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut doors = self.doors.doors();
+        if let Some(door) = doors.get_mut(&self.from) {
+            door.there -= 1;
+            if door.there == 0 {
+                doors.remove(&self.from);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+
+    #[test]
+    fn one_address_waits_for_itself_alone_and_leaves_nothing_behind() {
+        let doors = Doors::default();
+        let (crowd, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut guests: Vec<Guest> = (0..WITH_QUEUE).map(|_| doors.knock(crowd).expect("room")).collect();
+        assert!(doors.knock(crowd).is_none(), "the queue is bounded");
+        let mut turns: Vec<_> = guests.iter().map(|g| g.turn().now_or_never().flatten()).collect();
+        assert_eq!(turns.iter().flatten().count(), AT_ONCE);
+        let honest = doors.knock(other).expect("another address");
+        assert!(honest.turn().now_or_never().is_some(), "and its turn comes at once");
+        // One handshake ends: the first that waits goes on, and one more may come.
+        let next = guests.pop().expect("one that waits");
+        turns.remove(0);
+        assert!(next.turn().now_or_never().is_some());
+        drop((guests, turns, next, honest));
+        assert!(doors.doors().is_empty(), "an address without connections takes no room");
+    }
+}

@@ -1,0 +1,172 @@
+//! Data directories that are not as they should be, with real processes on this machine's loopback: a manager that lost its Raft
+//! log and kept its identity, and what a kill left of `init` and `join`. No lab, no root.
+
+use crate::local::{Daemon, done, remoor, until};
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    managers: Vec<Daemon>,
+}
+
+impl Cluster {
+    fn begin() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = |last: u8| host(78, last);
+        let at = |name: &str| dir.path().join(name);
+        let init =
+            done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &host(1), "--dir"]).arg(at("m1")));
+        let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
+        fs::write(at("token"), told["manager_token"].as_str().expect("a token")).expect("written");
+        let mut managers = vec![Daemon::start(&at("m1"))];
+        for (name, last) in [("m2", 2), ("m3", 3)] {
+            let mut join = remoor();
+            join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &host(last)]);
+            join.arg("--dir").arg(at(name)).arg("--token-file").arg(at("token"));
+            done(&mut join);
+            managers.push(Daemon::start(&at(name)));
+        }
+        Self { dir, managers }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Who votes, and who leads, as the one at this place has it.
+    fn voters(&self, at: usize) -> (usize, Option<usize>) {
+        let status = self.managers[at].json("status");
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        let is = |n: &Value, what: &str| n["manager"] == what;
+        let voters = nodes.iter().filter(|n| is(n, "voter") || is(n, "leader")).count();
+        let leader = nodes.iter().find(|n| is(n, "leader")).and_then(|n| n["name"].as_str());
+        (voters, leader.and_then(|name| name[1..].parse::<usize>().ok()).map(|n| n - 1))
+    }
+
+    /// Stops one that does not lead, takes its log away, and starts it again.
+    fn wipe_a_follower(&mut self, wipe: impl Fn(&std::path::Path)) -> usize {
+        let leader = until("three voters and a leader", || {
+            let (voters, leader) = self.voters(0);
+            leader.filter(|_| voters == 3)
+        });
+        let victim = [2, 1].into_iter().find(|at| *at != leader).expect("a follower");
+        let dir = self.at(&format!("m{}", victim + 1));
+        self.managers[victim].kill();
+        wipe(&dir.join("raft"));
+        self.managers[victim] = Daemon::start(&dir);
+        victim
+    }
+}
+
+#[test]
+fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
+    for wipe in [
+        |raft: &std::path::Path| fs::remove_dir_all(raft).expect("removed"),
+        |raft: &std::path::Path| {
+            fs::remove_dir_all(raft).expect("removed");
+            fs::create_dir(raft).expect("made");
+        },
+    ] {
+        let mut cluster = Cluster::begin();
+        let victim = cluster.wipe_a_follower(wipe);
+        let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
+        assert!(!ended.success());
+        let dir = cluster.at(&format!("m{}", victim + 1));
+        let said = fs::read_to_string(dir.join("log")).expect("a log");
+        let file = dir.join("raft/log.redb");
+        assert!(said.contains(&format!("{} is gone", file.display())), "{said}");
+        assert!(said.contains("join this machine under another name"), "{said}");
+        assert!(!file.exists(), "the refused start made a log");
+        // It is refused again, and meanwhile the others keep their leader and take orders.
+        cluster.managers[victim] = Daemon::start(&dir);
+        until("the second start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
+        std::thread::sleep(Duration::from_secs(3));
+        let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();
+        for at in &others {
+            assert!(cluster.managers[*at].child.try_wait().expect("a status").is_none(), "m{} has ended", at + 1);
+        }
+        let out = cluster.managers[others[0]].ask(&["pause", "m1"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+fn host(net: u8, last: u8) -> String {
+    Ipv4Addr::new(127, net, (std::process::id() % 250) as u8 + 1, last).to_string()
+}
+
+fn init(dir: &std::path::Path, at: &str) -> std::process::Command {
+    let mut command = remoor();
+    command.args(["init", "--json", "--name", "m1", "--advertise", at, "--dir"]).arg(dir);
+    command
+}
+
+fn refused(command: &mut std::process::Command, wanted: &[&str]) {
+    let out = command.output().expect("remoor runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success(), "{command:?}: {said}");
+    for text in wanted {
+        assert!(said.contains(text), "{command:?} does not say {text:?}: {said}");
+    }
+}
+
+#[test]
+fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| dir.path().join(name);
+    let m1 = at("m1");
+    for ms in [20, 60, 120, 250, 500, 700] {
+        let mut child = init(&m1, &host(79, 1)).stdout(std::process::Stdio::null()).spawn().expect("remoor runs");
+        std::thread::sleep(Duration::from_millis(ms));
+        let _gone_or_killed = child.kill();
+        child.wait().expect("a status");
+        if m1.join("identity.json").exists() {
+            fs::remove_dir_all(&m1).expect("removed"); // it was done already: from the beginning, on a slow machine
+        }
+    }
+    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(79, 1))).stdout).expect("JSON");
+    assert!(!m1.join("unfinished").exists());
+    refused(&mut init(&m1, &host(79, 1)), &["already belongs to node m1", "next: systemctl start remoor"]);
+
+    let manager = Daemon::start(&m1);
+    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    refused(&mut init(&m1, &host(79, 1)), &["remoor runs on", "next: remoor status"]);
+    refused(init(&m1, &host(79, 1)).arg("--force"), &["remoor runs on"]);
+
+    let join = |name: &str, token: &str| {
+        let mut command = remoor();
+        command.args(["join", &format!("{}:7947", host(79, 1)), "--name", name, "--advertise", &host(79, 2), "--dir"]);
+        command.arg(at(name)).args(["--token", token]);
+        command
+    };
+    let token = |which: &str| told[which].as_str().expect("a token").to_owned();
+    let (worker, of_manager) = (token("worker_token"), token("manager_token"));
+    refused(&mut join("w1", "remoor-1-cut"), &["the token can't be read", "next: "]);
+    let foreign = format!("remoor-1-{}-{}", "0".repeat(32), &worker[worker.len() - 32..]);
+    refused(
+        &mut join("w1", &foreign),
+        &["its CA is not the one that the token names", "next: the token of the cluster"],
+    );
+    let last = if worker.ends_with('0') { '1' } else { '0' };
+    let guessed = format!("{}{last}", &worker[..worker.len() - 1]);
+    refused(&mut join("w1", &guessed), &["not valid here", "next: "]);
+    refused(&mut join("w1", &of_manager), &["this token is a manager's", "next: remoor join --manager"]);
+    refused(join("w1", &worker).arg("--manager"), &["admits workers only", "next: "]);
+    // Nothing of all this stands in the way; nor does what a kill left before the identity was written.
+    done(&mut join("w1", &worker));
+    fs::remove_file(at("w1").join("identity.json")).expect("removed");
+    fs::write(at("w1").join("unfinished"), "").expect("written");
+    done(&mut join("w1", &worker));
+    refused(&mut join("w1", &worker), &["already belongs to node w1 of the token's cluster", "next: systemctl start"]);
+    // Another cluster's directory, and one that has lost its identity.
+    let other = at("m2");
+    done(&mut init(&other, &host(79, 3)));
+    refused(&mut join("m2", &worker), &["already belongs to node m1 of another cluster", "next: move the directory"]);
+    fs::remove_file(other.join("identity.json")).expect("removed");
+    refused(&mut join("m2", &worker), &["raft/ but no identity.json", "next: put"]);
+    refused(&mut init(&other, &host(79, 3)), &["raft/ but no identity.json"]);
+    assert!(other.join("raft/log.redb").exists() && other.join("ca").exists());
+}
