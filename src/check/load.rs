@@ -41,6 +41,11 @@ pub(super) struct Assertion {
 }
 
 impl Check {
+    /// The path of a file that this check calls secret.
+    pub fn secret_file(&self) -> Option<&str> {
+        (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
+    }
+
     /// `type:id`, as in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)

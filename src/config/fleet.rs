@@ -20,6 +20,8 @@ pub struct Fleet {
     pub inventory: AnsibleInventory,
     /// The whole directory and `INVENTORY_FILE`: what a generation is made of.
     pub files: FileSet,
+    /// Warnings about links that led out of the directory it was loaded from.
+    pub outside: Vec<Fault>,
 }
 
 impl Fleet {
@@ -27,7 +29,7 @@ impl Fleet {
     /// of `remoor.yml` and inventory; of what could be read, `validate`'s errors are among them. On Ok `validate` is still
     /// to be asked.
     pub fn load(dir: &Path) -> Result<Fleet, Vec<Fault>> {
-        let mut files = load::read(dir)?;
+        let (mut files, outside) = load::read(dir)?;
         let (config, mut faults) = match files.text(CONFIG_FILE) {
             Some(text) => typed::read(text),
             None => return Err(vec![no_config(&files)]),
@@ -37,7 +39,8 @@ impl Fleet {
             Err(more) => {
                 faults.extend(more);
                 // What needs no inventory is checked all the same, so that it is not news on the next try.
-                faults.extend(Fleet { config, inventory: AnsibleInventory::default(), files }.validate_alone());
+                let inventory = AnsibleInventory::default();
+                faults.extend(Fleet { config, inventory, files, outside }.validate_alone());
                 return Err(errors(faults));
             }
         };
@@ -49,7 +52,7 @@ impl Fleet {
             }
             Err(error) => return Err(vec![config.fault("inventory", format!("can't be written as JSON: {error}"))]),
         };
-        let fleet = Fleet { config, inventory, files };
+        let fleet = Fleet { config, inventory, files, outside };
         if faults.is_empty() {
             return Ok(fleet);
         }
@@ -75,7 +78,7 @@ impl Fleet {
                 format!("can't be read: {error}"),
             )]
         })?;
-        Ok(Fleet { config, inventory, files: files.clone() })
+        Ok(Fleet { config, inventory, files: files.clone(), outside: Vec::new() })
     }
 
     /// The one group of `remoor.yml` that the host belongs to; belonging to none or to two is a fault.

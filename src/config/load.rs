@@ -16,26 +16,49 @@ const DEPTH_MAX: usize = 32;
 const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
 const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
 
-/// Reads the directory; Err with every fault found on the way. Links are followed, out of the directory too.
-pub fn read(dir: &Path) -> Result<FileSet, Vec<Fault>> {
-    let mut load = Load { root: dir, set: FileSet::default(), bytes: 0, way: Vec::new(), faults: Vec::new() };
+/// Reads the directory, with a warning for each link that leads out of it; Err with every fault found on the way. Links
+/// are followed, and what is found there is part of the set as any other file.
+pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
+    let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let (set, way, faults, outside) = Default::default();
+    let mut load = Load { root: dir, real, set, bytes: 0, way, faults, outside };
     load.directory(dir);
-    if load.faults.is_empty() { Ok(load.set) } else { Err(load.faults) }
+    if load.faults.is_empty() { Ok((load.set, load.outside)) } else { Err(load.faults) }
 }
 
 struct Load<'a> {
     root: &'a Path,
+    /// The same without links in it.
+    real: PathBuf,
     set: FileSet,
     bytes: usize,
     /// Real paths of the directories that are being read, so that a link to one of them is seen.
     way: Vec<PathBuf>,
     faults: Vec<Fault>,
+    /// Warnings.
+    outside: Vec<Fault>,
 }
 
 impl Load<'_> {
     fn fault(&mut self, path: &Path, message: impl Into<String>) {
-        let shown = path.strip_prefix(self.root).ok().filter(|rest| !rest.as_os_str().is_empty()).unwrap_or(path);
-        self.faults.push(Fault::error(&shown.display().to_string(), 0, 0, message));
+        self.faults.push(Fault::error(&self.shown(path), 0, 0, message));
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        let inner = path.strip_prefix(self.root).ok().filter(|rest| !rest.as_os_str().is_empty());
+        inner.unwrap_or(path).display().to_string()
+    }
+
+    /// Says so where `path` itself is a link that leads out of the directory.
+    fn note_link(&mut self, path: &Path) {
+        let link = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink());
+        let Some(to) = link.then(|| fs::canonicalize(path).ok()).flatten() else { return };
+        if !to.starts_with(&self.real) {
+            let message =
+                format!("is a link out of the fleet directory: what {} holds now is part of the fleet", to.display());
+            let hint = "each apply takes what stands there then; put the file here if it is the fleet's own";
+            self.outside.push(Fault::warn(&self.shown(path), 0, 0, message).hint(hint));
+        }
     }
 
     /// Too much was found already: more would only repeat it.
@@ -84,6 +107,9 @@ impl Load<'_> {
             Ok(meta) => meta,
             Err(error) => return self.fault(path, format!("can't be read: {error}")),
         };
+        if !NO_DIRECTORIES.contains(&name) {
+            self.note_link(path);
+        }
         if meta.is_dir() {
             if !NO_DIRECTORIES.contains(&name) {
                 self.directory(path);
@@ -143,9 +169,31 @@ mod tests {
             fs::write(at(name), name.strip_prefix("empty").unwrap_or(name)).unwrap();
         }
         symlink(at("playbooks"), at("link")).unwrap();
-        let set = read(dir.path()).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("x.j2"), "outside").unwrap();
+        symlink(elsewhere.path(), at("templates")).unwrap();
+        symlink(elsewhere.path().join("x.j2"), at("playbooks/x.j2")).unwrap();
+        let (set, outside) = read(dir.path()).unwrap();
+        let warned: Vec<(&str, bool)> = outside.iter().map(|f| (f.file.as_str(), f.warning)).collect();
+        assert_eq!(
+            warned,
+            [("link/x.j2", true), ("playbooks/x.j2", true), ("templates", true)],
+            "each link once, none that stays inside"
+        );
+        assert_eq!((set.text("templates/x.j2"), set.text("playbooks/x.j2")), (Some("outside"), Some("outside")));
         let names: Vec<&str> = set.under("").collect();
-        assert_eq!(names, ["empty", "link/tasks/a.yml", "playbooks/tasks/a.yml", "remoor.yml"]);
+        assert_eq!(
+            names,
+            [
+                "empty",
+                "link/tasks/a.yml",
+                "link/x.j2",
+                "playbooks/tasks/a.yml",
+                "playbooks/x.j2",
+                "remoor.yml",
+                "templates/x.j2",
+            ]
+        );
         assert_eq!(set.text("remoor.yml"), Some("remoor.yml"));
     }
 

@@ -16,6 +16,7 @@ impl Fleet {
     pub fn validate(&self) -> Vec<Fault> {
         let mut faults = self.validate_alone();
         faults.extend(self.inventory.warnings.iter().cloned());
+        faults.extend(self.outside.iter().cloned());
         self.check_groups(&mut faults);
         self.check_hosts(&mut faults);
         faults.sort_by(|a, b| (&a.file, a.line, a.column, &a.message).cmp(&(&b.file, b.line, b.column, &b.message)));
@@ -141,6 +142,7 @@ impl Fleet {
         }
         for (name, group) in &self.config.groups {
             let path = format!("groups.{name}");
+            let mut left_down = None;
             let mut warn = |path: &str, message: String, hint: Option<String>| {
                 faults.push(Fault { warning: true, hint, ..self.config.fault(path, message) });
             };
@@ -162,7 +164,15 @@ impl Fleet {
                 warn(&format!("{path}.windows"), message, Some("deny wins over allow".to_owned()));
             }
             let repairs = occasions.iter().any(|occasion| group.summary.policy(*occasion) != Policy::Report);
-            if group.provision.is_none() && repairs {
+            // One that is named and wrong is a fault already.
+            let unnamed = group.provision.is_none() && !self.config.places.contains_key(&format!("{path}.provision"));
+            if unnamed && group.cleanup.is_some() {
+                let message = format!(
+                    "the group `{name}` has a `cleanup` and no `provision` playbook: its hosts would be taken down and left down"
+                );
+                let hint = format!("add `provision: playbooks/...yml` to the group {name}, or take `cleanup` out");
+                left_down = Some(self.config.fault(&format!("{path}.cleanup"), message).hint(hint));
+            } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();
                 warn(
                     &path,
@@ -175,6 +185,7 @@ impl Fleet {
                     format!("the group `{name}` has no `cleanup` playbook: provisioning runs on what is there");
                 warn(&path, message, None);
             }
+            faults.extend(left_down);
         }
     }
 

@@ -12,6 +12,7 @@ use super::serve::Tuning;
 use super::wire::{Order, Reply, RunOrder};
 use super::work::Work;
 use crate::model::{AttemptId, Exam, Fence, Manifest};
+use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -303,11 +304,13 @@ fn refused(holder: Option<Fence>, why: &str) -> Reply {
 
 /// A panic is a defect, but the manager must still be answered and the lock kept until it closes.
 fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        format!("defect while {doing}: {text}")
-    })
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("defect while {doing}: {}", panic_text(&*panic)))
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 fn chain(error: &dyn Error) -> String {

@@ -1,10 +1,12 @@
 //! What an executor really does: digest and checks, and plans.
 
 use super::cancel::{Cancel, Stop};
+use super::executor::panic_text;
 use super::wire::{Phase, RunOrder};
 use super::{RunPaths, Work};
 use crate::model::{CheckResult, CheckState, Exam, Manifest, NodeDigest, OnFail, Severity, Wall};
 use crate::{check, files, playbook};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -46,6 +48,7 @@ impl Work for NodeWork {
             },
             protect: order.protect.clone(),
             park_dir: paths.park.clone(),
+            secret: order.secret.clone(),
             check: false,
         };
         let (children, news) = mpsc::channel();
@@ -56,11 +59,22 @@ impl Work for NodeWork {
         let end = std::thread::scope(|scope| {
             let (plan_stop, over_soon) = (&stop, &over);
             scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
-            let end = playbook::run(&plan, &options, &stop, &mut |event| {
+            // Whoever watches must learn that the run is over also where it panics: else this would wait for ever.
+            let _told = TellOver(&over);
+            let mut under_way = None;
+            let ran = catch_unwind(AssertUnwindSafe(|| {
+                playbook::run(&plan, &options, &stop, &mut |event| {
+                    if let playbook::Event::TaskStart { i, name, .. } = &event {
+                        under_way = Some((*i, name.clone()));
+                    }
+                    sink(serde_json::to_vec(&event).unwrap_or_default());
+                })
+            }));
+            ran.unwrap_or_else(|panic| {
+                let (event, end) = defect(&plan, under_way, &panic_text(&*panic));
                 sink(serde_json::to_vec(&event).unwrap_or_default());
-            });
-            over.store(true, Ordering::SeqCst);
-            end
+                end
+            })
         });
         let mut end = serde_json::to_value(end).unwrap_or_default();
         if let Some(fields) = end.as_object_mut() {
@@ -100,6 +114,43 @@ fn watch(cancel: &Cancel, stop: &playbook::Cancel, news: &mpsc::Receiver<(u32, b
     news.try_iter().filter(|(_, began)| !began).for_each(|(pid, _)| cancel.ended(pid));
 }
 
+/// Says that the run is over, however it ended.
+struct TellOver<'a>(&'a AtomicBool);
+
+impl Drop for TellOver<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A defect of this program in the middle of a run: the event of the task that was under way, and the end. Which handlers
+/// are owed stands in the journal, as after a crash.
+fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) -> (playbook::Event, playbook::RunEnd) {
+    let (i, name) = under_way.unwrap_or((0, "before the first task".to_owned()));
+    let message = format!("defect of remoor while running: {panic}");
+    let failure = playbook::Failure {
+        task: name.clone(),
+        file: plan.playbook.clone(),
+        message: message.clone(),
+        ..playbook::Failure::default()
+    };
+    let done = playbook::Done {
+        i,
+        name,
+        module: String::new(),
+        item: None,
+        status: playbook::Status::Failed,
+        msg: message,
+        rc: None,
+        stdout_tail: String::new(),
+        diff: None,
+        path: None,
+        took_ms: 0,
+    };
+    let end = playbook::RunEnd { failed: 1, failure: Some(failure), ..playbook::RunEnd::default() };
+    (playbook::Event::Task(done), end)
+}
+
 /// The end of a run that was not begun.
 fn refused(message: &str) -> serde_json::Value {
     let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
@@ -137,4 +188,67 @@ pub fn look(manifest: &Manifest, key: &[u8; 32]) -> (NodeDigest, Vec<CheckResult
 fn now() -> Wall {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Wall(since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::wire::sample_fence;
+    use crate::playbook::{PLAN_VERSION, Place, Plan, Play, Step, Task};
+
+    /// A plan whose second task runs into a defect of this program.
+    fn plan() -> Plan {
+        let task = |id, module: &str| {
+            let args = [("msg".to_owned(), serde_json::json!("hello"))].into_iter().collect();
+            let name = format!("task {id}");
+            Step::Task(Box::new(Task { id, name, module: module.into(), args, ..Task::default() }))
+        };
+        let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
+        let play = Play {
+            name: "p".into(),
+            place: Place::default(),
+            defaults: vec![],
+            vars: vec![],
+            sections,
+            handlers: vec![],
+        };
+        Plan {
+            version: PLAN_VERSION,
+            playbook: "site.yml".into(),
+            host: "w1".into(),
+            vars: Default::default(),
+            extra: Default::default(),
+            layers: vec![],
+            plays: vec![play],
+            blobs: Default::default(),
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_run_ends_it_with_a_failure_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let order = RunOrder {
+            fence: sample_fence(1),
+            phase: Phase::Cleanup,
+            plan: rmp_serde::to_vec_named(&plan()).unwrap(),
+            protect: vec![],
+            secret: vec![],
+            tags: vec![],
+            timeout_ms: 60_000,
+        };
+        let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        // A thread of its own: it once waited for ever.
+        std::thread::spawn(move || {
+            let mut events = Vec::new();
+            let end = NodeWork.run(&order, &paths, &Cancel::default(), &mut |event| events.push(event));
+            sender.send((end, events))
+        });
+        let (end, events) = receiver.recv_timeout(Duration::from_secs(30)).expect("the run ends");
+        assert_eq!((&end["failure"]["task"], &end["failed"]), (&"task 2".into(), &true.into()));
+        assert!(end["failure"]["message"].as_str().unwrap().contains("a defect in a module"), "{end}");
+        let last: serde_json::Value = serde_json::from_slice(events.last().unwrap()).unwrap();
+        assert_eq!((&last["event"], &last["i"], &last["status"]), (&"task".into(), &2.into(), &"failed".into()));
+        assert!(last["msg"].as_str().unwrap().contains("a defect in a module"), "{last}");
+    }
 }

@@ -150,7 +150,15 @@ mod tests {
 
     fn order(n: u64) -> RunOrder {
         let plan = b"secret plan".to_vec();
-        RunOrder { fence: sample_fence(n), phase: Phase::Cleanup, plan, protect: vec![], tags: vec![], timeout_ms: 1 }
+        RunOrder {
+            fence: sample_fence(n),
+            phase: Phase::Cleanup,
+            plan,
+            protect: vec![],
+            secret: vec![],
+            tags: vec![],
+            timeout_ms: 1,
+        }
     }
 
     #[test]

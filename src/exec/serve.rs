@@ -63,7 +63,7 @@ impl Default for Tuning {
     }
 }
 
-/// `remoor exec -`: an own session and process group, umask 077, no core dump, then [`serve`] on stdin and stdout.
+/// `remoor exec -`: an own session and process group, umask 077 (but for the commands of playbooks), no core dump, then [`serve`] on stdin and stdout.
 /// Secrets pass through this process.
 pub fn main(state_dir: &Path, work: &dyn Work) -> ExitCode {
     // Already the leader of a group, as under sshd: then that group is its own.

@@ -130,6 +130,7 @@ fn run(n: u64, plan: &str) -> Order {
         phase: Phase::Cleanup,
         plan: plan.into(),
         protect: vec![],
+        secret: vec![],
         tags: vec!["nginx".into()],
         timeout_ms: 60_000,
     })

@@ -14,7 +14,7 @@ pub use book::{Book, BookError};
 pub use context::{Known, context};
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
-pub use plans::{Scope, compile, expected_files, tags_of};
+pub use plans::{Scope, Work, compile, expected_files, tags_of, work};
 pub use summary::{lint, summary};
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Cleanup and provisioning of one node, compiled.
 
-use super::manifest::Expected;
+use super::manifest::{Expected, manifest};
+use super::{Known, context};
+use crate::check;
 use crate::config::{Fleet, GroupConfig, Provisioner};
-use crate::model::{Fault, Phase, ServiceName};
+use crate::model::{Fault, GenerationSeq, GroupName, Manifest, Phase, ServiceName};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
@@ -27,12 +29,7 @@ pub fn compile(
     let config = fleet.config.groups.get(&group);
     let playbook =
         config.and_then(|g| if phase == Phase::Cleanup { g.cleanup.as_deref() } else { g.provision.as_deref() });
-    let Some(playbook) = playbook else {
-        let message = format!("group {group} names no {phase} playbook");
-        return Err(vec![
-            Fault::error("remoor.yml", 0, 0, message).hint(format!("groups: {group}: {phase}: playbooks/...yml")),
-        ]);
-    };
+    let Some(playbook) = playbook else { return Err(vec![no_playbook(fleet, &group, phase)]) };
     let tags = tags_of(fleet, &scope.services);
     let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.clone() };
     let options = CompileOptions { tags: &tags, extra_vars: scope.extra.clone() };
@@ -53,6 +50,114 @@ pub fn tags_of(fleet: &Fleet, services: &[ServiceName]) -> Vec<String> {
     tags
 }
 
+/// One phase of an attempt as it is to be run.
+#[derive(Debug)]
+pub enum Work {
+    Plan {
+        plan: Plan,
+        /// Paths that it may not delete.
+        protect: Vec<String>,
+        /// Paths whose content nothing that is told of the run may show, as globs.
+        secret: Vec<String>,
+    },
+    /// The group's own playbook, by Ansible.
+    Ansible { playbook: String, tags: Vec<String> },
+}
+
+/// What `phase` of an attempt on `host` runs; an attempt asks before it takes anything down, and again when it runs it.
+/// Err: it can't be run, or it is a provisioning that would set nothing up, or a template in it can never be rendered.
+pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scope) -> Result<Work, Vec<Fault>> {
+    let one = |fault| vec![fault];
+    let group = fleet.host_group(host).map_err(one)?;
+    if let Some(config) = fleet.config.groups.get(&group).filter(|g| g.provisioner == Provisioner::Ansible) {
+        let playbook = if phase == Phase::Cleanup { &config.cleanup } else { &config.provision };
+        let playbook = playbook.clone().ok_or_else(|| vec![no_playbook(fleet, &group, phase)])?;
+        return Ok(Work::Ansible { playbook, tags: tags_of(fleet, &scope.services) });
+    }
+    let context = context(fleet, host, known).map_err(one)?;
+    let plan = compile(fleet, host, &context, phase, scope)?;
+    if phase == Phase::Provision && !plan.does_something() {
+        return Err(vec![idle(fleet, &group, host, &scope.services)]);
+    }
+    let (files, mut faults) = look(fleet, &plan, &context, &Map::new());
+    faults.retain(|fault| !fault.warning);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
+    let mut secret = secret_paths(&manifest);
+    secret.extend(playbook::hidden(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
+    // A path that is none for this host belongs to a service of another group.
+    let state = fleet.config.services.values();
+    let state = state.filter_map(|service| super::paths(host, &service.state, &context).ok());
+    Ok(Work::Plan { plan, protect: state.flatten().collect(), secret })
+}
+
+/// What a manifest calls secret: the services' own globs, and the files of checks that are secret.
+fn secret_paths(manifest: &Manifest) -> Vec<String> {
+    let mut out = Vec::new();
+    for service in &manifest.services {
+        out.extend(service.secret.iter().cloned());
+        for file in &service.checks {
+            let checks = check::parse(&file.file, &service.name, &file.text).unwrap_or_default();
+            out.extend(checks.iter().filter_map(|check| check.secret_file().map(str::to_owned)));
+        }
+    }
+    out
+}
+
+fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {
+    let fault = fleet.config.fault(&format!("groups.{group}"), format!("group {group} names no {phase} playbook"));
+    fault.hint(format!("groups: {group}: {phase}: playbooks/...yml"))
+}
+
+/// That a provisioning sets nothing up on `host`: after a cleanup it would be left down.
+fn idle(fleet: &Fleet, group: &GroupName, host: &str, services: &[ServiceName]) -> Fault {
+    let playbook = fleet.config.groups.get(group).and_then(|g| g.provision.as_deref()).unwrap_or_default();
+    let tags = tags_of(fleet, services).join(", ");
+    let (place, with) = match services {
+        [] => (format!("groups.{group}.provision"), String::new()),
+        [one] => (format!("services.{one}"), format!(" with the tags {tags}")),
+        _ => (format!("groups.{group}.services"), format!(" with the tags {tags}")),
+    };
+    let message = format!("provisioning by {playbook} would set nothing up: no task of it is for {host}{with}");
+    let hint = match services {
+        [] => "add the tasks that undo its cleanup, or take `cleanup` out of the group",
+        _ => "tag the tasks that set the service up, or name their tags in `tags` of the service",
+    };
+    fleet.config.fault(&place, message).hint(hint)
+}
+
+/// What of a group would be taken down and not set up again: the whole, or one of its services by its tags. `cleanup` and
+/// `provision` are the plans of everything.
+pub(super) fn left_down(
+    fleet: &Fleet,
+    host: &str,
+    context: &Map<String, Value>,
+    cleanup: &Plan,
+    provision: &Plan,
+) -> Vec<Fault> {
+    let Ok(group) = fleet.host_group(host) else { return Vec::new() };
+    if !cleanup.does_something() {
+        return Vec::new();
+    }
+    if !provision.does_something() {
+        return vec![idle(fleet, &group, host, &[])];
+    }
+    let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
+    let mut out = Vec::new();
+    for service in services {
+        let scope = Scope { services: vec![service], extra: Map::new() };
+        let acts = |phase| compile(fleet, host, context, phase, &scope).is_ok_and(|plan| plan.does_something());
+        let tags = tags_of(fleet, &scope.services);
+        // Most services are found by the tags in the plan that is there; only the others are compiled again.
+        if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
+            out.push(idle(fleet, &group, host, &scope.services));
+        }
+    }
+    out
+}
+
 /// The files that the provisioning of `host` writes with a content known beforehand. `facts` of the node as its last
 /// provisioning had them; what depends on others is left out.
 /// Nothing of a group that Ansible provisions: its files are recorded only.
@@ -62,23 +167,21 @@ pub fn expected_files(
     context: &Map<String, Value>,
     facts: &Map<String, Value>,
 ) -> Result<Expected, Vec<Fault>> {
-    review(fleet, host, context, facts).map(|(expected, _)| expected)
-}
-
-/// The same, with warnings about files whose content can't be known though a template makes them. Err: also for names
-/// in templates that nobody defines.
-pub(super) fn review(
-    fleet: &Fleet,
-    host: &str,
-    context: &Map<String, Value>,
-    facts: &Map<String, Value>,
-) -> Result<(Expected, Vec<Fault>), Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
     if !fleet.config.groups.get(&group).is_some_and(native) {
-        return Ok((Expected::new(), Vec::new()));
+        return Ok(Expected::new());
     }
-    let plan = compile(fleet, host, context, Phase::Provision, &Scope::default())?;
-    let (expected, faults) = playbook::review(&plan, facts);
-    if faults.iter().any(|f| !f.warning) { Err(faults) } else { Ok((expected, faults)) }
+    Ok(playbook::rendered(&compile(fleet, host, context, Phase::Provision, &Scope::default())?, facts))
+}
+
+/// What a plan makes, and what lint says of its templates.
+pub(super) fn look(
+    fleet: &Fleet,
+    plan: &Plan,
+    context: &Map<String, Value>,
+    facts: &Map<String, Value>,
+) -> (Expected, Vec<Fault>) {
+    let names: Vec<&str> = context.keys().map(String::as_str).collect();
+    playbook::review(plan, facts, &fleet.files, &names)
 }

@@ -1,7 +1,7 @@
 //! Everything of a generation that decisions need, and every fault of a fleet in one pass.
 
-use super::plans::review;
-use super::{Known, Scope, compile, context, manifest};
+use super::plans::{left_down, look};
+use super::{Expected, Known, Scope, compile, context, manifest};
 use crate::config::Fleet;
 use crate::model::{Fault, FleetSummary, GenerationSeq, HostSummary, Phase, ServiceName, ServiceSummary, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>>
             Ok((summary, _)) => {
                 hosts.insert(host.as_str().into(), summary);
             }
-            Err(more) => faults.extend(more),
+            Err(more) => faults.extend(more.into_iter().filter(|fault| !fault.warning)),
         }
     }
     if !faults.is_empty() {
@@ -54,6 +54,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
     let context = context(fleet, host, known).map_err(|f| vec![f])?;
     let mut faults = Vec::new();
     let mut whole = Vec::new();
+    let mut expected = Expected::new();
     let native = fleet.config.groups.get(&group).is_none_or(|g| g.provisioner == crate::config::Provisioner::Remoor);
     if native {
         let config = fleet.config.groups.get(&group);
@@ -62,22 +63,33 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
             _ => config.is_some_and(|g| g.provision.is_some()),
         };
         // A group that is only watched names no playbooks; `validate` warns.
+        let mut plans = Vec::new();
         for phase in [Phase::Cleanup, Phase::Provision].into_iter().filter(|phase| has(*phase)) {
             match compile(fleet, host, &context, phase, &Scope::default()) {
-                Ok(plan) => whole.extend(plan.sha256().0),
+                Ok(plan) => {
+                    whole.extend(plan.sha256().0);
+                    let (files, more) = look(fleet, &plan, &context, &serde_json::Map::new());
+                    faults.extend(more);
+                    if phase == Phase::Provision {
+                        expected = files;
+                    }
+                    plans.push(plan);
+                }
                 Err(more) => faults.extend(more),
             }
+        }
+        if let [cleanup, provision] = &plans[..] {
+            faults.extend(left_down(fleet, host, &context, cleanup, provision));
         }
     } else {
         whole.extend(fleet.files.sha256().0);
     }
-    if !faults.is_empty() {
+    if faults.iter().any(|fault| !fault.warning) {
         return Err(faults);
     }
-    let (expected, warnings) = review(fleet, host, &context, &serde_json::Map::new())?;
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &expected)?;
     whole.extend(serde_json::to_vec(&manifest).unwrap_or_default());
-    Ok((HostSummary { group, desired: Sha256::of(&whole) }, warnings))
+    Ok((HostSummary { group, desired: Sha256::of(&whole) }, faults))
 }
 
 /// The services with what check files add to their dependencies; a circle that this closes is a fault.

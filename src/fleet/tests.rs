@@ -1,8 +1,8 @@
 //! Small whole fleets: what check files add to the manifest and the summary, and what lint says of templates.
 
-use super::{Known, context, expected_files, lint, manifest, summary};
+use super::{Known, Scope, Work, context, expected_files, lint, manifest, summary, work};
 use crate::config::Fleet;
-use crate::model::{GenerationSeq, Manifest};
+use crate::model::{GenerationSeq, Manifest, Phase};
 use serde_json::{Map, json};
 use std::fs;
 
@@ -129,8 +129,7 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     let context = context(&fleet, "w1", &Known::default()).unwrap();
     let files = |facts: &Map<String, serde_json::Value>| expected_files(&fleet, "w1", &context, facts).unwrap();
     assert!(files(&Map::new()).is_empty(), "without facts nothing is known");
-    let plan =
-        super::compile(&fleet, "w1", &context, crate::model::Phase::Provision, &super::Scope::default()).unwrap();
+    let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &Scope::default()).unwrap();
     let options = crate::playbook::RunOptions { journal: dir.path().join("journal"), ..Default::default() };
     let end = crate::playbook::run(&plan, &options, &crate::playbook::Cancel::new(), &mut |_| {});
     assert_eq!(end.failure, None);
@@ -144,4 +143,174 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
     let mut other = end.facts.clone();
     other.insert("ansible_hostname".to_owned(), json!("elsewhere"));
     assert_ne!(files(&other)[&at("app.conf")].sha256, rendered[&at("app.conf")].sha256);
+}
+
+/// The phases of an attempt on w1 about these services, as it asks before it begins: the first that can't be run.
+fn refused(fleet: &Fleet, services: &[&str]) -> Option<(Phase, String)> {
+    let services = services.iter().map(|name| (*name).into()).collect();
+    let scope = Scope { services, extra: Map::new() };
+    [Phase::Cleanup, Phase::Provision].into_iter().find_map(|phase| {
+        let faults = work(fleet, "w1", &Known::default(), phase, &scope).err()?;
+        Some((phase, faults.iter().map(|fault| format!("{fault}\n")).collect()))
+    })
+}
+
+#[test]
+fn what_would_be_taken_down_and_left_down_is_refused_before() {
+    let config = CONFIG.replace("provision: playbooks/provision.yml, ", "");
+    let alone = [("remoor.yml", config.as_str())];
+    expect_test::expect![[r#"
+        remoor.yml:4:30: the group `web` has a `cleanup` and no `provision` playbook: its hosts would be taken down and left down
+          hint: add `provision: playbooks/...yml` to the group web, or take `cleanup` out
+    "#]]
+    .assert_eq(&linted(&alone));
+    assert!(summary(&fleet(&alone), &Known::default()).is_err());
+    let (phase, why) = refused(&fleet(&alone), &[]).unwrap();
+    assert!(phase == Phase::Provision && why.contains("group web names no provision playbook"), "{why}");
+
+    let idle = "- hosts: all\n  tasks: [{debug: {msg: hello}}]\n  handlers: [{name: h, command: x}]\n";
+    let idle = [("playbooks/provision.yml", idle)];
+    expect_test::expect![[r#"
+        remoor.yml:4:30: provisioning by playbooks/provision.yml would set nothing up: no task of it is for w1
+          hint: add the tasks that undo its cleanup, or take `cleanup` out of the group
+    "#]]
+    .assert_eq(&linted(&idle));
+    assert_eq!(refused(&fleet(&idle), &[]).unwrap().0, Phase::Provision);
+    assert_eq!(refused(&fleet(&[]), &[]), None);
+}
+
+#[test]
+fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
+    let config = CONFIG.replace("/etc/app.d/local]}", "/etc/app.d/local], tags: [contiv_network]}");
+    let tagged = |task: &str, tag: &str| format!("- hosts: all\n  tasks:\n    - {task}\n      tags: [{tag}]\n");
+    let down = tagged("file: {path: /etc/app.conf, state: absent}", "contiv_network");
+    let up = |tag: &str| tagged("template: {src: app.conf.tera, dest: /etc/app.conf}", tag);
+    let with = |provision: &str| {
+        fleet(&[("remoor.yml", &config), ("playbooks/cleanup.yml", &down), ("playbooks/provision.yml", provision)])
+    };
+    let typo = with(&up("contiv-network"));
+    let (phase, why) = refused(&typo, &["app"]).unwrap();
+    assert_eq!(phase, Phase::Provision);
+    expect_test::expect![[r#"
+        remoor.yml:6:3: provisioning by playbooks/provision.yml would set nothing up: no task of it is for w1 with the tags contiv_network
+          hint: tag the tasks that set the service up, or name their tags in `tags` of the service
+
+    "#]]
+    .assert_eq(&format!("{why}\n"));
+    assert_eq!(lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>(), why, "lint says the same");
+    assert_eq!(refused(&typo, &[]), None, "the whole group is set up all the same");
+    // Neither cleaned up nor set up: nothing is lost, but the attempt would be for nothing.
+    assert!(refused(&typo, &["db"]).is_some());
+    assert!(!lint(&typo).iter().any(|fault| fault.message.contains("tags db")));
+    for right in [up("contiv_network"), up("always"), up("[never, contiv_network]")] {
+        let right = with(&right.replace("[[", "[").replace("]]", "]"));
+        assert_eq!(refused(&right, &["app"]), None);
+        assert!(lint(&right).iter().all(|fault| fault.warning || !fault.message.contains("contiv_network")));
+    }
+    // A word that is always said sets nothing up.
+    let said = up("contiv-network") + "    - debug: {msg: hello}\n      tags: [always]\n";
+    assert!(refused(&with(&said), &["app"]).is_some());
+}
+
+#[test]
+fn a_template_that_can_never_be_rendered_is_refused_before() {
+    let told = |name: &str, text: &str| {
+        let provision = PROVISION.replace("app.conf.tera", name.rsplit('/').next().unwrap());
+        let more = [("playbooks/provision.yml", provision.as_str()), (name, text)];
+        let refused = refused(&fleet(&more), &[]);
+        let told = linted(&more);
+        // What lint calls a fault is refused, and nothing else.
+        let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
+        assert_eq!(refused.is_some(), fault, "{text}: {told} {refused:?}");
+        assert!(refused.is_none_or(|(phase, why)| phase == Phase::Provision && told.starts_with(&why)), "{told}");
+        told
+    };
+    for name in ["templates/a.j2", "templates/a.tera"] {
+        let told = |text: &str| told(name, text);
+        for good in [
+            "{{ port }} {{ ansible_hostname }} {{ ansible_facts.kernel }} {{ node.addr }} {{ remoor_attempt }}\n",
+            "{% if prt is defined %}{{ prt }}{% endif %}{{ ansible_fqdn }}\n",
+            "{% for peer in peers %}{{ peer.name }}{% endfor %}{{ ansible_fqdn }}\n",
+        ] {
+            assert_eq!(told(good), "", "{good}");
+        }
+        for (bad, at) in [
+            ("port={{ port }}\nx={{ prt }}\n", "2:6"),
+            // A fact is not known here, and what comes after it is looked at all the same.
+            ("{{ ansible_hostname }}\n {{ prt }}\n", "2:5"),
+        ] {
+            let told = told(bad);
+            assert!(told.starts_with(&format!("{name}:{at}: ")), "{told}");
+            assert!(told.contains("`prt`") && told.contains("hint: did you mean `port`?"), "{told}");
+        }
+        let field = told("{{ node.adr }}\n");
+        assert!(field.starts_with(&format!("{name}:1:")) && field.contains("adr"), "{field}");
+        let perhaps = told("{% if ansible_os_family == 'Debian' %}{{ prt }}{% endif %}\n");
+        assert!(perhaps.contains("warning") && perhaps.contains("`prt`"), "{perhaps}");
+        let near = told("{{ ansible_hostnme }}\n");
+        assert!(near.contains("did you mean `ansible_hostname`?"), "{near}");
+    }
+}
+
+#[test]
+fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
+    let told = |tasks: &str| {
+        let provision = format!("{PROVISION}{tasks}");
+        let more = [("playbooks/provision.yml", provision.as_str())];
+        let told = linted(&more);
+        let fault = told.lines().next().is_some_and(|line| !line.contains(" warning: "));
+        assert_eq!(refused(&fleet(&more), &[]).is_some(), fault, "{told}");
+        told
+    };
+    for good in [
+        "    - command: echo {{ port }} {{ ansible_hostname }}\n",
+        "    - {command: id, register: who}\n    - {copy: {content: '{{ who.stdout }}', dest: /x}, when: who.rc == 0}\n",
+        "    - {set_fact: {mine: '{{ ansible_kernel }}'}}\n    - copy: {content: '{{ mine }}', dest: /x}\n",
+        "    - {copy: {content: '{{ item }}', dest: '/x/{{ item }}'}, loop: [a, b]}\n",
+        "    - {copy: {content: '{{ item }}', dest: /x}, loop: '{{ ansible_interfaces }}'}\n",
+        "    - {copy: {content: '{{ nowhere }}', dest: /x}, when: port == 81}\n",
+        "    - {copy: {content: '{{ nowhere | default(1) }}', dest: /x}}\n",
+    ] {
+        assert_eq!(told(good), "", "{good}");
+    }
+    for (bad, at) in [
+        ("    - copy:\n        content: a {{ prt }}\n        dest: /x\n", "5:23"),
+        ("    - command: echo {{ prt }}\n", "4:24"),
+        ("    - {command: id, when: prt == 1}\n", "4:27"),
+        ("    - {command: id, loop: '{{ prt }}'}\n", "4:31"),
+        ("    - {command: 'id {{ item }} {{ prt }}', loop: [1]}\n", "4:35"),
+        ("    - assert: {that: prt == 1}\n", "4:22"),
+        ("    - {command: id, environment: {A: '{{ prt }}'}}\n", "4:42"),
+    ] {
+        let told = told(bad);
+        assert!(told.starts_with(&format!("playbooks/provision.yml:{at}: ")), "{bad}{told}");
+        assert!(told.contains("hint: did you mean `port`?") && !told.contains("warning"), "{told}");
+    }
+    for perhaps in [
+        "    - {copy: {content: '{{ prt }}', dest: /x}, when: ansible_os_family == 'RedHat'}\n",
+        "    - {copy: {content: '{{ prt }}', dest: /x}, ignore_errors: true}\n",
+        "    - {block: [{command: '{{ prt }}'}], rescue: [{command: id}]}\n",
+        "    - {block: [{command: id}], rescue: [{command: '{{ prt }}'}]}\n",
+    ] {
+        let told = told(perhaps);
+        assert!(told.contains("warning: ") && told.contains("did you mean `port`?"), "{perhaps}{told}");
+    }
+}
+
+#[test]
+fn secret_is_what_services_checks_and_no_log_say() {
+    let config = CONFIG.replace("app: {", "app: {secret: [/etc/app.key], ");
+    let checks = "remoor: {service: app, digest: {secret: [/etc/app.d/key]}}
+file:
+  /etc/token: {exists: true, meta: {remoor: {secret: true}}}
+  /etc/open: {exists: true}
+";
+    let provision = format!("{PROVISION}    - {{copy: {{content: x, dest: '/etc/hidden[1]'}}, no_log: true}}\n");
+    let fleet = fleet(&[("remoor.yml", &config), ("checks/app.yml", checks), ("playbooks/provision.yml", &provision)]);
+    let done = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default()).unwrap();
+    let Work::Plan { secret, .. } = done else { panic!("{done:?}") };
+    let secrets = crate::playbook::Secrets::new(&secret);
+    let told = ["/etc/app.key", "/etc/app.d/key", "/etc/token", "/etc/hidden[1]", "/etc/open", "/etc/app.conf"];
+    let hidden: Vec<&str> = told.into_iter().filter(|path| secrets.names(path.as_ref())).collect();
+    assert_eq!(hidden, told[..4]);
 }

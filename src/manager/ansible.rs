@@ -195,7 +195,7 @@ fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Job, PlayError> {
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Ok(Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout) })
+    Ok(Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None })
 }
 
 /// All hosts, as Ansible's YAML plugin reads them: each with its merged variables, groups with their members only.

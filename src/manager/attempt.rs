@@ -3,15 +3,15 @@
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
 use super::{Shared, wall};
-use crate::config::Provisioner;
+use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
+    AttemptId, Baseline, Failure, FailureClass, Fault, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
     ServiceName,
 };
-use crate::playbook::Cancel;
+use crate::playbook::{Cancel, Secrets};
 use crate::rpc::view::StreamItem;
 use crate::ssh::{Session, SshError};
 use std::collections::BTreeMap;
@@ -63,7 +63,8 @@ impl Attempts {
             let (phases, rx) = mpsc::unbounded_channel();
             let (ending, told) = watch::channel(Ending::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
-            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts };
+            let secret = Vec::new();
+            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, secret };
             Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -99,6 +100,8 @@ struct Work {
     session: Option<Session>,
     /// Of the node, as the provisioning of this attempt had them.
     facts: examine::Facts,
+    /// Globs of all that a phase of this attempt calls secret.
+    secret: Vec<String>,
 }
 
 impl Work {
@@ -137,7 +140,12 @@ impl Work {
         let before = applied.unwrap_or_else(|| current.clone());
         let limit = Duration::from_millis(inventory.limits().phase_timeout_ms);
         match phase {
-            Phase::Fence => self.fence(phase, &job).await,
+            Phase::Fence => {
+                if job.undo.is_none() {
+                    self.may_begin(&job, &before, &current).await?;
+                }
+                self.fence(phase, &job).await
+            }
             Phase::Cleanup => self.run(phase, &job, &before, limit).await,
             Phase::Cleaned => self.cleaned(phase, &job, &before).await,
             Phase::Provision => self.run(phase, &job, &current, limit).await,
@@ -189,49 +197,35 @@ impl Work {
         generation: &Arc<Generation>,
         limit: Duration,
     ) -> Result<PhaseResult, Box<Failure>> {
-        super::blobs::ensure(&self.shared, &generation.blob).await;
-        let inventory = self.shared.inventory();
-        let node = inventory.nodes.get(&self.node).cloned().ok_or_else(|| plan(phase, "the node is gone"))?;
-        let host = node.name().to_string();
-        let extra = serde_json::json!({
-            "remoor_job": self.job.0,
-            "remoor_attempt": self.attempt.0,
-            "remoor_phase": phase.word(),
-            "remoor_services": job.services,
-        });
-        let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
-        if let Some(play) = self.ansible_play(phase, &host, generation, &scope, limit).await? {
-            return self.ansible(phase, play).await;
-        }
-        let (shared, generation) = (self.shared.clone(), generation.clone());
-        let compiled = tokio::task::spawn_blocking(move || {
-            let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
-            let joined = |faults: Vec<crate::model::Fault>| {
-                faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-            };
-            let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
-            let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
-            // A path that is none for this host belongs to a service of another group.
-            let state = fleet.config.services.values();
-            let state = state.filter_map(|service| fleet::paths(&host, &service.state, &context).ok());
-            let protect: Vec<String> = state.flatten().collect();
-            let bytes = rmp_serde::to_vec_named(&plan).map_err(|e| e.to_string())?;
-            Ok::<_, String>((bytes, protect))
-        });
-        let (bytes, protect) =
-            compiled.await.map_err(|_| plan(phase, "compiling ended early"))?.map_err(|text| plan(phase, &text))?;
+        let (fleet, host, scope, work) = self.work(phase, job, generation).await.map_err(|text| plan(phase, &text))?;
+        let (compiled, protect) = match work {
+            fleet::Work::Plan { plan, protect, secret } => {
+                self.secret.extend(secret);
+                (plan, protect)
+            }
+            fleet::Work::Ansible { playbook, tags } => {
+                let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
+                let play = Play { fleet, host, playbook, tags, extra: scope.extra, known, timeout: limit };
+                return self.ansible(phase, play).await;
+            }
+        };
+        let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
         let half = if phase == Phase::Cleanup { wire::Phase::Cleanup } else { wire::Phase::Provision };
         let tags = job.services.iter().map(ToString::to_string).collect();
         let timeout_ms = limit.as_millis() as u64;
-        let order =
-            Order::Run(RunOrder { fence: self.fence_token(), phase: half, plan: bytes, protect, tags, timeout_ms });
+        self.secret.sort();
+        self.secret.dedup();
+        let (fence, secret) = (self.fence_token(), self.secret.clone());
+        let secrets = Secrets::new(&secret);
+        let order = Order::Run(RunOrder { fence, phase: half, plan: bytes, protect, secret, tags, timeout_ms });
         let mut log = super::blobs::RunLog::open(&self.shared, self.attempt);
         let (shared, job_id, attempt) = (self.shared.clone(), self.job.0, self.attempt.0);
         let mut tail: Vec<String> = Vec::new();
         let mut on_event = |reply: Reply| {
             if let Reply::Event { event } = reply
-                && let Ok(event) = serde_json::from_slice::<serde_json::Value>(&event)
+                && let Ok(mut event) = serde_json::from_slice::<serde_json::Value>(&event)
             {
+                secrets.strip(&mut event);
                 if let Some(line) = event.get("line").and_then(|l| l.as_str()) {
                     tail.push(line.to_owned());
                     if tail.len() > 20 {
@@ -270,28 +264,49 @@ impl Work {
         }
     }
 
-    /// The run of the group's own playbook, where Ansible provisions the group.
-    async fn ansible_play(
+    /// What `phase` runs, compiled; the text of every fault otherwise.
+    async fn work(
         &self,
         phase: Phase,
-        host: &str,
+        job: &Job,
         generation: &Arc<Generation>,
-        scope: &Scope,
-        timeout: Duration,
-    ) -> Result<Option<Play>, Box<Failure>> {
+    ) -> Result<(Arc<Fleet>, String, Scope, fleet::Work), String> {
+        super::blobs::ensure(&self.shared, &generation.blob).await;
+        let host = self.shared.inventory().nodes.get(&self.node).map(|n| n.name().to_string());
+        let host = host.ok_or("the node is gone")?;
+        let extra = serde_json::json!({
+            "remoor_job": self.job.0,
+            "remoor_attempt": self.attempt.0,
+            "remoor_phase": phase.word(),
+            "remoor_services": job.services,
+        });
+        let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
         let (shared, generation) = (self.shared.clone(), generation.clone());
-        let fleet = tokio::task::spawn_blocking(move || shared.book.fleet(&generation)).await;
-        let fleet = fleet.map_err(|_| plan(phase, "loading ended early"))?.map_err(|e| plan(phase, &e.to_string()))?;
-        let group = fleet.host_group(host).map_err(|f| plan(phase, &f.to_string()))?;
-        let Some(config) = fleet.config.groups.get(&group).filter(|g| g.provisioner == Provisioner::Ansible) else {
-            return Ok(None);
-        };
-        let playbook = if phase == Phase::Cleanup { &config.cleanup } else { &config.provision };
-        let playbook =
-            playbook.clone().ok_or_else(|| plan(phase, &format!("group {group} names no {phase} playbook")))?;
-        let (tags, extra) = (fleet::tags_of(&fleet, &scope.services), scope.extra.clone());
-        let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
-        Ok(Some(Play { fleet, host: host.to_owned(), playbook, tags, extra, known, timeout }))
+        let compiled = tokio::task::spawn_blocking(move || {
+            let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
+            let work = fleet::work(&fleet, &host, &shared.known(), phase, &scope);
+            let joined = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            Ok((fleet, host, scope, work.map_err(joined)?))
+        });
+        compiled.await.map_err(|_| "compiling ended early".to_owned())?
+    }
+
+    /// Before the node is taken: that what is cleaned up can be set up again. What is refused here has changed nothing.
+    async fn may_begin(
+        &mut self,
+        job: &Job,
+        before: &Arc<Generation>,
+        current: &Arc<Generation>,
+    ) -> Result<(), Box<Failure>> {
+        for (phase, generation) in [(Phase::Cleanup, before), (Phase::Provision, current)] {
+            let work = self.work(phase, job, generation).await;
+            let why =
+                |text: String| plan(Phase::Fence, &format!("nothing was run, since its {phase} can't be: {text}"));
+            if let fleet::Work::Plan { secret, .. } = work.map_err(why)?.3 {
+                self.secret.extend(secret);
+            }
+        }
+        Ok(())
     }
 
     /// The executor's session stays open meanwhile and holds the fence; when it is lost, Ansible is ended too.

@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 
 /// Entries of one directory that is about to be removed.
 const TREE_MAX: usize = 20_000;
+/// Bytes of files over `safe::READ_MAX` that one run copies at most.
+const COPIED_MAX: u64 = 32 << 30;
+/// So much of a disk stays free at least; a tenth of it where that is less.
+const RESERVE_MAX: u64 = 1 << 30;
+const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None };
 
 /// What lay at a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +52,16 @@ pub struct Backup {
     dir: Option<PathBuf>,
     entries: Vec<Entry>,
     seen: BTreeSet<PathBuf>,
+    /// Bytes of large files that this run copied.
+    copied: u64,
+}
+
+/// What is about to happen to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It may be changed where it is.
+    Stays,
+    Leaves,
 }
 
 impl Backup {
@@ -58,14 +73,17 @@ impl Backup {
         safe::set_attributes(dir, Attributes { mode: Some(0o700), ..Attributes::default() })?;
         let entries = read(dir)?;
         let seen = entries.iter().map(|e| e.path.clone()).collect();
-        Ok(Self { dir: Some(dir.to_owned()), entries, seen })
+        Ok(Self { dir: Some(dir.to_owned()), entries, seen, copied: 0 })
     }
 
     /// Keeps what is at `path` now, unless that was done before. On disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
-        let mut fresh = false;
-        fresh |= self.keep_one(path)?;
-        if fresh { self.save() } else { Ok(()) }
+        if self.keep_one(path, Fate::Stays)? { self.save() } else { Ok(()) }
+    }
+
+    /// The same for what is about to go from `path`, or to get another content by rename.
+    pub fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.keep_one(path, Fate::Leaves)? { self.save() } else { Ok(()) }
     }
 
     /// Keeps a directory with everything in it.
@@ -73,9 +91,9 @@ impl Backup {
         if self.dir.is_none() {
             return Ok(());
         }
-        self.keep_one(path)?;
+        self.keep_one(path, Fate::Leaves)?;
         for (inner, _) in safe::walk(path, TREE_MAX)? {
-            self.keep_one(&inner)?;
+            self.keep_one(&inner, Fate::Leaves)?;
         }
         self.save()
     }
@@ -89,7 +107,7 @@ impl Backup {
         self.save()
     }
 
-    fn keep_one(&mut self, path: &Path) -> Result<bool, SafeError> {
+    fn keep_one(&mut self, path: &Path, fate: Fate) -> Result<bool, SafeError> {
         let Some(dir) = self.dir.clone() else { return Ok(false) };
         if self.seen.contains(path) {
             return Ok(false);
@@ -103,13 +121,12 @@ impl Backup {
                 FileType::Symlink => Was::Link { target: safe::read_link(path)? },
                 FileType::RegularFile => {
                     let copy = format!("files/{:06}", self.entries.len());
-                    let content = safe::read(path)?;
-                    safe::write(
-                        &dir.join(&copy),
-                        &content,
-                        Attributes { mode: Some(0o600), ..Attributes::default() },
-                        &mut |_| Ok(()),
-                    )?;
+                    let size = u64::try_from(stat.st_size).unwrap_or(0);
+                    if size > safe::READ_MAX {
+                        self.keep_large(path, &dir.join(&copy), size, fate)?;
+                    } else {
+                        safe::write(&dir.join(&copy), &safe::read(path)?, PRIVATE, &mut |_| Ok(()))?;
+                    }
                     Was::File { copy, mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
                 // Sockets, pipes and devices are made again by whoever made them.
@@ -119,6 +136,33 @@ impl Backup {
         self.seen.insert(path.to_owned());
         self.entries.push(Entry { path: path.to_owned(), was });
         Ok(true)
+    }
+
+    /// A large file that leaves keeps its content under a second name, which takes no room. Else it is copied, while
+    /// there is room for that on the disk and in the bound of one attempt.
+    fn keep_large(&mut self, path: &Path, copy: &Path, size: u64, fate: Fate) -> Result<(), SafeError> {
+        if fate == Fate::Leaves && safe::second_name(path, copy).is_ok() {
+            return Ok(());
+        }
+        let refuse = |why: String| {
+            let what = format!(
+                "is {} MiB, and nothing was changed, since it can't be kept for an undo: {why}; make room there, move \
+                 the file away, or name it in `state` of its service, which is moved aside as a whole",
+                size >> 20
+            );
+            SafeError::refused(path, what)
+        };
+        if self.copied.saturating_add(size) > COPIED_MAX {
+            return Err(refuse(format!("one attempt copies at most {} GiB of large files", COPIED_MAX >> 30)));
+        }
+        let room = rustix::fs::statvfs(copy.parent().unwrap_or(copy)).map_err(|e| refuse(e.to_string()))?;
+        let (free, all) = (room.f_bavail.saturating_mul(room.f_frsize), room.f_blocks.saturating_mul(room.f_frsize));
+        if size.saturating_add(RESERVE_MAX.min(all / 10)) > free {
+            return Err(refuse(format!("{} has {} MiB free", copy.display(), free >> 20)));
+        }
+        safe::copy(path, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
+        self.copied += size;
+        Ok(())
     }
 
     fn save(&self) -> Result<(), SafeError> {
@@ -209,13 +253,13 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             Ok(true)
         }
         Was::File { copy, mode, uid, gid } => {
-            let content = safe::read(&dir.join(copy))?;
+            let copy = dir.join(copy);
             let regular = now.is_some_and(|s| safe::kind(&s) == FileType::RegularFile);
-            if regular && same(*uid, *gid, *mode) && safe::read(path)? == content {
+            if regular && same(*uid, *gid, *mode) && safe::same_content(path, &copy)? {
                 return Ok(false);
             }
-            let attributes = Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) };
-            safe::write(path, &content, attributes, &mut |_| Ok(()))?;
+            // Never by the copy's own name: an undo may be repeated.
+            safe::copy(&copy, path, Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) })?;
             Ok(true)
         }
         Was::Link { target } => {

@@ -87,6 +87,8 @@ pub struct RunOptions {
     /// Globs of paths that are never deleted or emptied but moved to `park_dir`.
     pub protect: Vec<String>,
     pub park_dir: PathBuf,
+    /// Globs of files whose content is never shown.
+    pub secret: Vec<String>,
     /// Not done yet: a run that asks for it is refused.
     pub check: bool,
 }
@@ -134,6 +136,9 @@ pub struct Done {
     pub stdout_tail: String,
     /// Unified, at most 64 KiB; None for secrets.
     pub diff: Option<String>,
+    /// The file that `diff` is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
     pub took_ms: u64,
 }
 

@@ -8,7 +8,7 @@ use super::scope::Scope;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 /// Instructions per evaluation.
@@ -145,6 +145,17 @@ pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Ar
         }
         Ok(out)
     })
+}
+
+/// Whether the engine itself has a function of this name.
+pub fn is_function(name: &str) -> bool {
+    STRICT.globals().any(|(own, _)| own == name)
+}
+
+/// Names that a template reads and does not set itself; none where it is no template.
+pub fn names_read(text: &str) -> BTreeSet<String> {
+    let Ok(template) = STRICT.template_from_named_str("template", text) else { return BTreeSet::new() };
+    template.undeclared_variables(false).into_iter().filter(|name| !is_function(name)).collect()
 }
 
 /// Syntax, filter and test names of an expression; nothing is evaluated. The error's line counts within `text`.

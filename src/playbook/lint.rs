@@ -114,6 +114,86 @@ pub fn lookups(template: &str) -> Vec<String> {
     calls.collect()
 }
 
+/// One place in a template where a variable is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Use {
+    /// In bytes.
+    pub offset: usize,
+    /// Something is said for the case that it is undefined: `default`, `is defined`, a condition around it that names it.
+    pub guarded: bool,
+    /// Inside of `if`, `for` or a macro, or beside an `and`, `or`, `if`: it may never be read.
+    pub conditional: bool,
+}
+
+/// Where a template reads the variable `name`. Fields and arguments of that name are others.
+pub fn uses(template: &str, name: &str) -> Vec<Use> {
+    let tokens = tokens(template);
+    let mut out = Vec::new();
+    // Words of the headers that are open, outermost first.
+    let mut open: Vec<BTreeSet<&str>> = Vec::new();
+    for section in tokens.split(|token| *token == Token::Sign(';')) {
+        let words = || section.iter().filter_map(|t| if let Token::Word(w) = t { Some(*w) } else { None });
+        let first = words().next().filter(|_| matches!(section.first(), Some(Token::Word(_)))).unwrap_or_default();
+        if matches!(first, "endif" | "endfor" | "endmacro") {
+            open.pop();
+            continue;
+        }
+        let asked = section.windows(2).any(|pair| pair == [Token::Word(name), Token::Word("is")]);
+        let beside = words().skip(usize::from(first == "if")).any(|word| matches!(word, "if" | "and" | "or"));
+        let around = open.iter().any(|header| header.contains(name));
+        for (i, token) in section.iter().enumerate() {
+            let before = i.checked_sub(1).and_then(|i| section.get(i));
+            let (next, after) = (section.get(i + 1), section.get(i + 2));
+            let argument = next == Some(&Token::Sign('=')) && after != Some(&Token::Sign('='));
+            let Token::Word(word) = token else { continue };
+            if *word != name || before == Some(&Token::Sign('.')) || argument {
+                continue;
+            }
+            let filtered = next == Some(&Token::Sign('|')) && matches!(after, Some(Token::Word("default" | "d")));
+            out.push(Use {
+                offset: word.as_ptr() as usize - template.as_ptr() as usize,
+                guarded: filtered || asked || around,
+                conditional: !open.is_empty() || beside,
+            });
+        }
+        match first {
+            "if" | "for" | "macro" => open.push(words().collect()),
+            "elif" => open.last_mut().into_iter().for_each(|header| header.extend(words())),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// What a template reads as `name.field.field`, with where it stands.
+pub fn paths(template: &str) -> Vec<(String, usize)> {
+    let tokens = tokens(template);
+    let mut out: Vec<(String, usize)> = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        if let Token::Word(word) = tokens[at] {
+            let mut path = word.to_owned();
+            while let (Some(Token::Sign('.')), Some(Token::Word(field))) = (tokens.get(at + 1), tokens.get(at + 2)) {
+                path = format!("{path}.{field}");
+                at += 2;
+            }
+            if path.contains('.') {
+                out.push((path, word.as_ptr() as usize - template.as_ptr() as usize));
+            }
+        }
+        at += 1;
+    }
+    out
+}
+
+/// Line and column, from 1, of a byte of a text.
+pub fn place(text: &str, offset: usize) -> (u32, u32) {
+    let before = &text[..offset.min(text.len())];
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (u32::try_from(line).unwrap_or(u32::MAX), u32::try_from(column).unwrap_or(u32::MAX))
+}
+
 /// Every word that could name a variable, in markup or not.
 pub fn words(text: &str, out: &mut BTreeSet<String>) {
     for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_')) {
@@ -138,5 +218,21 @@ mod tests {
         );
         assert!(filters_and_tests("{% raw %}{{ a | nope }}{% endraw %}").is_empty());
         assert_eq!(lookups("{{ lookup('url', 'http://x') }}"), ["url"]);
+    }
+
+    #[test]
+    fn tells_uses_that_are_guarded_or_may_never_be_reached() {
+        let of = |text: &str| {
+            let uses = uses(text, "x");
+            uses.iter().map(|u| (u.offset, u.guarded, u.conditional)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("a {{ x }} x {{ y.x }} {{ f(x=1) }} {{ 'x' }}"), [(5, false, false)]);
+        assert_eq!(of("{{ x | default(1) }}"), [(3, true, false)]);
+        assert_eq!(of("{% if x is defined %}{{ x }}{% endif %}"), [(6, true, false), (24, true, true)]);
+        assert_eq!(of("{% if y %}{{ x }}{% endif %}{{ x }}"), [(13, false, true), (31, false, false)]);
+        assert_eq!(of("{{ 1 if y else x }}"), [(15, false, true)]);
+        assert_eq!(of("{% for a in x %}{% endfor %}"), [(12, false, false)]);
+        assert_eq!(paths("{{ a.b.c | f }} {{ d }}"), [("a.b.c".to_owned(), 3)]);
+        assert_eq!(place("ab\nä{{ x }}", 6), (2, 3));
     }
 }

@@ -24,8 +24,10 @@ mod rendered;
 mod run;
 mod safe;
 mod scope;
+mod secrets;
 mod split;
 mod step;
+mod template_fault;
 mod tera_text;
 mod version;
 mod yaml;
@@ -36,8 +38,10 @@ pub use compile::{CompileOptions, Compiled, HostContext, compile};
 pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use plan::*;
-pub use rendered::{Rendered, rendered, review};
+pub use rendered::{Rendered, hidden, rendered, review};
 pub use run::run;
+pub use secrets::Secrets;
+pub use template_fault::TemplateFault;
 
 #[cfg(test)]
 mod tests;

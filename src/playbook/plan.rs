@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// Version of the plan's form; a node refuses others.
 pub const PLAN_VERSION: u32 = 1;
 
+/// Modules that look and say, and leave the node as it is.
+const IDLE: [&str; 6] = ["assert", "debug", "fail", "meta", "set_fact", "stat"];
+
 /// One host's part of a playbook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
@@ -31,6 +34,33 @@ impl Plan {
     /// Equal plans, equal hash, whatever order their maps were built in by the same compiler.
     pub fn sha256(&self) -> Sha256 {
         Sha256::of(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// Whether a task is in it that could set anything up. Handlers only follow what tasks did.
+    pub fn does_something(&self) -> bool {
+        fn any(steps: &[Step]) -> bool {
+            steps.iter().any(|step| match step {
+                Step::Task(task) => !IDLE.contains(&task.module.as_str()),
+                Step::Block(b) => any(&b.block) || any(&b.always),
+                Step::Include(i) => i.choices.values().any(|steps| any(steps)),
+            })
+        }
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section))
+    }
+
+    /// Whether a task that could set anything up has one of these tags.
+    pub fn has_tag(&self, tags: &[String]) -> bool {
+        fn any(steps: &[Step], tags: &[String]) -> bool {
+            steps.iter().any(|step| match step {
+                Step::Task(task) => {
+                    !IDLE.contains(&task.module.as_str()) && task.tags.iter().any(|tag| tags.contains(tag))
+                }
+                Step::Block(b) => any(&b.block, tags) || any(&b.always, tags),
+                // Which of its tasks are in, its own tags decide as well.
+                Step::Include(_) => false,
+            })
+        }
+        self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section, tags))
     }
 
     /// How many tasks and handlers there are, blocks and includes not counted.

@@ -3,11 +3,13 @@
 //! On time-out or cancel the whole group gets TERM and, after a grace, KILL. Nothing here knows tasks.
 
 use super::event::{Cancel, Lines};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::fs::Mode;
+use rustix::process::{Pid, Signal, kill_process_group, umask};
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,8 @@ pub struct Job {
     pub dir: Option<PathBuf>,
     pub stdin: Option<Vec<u8>>,
     pub timeout: Option<Duration>,
+    /// None: that of this process.
+    pub umask: Option<u32>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +79,8 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
     if let Some(dir) = &job.dir {
         command.current_dir(dir);
     }
-    let mut child = command.spawn().map_err(|source| SpawnError::Start { program: program.clone(), source })?;
+    let mut child =
+        spawn(&mut command, job.umask).map_err(|source| SpawnError::Start { program: program.clone(), source })?;
     let (send, receive) = sync_channel(CHUNKS);
     if let Some(out) = child.stdout.take() {
         reader(out, false, send.clone());
@@ -89,9 +94,39 @@ pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Fin
         std::thread::spawn(move || pipe.write_all(&bytes));
     }
     cancel.began(child.id());
-    let finished = watch(&mut child, &receive, job.timeout, cancel, emit);
+    let mut leash = Leash { child: &mut child, ended: false };
+    let finished = watch(leash.child, &receive, job.timeout, cancel, emit);
+    leash.ended = true;
+    drop(leash);
     cancel.ended(child.id());
     Ok(finished)
+}
+
+/// A new process has the umask that this one has while it starts it; nothing is changed in the child after it was split
+/// off, which could not be done safely here. Files that other threads make meanwhile name their mode themselves.
+fn spawn(command: &mut Command, mask: Option<u32>) -> std::io::Result<Child> {
+    /// Held while the umask is another, so that two threads don't put back each other's.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let Some(mask) = mask else { return command.spawn() };
+    let _held = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let own = umask(Mode::from_raw_mode(mask));
+    let spawned = command.spawn();
+    umask(own);
+    spawned
+}
+
+/// Ends the command's group should whoever watches it panic: nobody would end it later.
+struct Leash<'c> {
+    child: &'c mut Child,
+    ended: bool,
+}
+
+impl Drop for Leash<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            signal(self.child, Signal::KILL);
+        }
+    }
 }
 
 fn reader(mut stream: impl Read + Send + 'static, error_stream: bool, send: SyncSender<Chunk>) {
@@ -253,6 +288,31 @@ mod tests {
         assert_eq!(done.rc, Some(0));
         let pid: i32 = done.stdout.trim().parse().unwrap();
         rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn the_umask_asked_for_is_the_commands_alone() {
+        for mask in [0o022, 0o027] {
+            let done = run(&Job { umask: Some(mask), ..sh("umask") }, &Cancel::new(), &mut |_| {}).unwrap();
+            assert_eq!(done.stdout.trim(), format!("{mask:04o}"));
+        }
+    }
+
+    #[test]
+    fn a_panic_while_a_command_runs_ends_it() {
+        let mut pid = String::new();
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _never = run(&sh("echo $$; exec sleep 300"), &Cancel::new(), &mut |line| {
+                pid = line.to_owned();
+                panic!("a defect");
+            });
+        }));
+        assert!(ended.is_err() && !pid.is_empty());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while alive(&pid) {
+            assert!(Instant::now() < deadline, "{pid} still runs");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     #[test]

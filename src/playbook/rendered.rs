@@ -3,12 +3,19 @@
 use super::data::has_markup;
 use super::frame::{self, Frame};
 use super::modules;
-use super::plan::{Plan, Play, Step, Task};
-use super::scope::Scope;
-use super::tera_text;
-use crate::model::{Fault, Sha256};
+use super::modules::ContentError;
+use super::plan::{Place, Plan, Play, Step, Task};
+use super::scope::{Scope, Trace, traced};
+use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
+use super::{expr, facts, lint};
+use crate::model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The name by which a loop's items know how they are called.
+const LOOP_VAR: &str = "ansible_loop_var";
+/// Lines of a task among which a name is looked for.
+const LINES_SEARCHED: usize = 100;
 
 /// A file as the plan makes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,17 +32,30 @@ pub struct Rendered {
 /// Every file of a `template` or `copy` task whose condition, path and content depend on variables and `facts` only.
 /// A path that a later task may change in a way that cannot be told is left out.
 pub fn rendered(plan: &Plan, facts: &Map<String, Value>) -> BTreeMap<String, Rendered> {
-    review(plan, facts).0
+    let mut out = Walk::new(plan, facts);
+    out.plan();
+    out.files
 }
 
-/// The same, with what lint says of it: an error for each name in a `.tera` file that neither the plan nor the facts of a
-/// node can know, a warning for each file that a task edits after a template made it.
-pub fn review(plan: &Plan, facts: &Map<String, Value>) -> (BTreeMap<String, Rendered>, Vec<Fault>) {
+/// Files that a `no_log` task writes, whose content other tasks may not show either.
+pub fn hidden(plan: &Plan, facts: &Map<String, Value>) -> BTreeSet<String> {
     let mut out = Walk::new(plan, facts);
-    for play in &plan.plays {
-        play.sections.iter().for_each(|section| out.steps(play, section));
-        play.handlers.iter().for_each(|handler| out.task(play, &handler.task));
-    }
+    out.plan();
+    out.hidden
+}
+
+/// The same, with what lint says of it: a fault for each template, file or text of a playbook, that can never be rendered,
+/// a warning where it may never be, and for each file that a task edits after a template made it. `files` is where the
+/// plan was compiled from; `names` are those of the host's variables, for hints.
+pub fn review(
+    plan: &Plan,
+    facts: &Map<String, Value>,
+    files: &FileSet,
+    names: &[&str],
+) -> (BTreeMap<String, Rendered>, Vec<Fault>) {
+    let mut out = Walk::new(plan, facts);
+    out.review = Some(Review { files, names });
+    out.plan();
     (out.files, out.faults)
 }
 
@@ -50,16 +70,53 @@ impl Plan {
     }
 }
 
+/// What is needed to say where something is wrong, and what was meant.
+struct Review<'p> {
+    files: &'p FileSet,
+    names: &'p [&'p str],
+}
+
 struct Walk<'p> {
     frame: Frame<'p>,
     files: BTreeMap<String, Rendered>,
     declared: BTreeSet<String>,
+    hidden: BTreeSet<String>,
     faults: Vec<Fault>,
+    review: Option<Review<'p>>,
+    /// What is looked at may never run, or may fail without harm.
+    doubtful: bool,
 }
 
 impl<'p> Walk<'p> {
     fn new(plan: &'p Plan, facts: &Map<String, Value>) -> Self {
-        Self { frame: Frame::new(plan, facts), files: BTreeMap::new(), declared: BTreeSet::new(), faults: Vec::new() }
+        let mut frame = Frame::new(plan, facts);
+        let of_a_run = facts::NAMES.iter().chain(&OF_AN_ATTEMPT);
+        frame.unknown.extend(of_a_run.filter(|name| !facts.contains_key(**name)).map(|name| (*name).to_owned()));
+        Self {
+            frame,
+            files: BTreeMap::new(),
+            declared: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            faults: Vec::new(),
+            review: None,
+            doubtful: false,
+        }
+    }
+
+    fn plan(&mut self) {
+        for play in &self.frame.plan().plays {
+            play.sections.iter().for_each(|section| self.steps(play, section));
+            play.handlers.iter().for_each(|handler| self.task(play, &handler.task));
+        }
+    }
+
+    /// Does `f` with what may never happen: nothing of what it makes is certain afterwards.
+    fn perhaps(&mut self, f: impl FnOnce(&mut Self)) {
+        let before = self.files.clone();
+        let doubtful = std::mem::replace(&mut self.doubtful, true);
+        f(self);
+        self.doubtful = doubtful;
+        self.files = before.into_iter().filter(|(path, file)| self.files.get(path) == Some(file)).collect();
     }
 
     fn steps(&mut self, play: &'p Play, steps: &'p [Step]) {
@@ -67,11 +124,13 @@ impl<'p> Walk<'p> {
             match step {
                 Step::Task(task) => self.task(play, task),
                 Step::Block(block) => {
+                    // What fails in it is rescued.
+                    let doubtful = self.doubtful;
+                    self.doubtful |= !block.rescue.is_empty();
                     self.steps(play, &block.block);
-                    // Whether it runs depends on a failure: what it writes is uncertain.
-                    let before = self.files.clone();
-                    self.steps(play, &block.rescue);
-                    self.files = before.into_iter().filter(|(path, file)| self.files.get(path) == Some(file)).collect();
+                    self.doubtful = doubtful;
+                    // Whether it runs depends on a failure.
+                    self.perhaps(|walk| walk.steps(play, &block.rescue));
                     self.steps(play, &block.always);
                 }
                 Step::Include(include) => {
@@ -88,16 +147,22 @@ impl<'p> Walk<'p> {
                             .zip(include.task.repeat.as_ref())
                             .map(|(i, r)| frame::item_layer(r, index, i));
                         let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with(l));
-                        if !matches!(frame::all_hold(&inner, &include.task.when), Ok(true)) {
+                        let holds = frame::all_hold(&inner, &include.task.when);
+                        self.conditions(&include.task, &inner);
+                        if matches!(holds, Ok(false)) {
                             continue;
                         }
+                        self.texts(&include.task, &inner, holds.is_ok());
                         let name = frame::args(&inner, &include.task)
                             .ok()
                             .and_then(|a| a.get("file")?.as_str().map(str::to_owned));
                         if let Some(steps) = name.and_then(|n| include.choices.get(&n)) {
                             let depth = self.frame.params.len();
                             self.frame.params.extend(layer.map(std::sync::Arc::new));
-                            self.steps(play, steps);
+                            match holds {
+                                Ok(_) => self.steps(play, steps),
+                                Err(_) => self.perhaps(|walk| walk.steps(play, steps)),
+                            }
                             self.frame.params.truncate(depth);
                         }
                     }
@@ -110,21 +175,36 @@ impl<'p> Walk<'p> {
         let scope = self.frame.scope(play, task);
         match &task.repeat {
             None => self.item(task, &scope),
-            Some(repeat) => {
-                for (index, item) in frame::items(&scope, repeat).unwrap_or_default().iter().enumerate() {
-                    let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
-                    self.item(task, &inner);
+            Some(repeat) => match frame::items(&scope, repeat) {
+                Ok(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+                        self.item(task, &inner);
+                    }
                 }
-            }
+                // How often it runs, and with what, only the node knows.
+                Err(_) if !matches!(frame::all_hold(&scope, &task.when), Ok(false)) => {
+                    self.value(task, &scope, &repeat.items, true);
+                    let names = [Some(repeat.var.clone()), repeat.index_var.clone(), Some(LOOP_VAR.to_owned())];
+                    let names = names.into_iter().flatten();
+                    let names: Vec<String> = names.filter(|name| self.frame.unknown.insert(name.clone())).collect();
+                    let inner = self.frame.scope(play, task);
+                    self.perhaps(|walk| walk.item(task, &inner));
+                    names.iter().for_each(|name| drop(self.frame.unknown.remove(name)));
+                }
+                Err(_) => {}
+            },
         }
         self.frame.unknown.extend(task.register.clone());
     }
 
-    fn item(&mut self, task: &Task, scope: &Scope) {
+    fn item(&mut self, task: &'p Task, scope: &Scope) {
         let holds = frame::all_hold(scope, &task.when);
+        self.conditions(task, scope);
         if matches!(holds, Ok(false)) {
             return;
         }
+        self.texts(task, scope, holds.is_ok());
         let args = frame::args(scope, task);
         if task.module == "set_fact" {
             for (name, value) in args.clone().unwrap_or_default() {
@@ -153,6 +233,9 @@ impl<'p> Walk<'p> {
             }
             _ => path,
         };
+        if task.no_log {
+            self.hidden.insert(path.clone());
+        }
         if task.module == "file" {
             if state == "absent" && holds.is_ok() {
                 let below = format!("{}/", path.trim_end_matches('/'));
@@ -173,12 +256,16 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
             );
         }
-        if matches!(holds, Ok(true)) && task.module == "template" {
-            self.faults.extend(self.undefined(task, &args, scope));
-        }
         let uncertain =
             holds.is_err() || task.module == "lineinfile" || args.get("remote_src").is_some_and(|v| v == true);
-        let content = modules::content_of(self.frame.plan(), task, &args, scope);
+        let (content, trace) = traced(|| modules::content_of(self.frame.plan(), task, &args, scope));
+        if let Err(ContentError::Template(fault)) = &content {
+            let template = modules::template_of(self.frame.plan(), task, &args);
+            let certain = holds.is_ok() && !may_fail(task);
+            if let Some((fault, always)) = judged(template.unwrap_or_default(), (**fault).clone(), &trace, scope) {
+                self.note(fault, scope, certain && always);
+            }
+        }
         match content {
             Ok((content, source)) if !uncertain => {
                 let word = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -198,19 +285,88 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// A name in a `.tera` file that nobody defines. What only a run tells, a fact or a register, is none of those.
-    fn undefined(&self, task: &Task, args: &Map<String, Value>, scope: &Scope) -> Option<Fault> {
-        let (path, text, line, column, message) = modules::tera_fault(self.frame.plan(), task, args, scope)?;
-        let name = message.split_once("`")?.1.split_once('`')?.0;
-        let root = message.contains("Variable `");
-        if !message.contains("is not defined")
-            || root && (name.starts_with("ansible_") || self.frame.unknown.contains(name))
-        {
-            return None;
+    /// The conditions of a task up to the first that does not hold.
+    fn conditions(&mut self, task: &Task, scope: &Scope) {
+        if self.review.is_none() {
+            return;
         }
-        let hint = tera_text::named_arguments(&text, line, column);
-        let hint = hint.unwrap_or_else(|| "add `| default(value=...)` where it may be missing".to_owned());
-        Some(Fault::error(&path, line, column, message).hint(hint))
+        for condition in &task.when {
+            let (told, trace) = traced(|| expr::truth(scope, &condition.text));
+            match told {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(e) => {
+                    let text = match has_markup(&condition.text) {
+                        true => condition.text.clone(),
+                        false => format!("{{{{ {} }}}}", condition.text),
+                    };
+                    let place = Place { file: task.place.file.clone(), line: condition.line };
+                    return self.inline(&place, &text, &e, &trace, scope, !may_fail(task));
+                }
+            }
+        }
+    }
+
+    /// Everything of a task that is rendered before its module runs, but for a template's file.
+    fn texts(&mut self, task: &Task, scope: &Scope, certain: bool) {
+        if self.review.is_none() {
+            return;
+        }
+        let certain = certain && !may_fail(task);
+        for (name, value) in &task.args {
+            match (task.module.as_str(), name.as_str()) {
+                ("debug", "var") => {}
+                ("assert", "that") => {
+                    let all = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                    for text in all.iter().filter_map(Value::as_str).filter(|text| !has_markup(text)) {
+                        self.value(task, scope, &Value::String(format!("{{{{ {text} }}}}")), certain);
+                    }
+                }
+                _ => self.value(task, scope, value, certain),
+            }
+        }
+        for value in &task.environment {
+            self.value(task, scope, value, certain);
+        }
+    }
+
+    /// Every text with markup inside a value.
+    fn value(&mut self, task: &Task, scope: &Scope, value: &Value, certain: bool) {
+        match value {
+            Value::String(text) if has_markup(text) => {
+                let (told, trace) = traced(|| expr::native(scope, text).and_then(|v| expr::to_json(&v)));
+                if let Err(e) = told {
+                    self.inline(&task.place, text, &e, &trace, scope, certain);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.value(task, scope, item, certain)),
+            Value::Object(map) => map.values().for_each(|item| self.value(task, scope, item, certain)),
+            _ => {}
+        }
+    }
+
+    /// A text of a playbook, which begins at or below `place`.
+    fn inline(
+        &mut self,
+        place: &Place,
+        text: &str,
+        error: &minijinja::Error,
+        trace: &Trace,
+        scope: &Scope,
+        certain: bool,
+    ) {
+        let Some(files) = self.review.as_ref().map(|review| review.files) else { return };
+        let fault = TemplateFault::of_jinja(&place.file, text, error, trace, scope);
+        let Some((mut fault, always)) = judged((&place.file, text), fault, trace, scope) else { return };
+        let source = files.text(&place.file).unwrap_or_default();
+        let found = find(source, place.line, fault.variable.as_deref().unwrap_or_default());
+        (fault.line, fault.column) = found.unwrap_or((place.line, 1));
+        self.note(fault, scope, certain && always);
+    }
+
+    fn note(&mut self, fault: TemplateFault, scope: &Scope, certain: bool) {
+        let Some(review) = &self.review else { return };
+        self.faults.push(fault.knowing(review.names, scope).fault(certain && !self.doubtful));
     }
 
     /// A `file` task may set what a template left open.
@@ -222,4 +378,44 @@ impl<'p> Walk<'p> {
             }
         }
     }
+}
+
+/// What `fault` says of a template (path and text), and whether it is so in every run: as it is where nothing was read
+/// that only a run can tell; where rendering ended at such a name, what can be said of the others in it.
+fn judged(
+    (path, text): (&str, &str),
+    fault: TemplateFault,
+    trace: &Trace,
+    scope: &Scope,
+) -> Option<(TemplateFault, bool)> {
+    if !trace.unknown {
+        return Some((fault, true));
+    }
+    let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
+    if fault.undefined && scope.get(root).is_some() {
+        let here = |u: &lint::Use| lint::place(text, u.offset).0 == fault.line && !u.conditional;
+        let always = lint::uses(text, root).iter().any(here);
+        return Some((fault, always));
+    }
+    TemplateFault::of_names(path, text, Language::of(path), scope)
+}
+
+/// Whether a failure of the task is no failure of the run.
+fn may_fail(task: &Task) -> bool {
+    task.ignore_errors.as_ref().is_some_and(|ignore| *ignore != Value::Bool(false)) || task.failed_when.is_some()
+}
+
+/// The first place of `name` from `line` on; of a field, that of the variable. Tasks are rarely longer than this looks.
+fn find(source: &str, line: u32, name: &str) -> Option<(u32, u32)> {
+    let root = name.split('.').next().filter(|root| !root.is_empty())?;
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    for (at, text) in source.lines().enumerate().skip(line.saturating_sub(1) as usize).take(LINES_SEARCHED) {
+        let whole = text
+            .match_indices(root)
+            .find(|(from, _)| !text[..*from].ends_with(is_word) && !text[from + root.len()..].starts_with(is_word));
+        if let Some((from, _)) = whole {
+            return Some((u32::try_from(at + 1).ok()?, u32::try_from(text[..from].chars().count() + 1).ok()?));
+        }
+    }
+    None
 }

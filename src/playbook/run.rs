@@ -6,7 +6,7 @@ use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
 use super::frame::{self, Frame};
 use super::modules::Ground;
 use super::plan::{Block, Include, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, safe};
+use super::{compile, expr, facts, rendered, safe};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if options.check {
         return refuse("check mode is not known to this node".into());
     }
-    let ground = match Ground::open(options) {
+    let mut ground = match Ground::open(options) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
     };
@@ -48,6 +48,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         }
     }
     let facts = facts::facts();
+    rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut run = Run {
         frame: Frame::new(plan, &facts),
         options,
@@ -281,6 +282,7 @@ impl<'a> Run<'a, '_> {
             rc: None,
             stdout_tail: String::new(),
             diff: None,
+            path: None,
             took_ms: 0,
         };
         (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Largest file that is read, in bytes.
 pub const READ_MAX: u64 = 64 << 20;
+/// Files are compared in pieces of so many bytes.
+const PIECE: usize = 1 << 20;
 
 /// What could not be done with a path. Nothing was changed unless the operation says so.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +41,10 @@ type Result<T> = std::result::Result<T, SafeError>;
 
 fn io(path: &Path, what: &'static str) -> impl Fn(rustix::io::Errno) -> SafeError {
     move |e| SafeError::Io { path: path.to_owned(), what, source: e.into() }
+}
+
+fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> SafeError {
+    move |source| SafeError::Io { path: path.to_owned(), what, source }
 }
 
 /// Attributes to set; None leaves (or takes the default for a new file).
@@ -80,6 +86,15 @@ pub fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
 
 /// Content of a regular file; links, devices and pipes are refused.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    open(path)?.take(READ_MAX + 1).read_to_end(&mut out).map_err(failed(path, "read it"))?;
+    if out.len() as u64 > READ_MAX {
+        return Err(SafeError::refused(path, format!("is larger than {READ_MAX} bytes")));
+    }
+    Ok(out)
+}
+
+fn open(path: &Path) -> Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
         rustix::io::Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
@@ -89,22 +104,68 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
     if kind(&stat) != FileType::RegularFile {
         return Err(SafeError::refused(path, "is not a regular file"));
     }
-    let mut out = Vec::new();
-    File::from(fd).take(READ_MAX + 1).read_to_end(&mut out).map_err(|source| SafeError::Io {
-        path: path.to_owned(),
-        what: "read it",
-        source,
-    })?;
-    if out.len() as u64 > READ_MAX {
-        return Err(SafeError::refused(path, format!("is larger than {READ_MAX} bytes")));
-    }
-    Ok(out)
+    Ok(File::from(fd))
 }
 
 /// Puts `content` at `path` in one step, with its attributes; `check` sees the new file before it gets its name.
 pub fn write(
     path: &Path,
     content: &[u8],
+    attributes: Attributes,
+    check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let mut fill = |file: &mut File| file.write_all(content);
+    put(path, &mut fill, attributes, check)
+}
+
+/// Puts the content of `from`, of whatever size, at `path`, as [`write`] does: shared with it where the file system can
+/// do that, else copied piece by piece.
+pub fn copy(from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+    let mut source = open(from)?;
+    let mut fill = |file: &mut File| match rustix::fs::ioctl_ficlone(&*file, &source) {
+        Ok(()) => Ok(()),
+        Err(_) => std::io::copy(&mut source, file).map(drop),
+    };
+    put(path, &mut fill, attributes, &mut |_| Ok(()))
+}
+
+/// Gives the file at `path` a second name. Both are one file until `path` gets another content by [`write`] or goes.
+pub fn second_name(path: &Path, name: &Path) -> Result<()> {
+    rustix::fs::linkat(CWD, path, CWD, name, AtFlags::empty()).map_err(io(path, "give it a second name"))?;
+    let (dir, _) = parent(name)?;
+    rustix::fs::fsync(&dir).map_err(io(name, "sync its directory"))
+}
+
+/// Whether two files have the same content, of whatever size.
+pub fn same_content(one: &Path, other: &Path) -> Result<bool> {
+    let (mut one_file, mut other_file) = (open(one)?, open(other)?);
+    let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
+    loop {
+        let n = fill_up(&mut one_file, &mut a).map_err(failed(one, "read it"))?;
+        let m = fill_up(&mut other_file, &mut b).map_err(failed(other, "read it"))?;
+        if a[..n] != b[..m] {
+            return Ok(false);
+        }
+        if n == 0 {
+            return Ok(true);
+        }
+    }
+}
+
+fn fill_up(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut have = 0;
+    while have < buffer.len() {
+        match file.read(&mut buffer[have..])? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    Ok(have)
+}
+
+fn put(
+    path: &Path,
+    fill: &mut dyn FnMut(&mut File) -> std::io::Result<()>,
     attributes: Attributes,
     check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
 ) -> Result<()> {
@@ -119,9 +180,9 @@ pub fn write(
         .map_err(io(path, "create a file beside it"))?;
     let attempt = || -> Result<()> {
         let mut file = File::from(fd);
-        file.write_all(content).map_err(|source| SafeError::Io { path: path.to_owned(), what: "write it", source })?;
+        fill(&mut file).map_err(failed(path, "write it"))?;
         set(&file, path, attributes)?;
-        file.sync_all().map_err(|source| SafeError::Io { path: path.to_owned(), what: "sync it", source })?;
+        file.sync_all().map_err(failed(path, "sync it"))?;
         check(&path.with_file_name(temp)).map_err(|what| SafeError::refused(path, what))?;
         rustix::fs::renameat(&dir, temp, &dir, name).map_err(io(path, "rename the new file"))?;
         rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))

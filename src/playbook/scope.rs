@@ -7,7 +7,7 @@ use super::data::{Var, VarMap};
 use super::expr;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,6 +16,36 @@ const DEPTH_MAX: u32 = 24;
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
+}
+
+/// Names kept of one trace.
+const MISSED_MAX: usize = 64;
+
+/// Which names an evaluation asked for in vain. Functions of the engine are among them: it asks for a variable first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Nobody defines them; in the order they were asked for.
+    pub missed: Vec<String>,
+    /// A name was read whose value only a run can tell.
+    pub unknown: bool,
+}
+
+/// `f` with an account of what it read; an account around it gets it too.
+pub fn traced<T>(f: impl FnOnce() -> T) -> (T, Trace) {
+    let around = TRACE.replace(Some(Trace::default()));
+    let out = f();
+    let mine = TRACE.replace(around).unwrap_or_default();
+    note(|trace| {
+        trace.unknown |= mine.unknown;
+        let room = MISSED_MAX.saturating_sub(trace.missed.len());
+        trace.missed.extend(mine.missed.iter().take(room).cloned());
+    });
+    (out, mine)
+}
+
+fn note(f: impl FnOnce(&mut Trace)) {
+    TRACE.with_borrow_mut(|trace| trace.as_mut().map(f));
 }
 
 /// What expressions are evaluated against. Cheap to clone.
@@ -29,8 +59,8 @@ struct Layers {
     unknown: BTreeSet<String>,
 }
 
-/// Message of the error that reading an unknown name gives; `rendered` looks for it.
-pub const UNKNOWN: &str = "known only during a run";
+/// Message of the error that reading an unknown name gives; whoever must tell it from others looks at the `Trace`.
+const UNKNOWN: &str = "known only during a run";
 
 impl Scope {
     pub fn new(layers: Vec<Arc<VarMap>>, unknown: BTreeSet<String>) -> Self {
@@ -53,7 +83,22 @@ impl Scope {
         Value::from_object(Root(self.clone()))
     }
 
-    fn names(&self) -> BTreeSet<Arc<str>> {
+    /// Whether only a run can tell the value of `name`; reading one for that purpose counts as reading it.
+    pub fn asks_a_run(&self, name: &str) -> bool {
+        let unknown = self.get(name).is_none() && self.0.unknown.contains(name);
+        if unknown {
+            note(|trace| trace.unknown = true);
+        }
+        unknown
+    }
+
+    /// Whether `name` has a value here, or will have one in a run.
+    pub fn knows(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.0.unknown.contains(name) || name == "vars"
+    }
+
+    /// Every name that has a value.
+    pub fn names(&self) -> BTreeSet<Arc<str>> {
         self.0.layers.iter().flat_map(|layer| layer.iter().map(|(k, _)| k.clone())).collect()
     }
 
@@ -124,10 +169,18 @@ impl Object for Root {
         if let Some(var) = self.0.get(key) {
             return Some(self.0.value(key, var));
         }
-        if self.0.0.unknown.contains(key) {
+        if self.0.asks_a_run(key) {
             return Some(Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{key}` is {UNKNOWN}"))));
         }
-        (key == "vars").then(|| Value::from_object(Root(self.0.clone())))
+        if key != "vars" {
+            note(|trace| {
+                if trace.missed.len() < MISSED_MAX {
+                    trace.missed.push(key.to_owned());
+                }
+            });
+            return None;
+        }
+        Some(Value::from_object(Root(self.0.clone())))
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
         Enumerator::Values(self.0.names().into_iter().map(Value::from).collect())

@@ -141,6 +141,7 @@ impl<'a> Run<'a, '_> {
                 msg: if task.no_log && !msg.is_empty() { "hidden by no_log".into() } else { msg },
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
+                path: outcome.diff.is_some().then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
                 diff: outcome.diff.clone().filter(|_| !task.no_log),
                 took_ms: start.elapsed().as_millis() as u64,
             };

@@ -1,7 +1,9 @@
 //! `.tera` templates: Tera 2, no escaping, the same variables.
 
 use super::expr;
-use super::scope::Scope;
+use super::scope::{Scope, traced};
+use super::template_fault::TemplateFault;
+use std::collections::BTreeSet;
 use std::error::Error as _;
 use tera::{Context, Kwargs, State, Tera};
 
@@ -78,26 +80,76 @@ pub fn named_arguments(text: &str, line: u32, column: u32) -> Option<String> {
     })
 }
 
-/// Renders a template with the variables of a scope that it names; the error is (line, column, message).
-pub fn render(scope: &Scope, text: &str) -> Result<String, (u32, u32, String)> {
+/// Names that a template reads and does not set itself; none where it is no template.
+pub fn names_read(text: &str) -> BTreeSet<String> {
     let mut tera = engine();
-    let fail = describe;
-    tera.add_raw_template("template", text).map_err(|e| fail(&e))?;
+    if tera.add_raw_template("template", text).is_err() {
+        return BTreeSet::new();
+    }
+    let names = tera.get_template_variables("template").unwrap_or_default();
+    names.into_iter().map(|name| name.split('.').next().unwrap_or(name).to_owned()).collect()
+}
+
+/// Renders a template, which stands in `path`, with the variables of a scope that it names.
+pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateFault> {
+    let mut tera = engine();
+    tera.add_raw_template("template", text).map_err(|e| fault(path, text, &e, scope))?;
     let mut context = Context::new();
-    let names: Vec<String> = tera
-        .get_template_variables("template")
-        .map_err(|e| fail(&e))?
-        .into_iter()
-        .map(|n| n.split('.').next().unwrap_or(n).to_owned())
-        .collect();
-    for name in names {
+    let mut unknown = None;
+    for name in names_read(text) {
         if scope.get(&name).is_some() {
-            let value =
-                expr::eval(scope, &name).and_then(|v| expr::to_json(&v)).map_err(|e| (0, 0, expr::explain(&e)))?;
+            let (value, trace) = traced(|| expr::eval(scope, &name).and_then(|v| expr::to_json(&v)));
+            let value = value.map_err(|e| TemplateFault::of_jinja(path, text, &e, &trace, scope))?;
             context.insert(name, &value);
+        } else if scope.asks_a_run(&name) {
+            unknown = Some(name);
         }
     }
-    tera.render("template", &context).map_err(|e| fail(&e))
+    let rendered = tera.render("template", &context).map_err(|e| fault(path, text, &e, scope))?;
+    match unknown {
+        None => Ok(rendered),
+        // Tera takes it for false in a condition, and `default` steps in for it: another text than a run's.
+        Some(name) => {
+            let message = format!("`{name}` is known only during a run");
+            Err(TemplateFault { path: path.to_owned(), message, ..TemplateFault::default() })
+        }
+    }
+}
+
+/// What the error says, by its place: the name that stands there has no value, or something else is wrong with it.
+fn fault(path: &str, text: &str, error: &tera::Error, scope: &Scope) -> TemplateFault {
+    let (line, column, message) = describe(error);
+    let mut out = TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() };
+    out.hint = named_arguments(text, line, column);
+    let tera::ErrorKind::RenderingError(report) = error.kind() else { return out };
+    let span = report.span();
+    out.line = u32::try_from(span.start_line).unwrap_or(0);
+    out.column = u32::try_from(span.start_col + 1).unwrap_or(0);
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    // The place of a field is the field's: its name begins before it.
+    let from = text[..span.range.start.min(text.len())].rfind(|c| !is_word(c)).map_or(0, |at| at + 1);
+    let read = text.get(from..).unwrap_or_default();
+    let read = &read[..read.find(|c| !is_word(c)).unwrap_or(read.len())];
+    let mut parts = read.split('.').filter(|part| !part.is_empty());
+    let Some(root) = parts.next().filter(|root| root.starts_with(|c: char| c.is_alphabetic() || c == '_')) else {
+        return out;
+    };
+    let local = !names_read(text).contains(root);
+    let mut value = match expr::eval(scope, root) {
+        Ok(value) => Some(value).filter(|value| !value.is_undefined()),
+        Err(_) => None,
+    };
+    let mut name = root.to_owned();
+    for part in parts {
+        let Some(known) = value else { break };
+        name = format!("{name}.{part}");
+        value = known.get_attr(part).ok().filter(|value| !value.is_undefined());
+    }
+    if value.is_none() && !local {
+        out.undefined = true;
+        out.variable = Some(name);
+    }
+    out
 }
 
 #[cfg(test)]
@@ -111,9 +163,13 @@ mod tests {
         let vars = serde_json::json!({"a": {"b": "<x>"}, "c": "{{ a.b }}!"});
         let vars = VarMap::trusted(vars.as_object().unwrap());
         let scope = Scope::new(vec![Arc::new(vars)], Default::default());
-        assert_eq!(render(&scope, "{{ a.b }} {{ c }}\n").unwrap(), "<x> <x>!\n");
-        let (line, _, message) = render(&scope, "ok\n{{ missing }}\n").unwrap_err();
-        assert!(line == 2 && message.contains("missing"), "{line}: {message}");
+        let render = |text: &str| render(&scope, "t.tera", text);
+        assert_eq!(render("{{ a.b }} {{ c }}\n").unwrap(), "<x> <x>!\n");
+        for (text, name, column) in [("ok\n {{ missing }}\n", "missing", 5), ("\n{{ a.bb }}", "a.bb", 6)] {
+            let fault = render(text).unwrap_err();
+            let at = (fault.line, fault.column, fault.variable.as_deref(), fault.undefined);
+            assert_eq!(at, (2, column, Some(name), true), "{fault:?}");
+        }
         let (line, _, message) = check("ok\n{{ a | nope }}\n").unwrap_err();
         assert_eq!(line, 2, "{message}");
     }

@@ -449,3 +449,100 @@ fn a_plan_of_another_version_and_check_mode_are_refused() {
     assert!(go(&plan, &options(dir.path())).end.failure.is_some());
     assert!(rendered(&plan, &Map::new()).is_empty());
 }
+
+/// A file of 65 MiB that takes no room.
+fn large(path: &Path, end: &str) {
+    use std::io::{Seek, SeekFrom, Write};
+    let mut file = std::fs::File::create(path).unwrap();
+    file.seek(SeekFrom::Start(65 << 20)).unwrap();
+    file.write_all(end.as_bytes()).unwrap();
+}
+
+fn end_of(path: &Path) -> String {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = std::fs::File::open(path).unwrap();
+    file.seek(SeekFrom::Start(65 << 20)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn large_files_are_cleaned_up_and_put_back() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::create_dir(d.join("tree")).unwrap();
+    for (name, end) in [("gone", "one"), ("tree/in", "two"), ("mode", "three")] {
+        large(&d.join(name), end);
+    }
+    let text = "
+    - {file: {path: '{{ dir }}/gone', state: absent}}
+    - {file: {path: '{{ dir }}/tree', state: absent}}
+    - {file: {path: '{{ dir }}/mode', mode: '0600'}}
+    - shell: printf changed > '{{ dir }}/mode'
+";
+    let options = RunOptions { backup: Some(d.join("backup")), phase: Phase::Cleanup, ..options(d) };
+    go(&tasks(d, text), &options).good();
+    assert!(!d.join("gone").exists() && !d.join("tree").exists());
+    assert_eq!(undo(&d.join("backup")).unwrap().len(), 4);
+    for (name, end) in [("gone", "one"), ("tree/in", "two"), ("mode", "three")] {
+        assert_eq!(end_of(&d.join(name)), end, "{name}");
+    }
+    assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn diffs_of_secret_files_are_never_made() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::create_dir(d.join("keys")).unwrap();
+    symlink(d.join("keys"), d.join("link")).unwrap();
+    std::fs::write(d.join("token"), "swordfish\n").unwrap();
+    let text = "
+    - {name: open, copy: {content: plain, dest: '{{ dir }}/open'}}
+    - {name: template, template: {src: t.j2, dest: '{{ dir }}/keys/a', mode: '0644'}}
+    - {name: copy, copy: {content: swordfish, dest: '{{ dir }}/link/b', mode: '0644'}}
+    - {name: line, lineinfile: {path: '{{ dir }}/token', line: more}}
+    - {name: later, lineinfile: {path: '{{ dir }}/quiet', line: more}}
+    - {name: quiet, copy: {content: swordfish, dest: '{{ dir }}/quiet', mode: '0644'}, no_log: true}
+";
+    std::fs::write(d.join("quiet"), "swordfish\n").unwrap();
+    let site = format!("- hosts: all\n  tasks:\n{text}");
+    let plan = plan(d, &[("site.yml", &site), ("templates/t.j2", "swordfish")]);
+    let secret = vec![format!("{}/keys/", d.display()), "token".to_owned()];
+    let ran = go(&plan, &RunOptions { secret, ..options(d) }).good();
+    assert!(!ran.text().contains("swordfish"), "{}", ran.text());
+    assert!(ran.text().contains("+plain"), "{}", ran.text());
+    assert_eq!(ran.end.changed, 6);
+}
+
+#[test]
+fn commands_have_the_umask_of_a_login() {
+    // The umask is the whole process's, so this runs in one of its own, with that of an executor.
+    const INNER: &str = "REMOOR_TEST_UMASK";
+    if std::env::var_os(INNER).is_none() {
+        let name = "playbook::tests::commands_have_the_umask_of_a_login";
+        let out = std::process::Command::new("sh")
+            .args(["-c", "umask 077; exec \"$0\" --exact \"$1\""])
+            .arg(std::env::current_exe().unwrap())
+            .arg(name)
+            .env(INNER, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&out.stdout);
+        assert!(out.status.success() && told.contains("1 passed"), "{told}");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let text = "
+    - shell: umask
+      register: one
+    - command: sh -c umask
+      register: two
+    - assert: {that: [\"one.stdout == '0022'\", \"two.stdout == '0022'\"]}
+";
+    go(&tasks(dir.path(), text), &options(dir.path())).good();
+    std::fs::write(dir.path().join("own"), "").unwrap();
+    let mode = std::fs::metadata(dir.path().join("own")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "what the executor makes itself stays private");
+}

@@ -40,6 +40,9 @@ pub struct RunOrder {
     pub plan: Vec<u8>,
     /// Paths that this run may not delete, as globs.
     pub protect: Vec<String>,
+    /// Globs of files whose content no event may show.
+    #[serde(default)]
+    pub secret: Vec<String>,
     /// What the audit line names: the tags or services that the run is about.
     pub tags: Vec<String>,
     /// After so long the run is told to stop after its current task.

@@ -1,6 +1,6 @@
 //! `command` and `shell`. A command's words were split by the compiler, so a value with blanks stays one argument.
 
-use super::{Answer, Call, Outcome, complaint, started};
+use super::{Answer, Call, Outcome, UMASK, complaint, started};
 use crate::playbook::process::{self, Job};
 use crate::playbook::{data, expr, split};
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn execute(call: &mut Call, argv: Vec<String>) -> Answer {
         }
         text.into_bytes()
     });
-    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout };
+    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK) };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| started(&e))?;
     let failed = !done.success();
     Ok(Outcome {

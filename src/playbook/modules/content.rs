@@ -4,7 +4,8 @@ use super::{Answer, Call, Outcome, attribute_changes, complaint, diff};
 use crate::model::Sha256;
 use crate::playbook::plan::{Asset, Plan, Task};
 use crate::playbook::safe;
-use crate::playbook::scope::Scope;
+use crate::playbook::scope::{Scope, traced};
+use crate::playbook::template_fault::{Language, TemplateFault};
 use crate::playbook::{expr, tera_text};
 use rustix::fs::FileType;
 use serde_json::{Value, json};
@@ -12,13 +13,28 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Why there is no content; the text of it is the message of the failed task.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentError {
+    #[error("{0}")]
+    Template(Box<TemplateFault>),
+    #[error("{0}")]
+    Source(String),
+}
+
+impl From<ContentError> for String {
+    fn from(e: ContentError) -> Self {
+        e.to_string()
+    }
+}
+
 /// The content that a `template` or `copy` task with rendered options gives, and where it comes from.
 pub fn content_of(
     plan: &Plan,
     task: &Task,
     args: &serde_json::Map<String, Value>,
     scope: &Scope,
-) -> Result<(Vec<u8>, String), String> {
+) -> Result<(Vec<u8>, String), ContentError> {
     if task.module == "copy"
         && let Some(content) = args.get("content")
     {
@@ -29,38 +45,54 @@ pub fn content_of(
         };
         return Ok((text.into_bytes(), "content".into()));
     }
-    let src = args.get("src").and_then(Value::as_str).ok_or("`src` is missing")?;
-    let asset = asset(task, src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
-    let bytes = blob(plan, asset)?;
+    let (asset, bytes) = source_of(plan, task, args).map_err(ContentError::Source)?;
     if task.module == "copy" {
         return Ok((bytes.to_vec(), asset.path.clone()));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))?;
-    let rendered = if asset.path.ends_with(".tera") {
-        tera_text::render(scope, text).map_err(|(line, _, message)| format!("{}:{line}: {message}", asset.path))?
-    } else {
-        let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        for (name, part) in &task.parts {
-            parts.insert(name.clone(), String::from_utf8_lossy(blob(plan, part)?).into());
+    let text = template_text(asset, bytes).map_err(ContentError::Source)?;
+    let fault = |fault| ContentError::Template(Box::new(fault));
+    let rendered = match Language::of(&asset.path) {
+        Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
+        Language::Jinja => {
+            let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
+            for (name, part) in &task.parts {
+                let bytes = blob(plan, part).map_err(ContentError::Source)?;
+                parts.insert(name.clone(), String::from_utf8_lossy(bytes).into());
+            }
+            let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
+            rendered.map_err(|e| {
+                // It may stand in a template that this one includes.
+                let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
+                let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
+                fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
+            })?
         }
-        expr::render(scope, &asset.path, text, &parts).map_err(|e| {
-            format!("{}:{}: {}", e.name().unwrap_or(&asset.path), e.line().unwrap_or(0), expr::explain(&e))
-        })?
     };
     Ok((rendered.into_bytes(), asset.path.clone()))
 }
 
-/// Why a `.tera` file can't be rendered: its path and text, line, column and message. None: it can, or is none.
-pub fn tera_fault(
-    plan: &Plan,
-    task: &Task,
+/// The template of a task, as text, and its path.
+pub fn template_of<'p>(
+    plan: &'p Plan,
+    task: &'p Task,
     args: &serde_json::Map<String, Value>,
-    scope: &Scope,
-) -> Option<(String, String, u32, u32, String)> {
-    let asset = asset(task, args.get("src")?.as_str()?).filter(|asset| asset.path.ends_with(".tera"))?;
-    let text = std::str::from_utf8(blob(plan, asset).ok()?).ok()?;
-    let (line, column, message) = tera_text::render(scope, text).err()?;
-    Some((asset.path.clone(), text.to_owned(), line, column, message))
+) -> Option<(&'p str, &'p str)> {
+    let (asset, bytes) = source_of(plan, task, args).ok()?;
+    Some((&asset.path, template_text(asset, bytes).ok()?))
+}
+
+fn source_of<'p>(
+    plan: &'p Plan,
+    task: &'p Task,
+    args: &serde_json::Map<String, Value>,
+) -> Result<(&'p Asset, &'p [u8]), String> {
+    let src = args.get("src").and_then(Value::as_str).ok_or("`src` is missing")?;
+    let asset = asset(task, src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
+    Ok((asset, blob(plan, asset)?))
+}
+
+fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> {
+    std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))
 }
 
 fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
@@ -144,7 +176,9 @@ pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u
         full.uid = want.uid.or(Some(stat.st_uid));
         full.gid = want.gid.or(Some(stat.st_gid));
     }
-    let secret = full.mode.is_some_and(|m| m & 0o077 == 0);
+    // By what the file was, too: its old content would be in the diff.
+    let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
+    let secret = private(full.mode) || private(now.as_ref().map(safe::mode_of)) || call.ground.secrets.hide(dest);
     if let (Some(old), true) = (&old, call.flag("backup", false)) {
         let copy = format!("{}.{}.remoor~", dest.display(), call.ground.options.run_id);
         safe::write(Path::new(&copy), old, full, &mut |_| Ok(()))?;

@@ -10,7 +10,7 @@ mod plain;
 mod service;
 mod wait;
 
-pub use content::{content_of, tera_fault};
+pub use content::{ContentError, content_of, template_of};
 
 use super::backup::Backup;
 use super::event::{Cancel, Phase, RunOptions};
@@ -18,13 +18,18 @@ use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
 use super::scope::Scope;
+use super::secrets::Secrets;
 use super::{filters, owner, process};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use rustix::fs::{FileType, Stat};
 use serde_json::{Map, Value};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
+/// executor's own is stricter.
+const UMASK: u32 = 0o022;
 /// Longest diff, in bytes.
 const DIFF_MAX: usize = 64 << 10;
 /// Directories that nobody removes by a playbook, whatever it says.
@@ -100,6 +105,8 @@ impl From<SafeError> for String {
 pub struct Ground<'a> {
     pub options: &'a RunOptions,
     pub backup: Backup,
+    /// What diffs are not made of.
+    pub secrets: Secrets,
     protect: GlobSet,
     parked: u32,
 }
@@ -114,7 +121,8 @@ impl<'a> Ground<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        Ok(Self { options, backup: Backup::open(options.backup.as_deref())?, protect, parked: 0 })
+        let backup = Backup::open(options.backup.as_deref())?;
+        Ok(Self { options, backup, secrets: Secrets::new(&options.secret), protect, parked: 0 })
     }
 
     /// Whether a path, or anything below it, is protected.
@@ -136,7 +144,7 @@ impl<'a> Ground<'a> {
     fn park(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
         let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
         let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
-        std::fs::create_dir_all(&dir).map_err(|source| SafeError::Io {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
             path: dir.clone(),
             what: "make the parking directory",
             source,
@@ -169,7 +177,7 @@ impl<'a> Ground<'a> {
             self.backup.keep_tree(path)?;
             safe::remove_tree(path)?;
         } else {
-            self.backup.keep(path)?;
+            self.backup.keep_leaving(path)?;
             safe::remove(path, false)?;
         }
         Ok("removed".into())
@@ -180,7 +188,7 @@ impl<'a> Ground<'a> {
         if new.is_empty() && old.is_some_and(|o| !o.is_empty()) && self.protects(path)? {
             self.park(path)?;
         }
-        self.backup.keep(path)
+        self.backup.keep_leaving(path)
     }
 }
 
@@ -302,7 +310,8 @@ impl Call<'_, '_> {
     /// Runs a program whose lines are events.
     pub fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
         let (env, timeout) = (self.env.clone(), self.timeout);
-        let job = Job { argv: argv.iter().map(|a| (*a).to_owned()).collect(), env, timeout, ..Job::default() };
+        let argv = argv.iter().map(|a| (*a).to_owned()).collect();
+        let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
         process::run(&job, self.cancel, self.emit).map_err(|e| started(&e))
     }
 
@@ -311,6 +320,7 @@ impl Call<'_, '_> {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
             timeout: self.timeout,
+            umask: Some(UMASK),
             ..Job::default()
         };
         process::run(&job, self.cancel, emit).map_err(|e| started(&e))
@@ -389,6 +399,8 @@ pub fn call(call: &mut Call) -> Answer {
         "debug" => plain::debug(call),
         "set_fact" => plain::set_fact(call),
         "stat" => plain::stat(call),
+        #[cfg(test)]
+        "panic" => panic!("a defect in a module"),
         "fail" => Err(call.text(&["msg"]).unwrap_or_else(|| "failed as asked".into())),
         other => Err(format!("this node does not know the module `{other}`")),
     }

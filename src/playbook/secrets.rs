@@ -1,0 +1,103 @@
+//! Which paths are secret: of their contents nothing is shown, whichever task writes them and whatever their mode.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Paths that are declared secret, by globs as a manifest has them and one by one.
+#[derive(Debug, Clone, Default)]
+pub struct Secrets {
+    globs: GlobSet,
+    paths: BTreeSet<PathBuf>,
+    /// A glob could not be read: what it means is not known, so everything is secret.
+    all: bool,
+}
+
+impl Secrets {
+    /// Globs with a leading `/` are of whole paths, others of their last parts; each means what is below it as well.
+    pub fn new(globs: &[String]) -> Self {
+        let mut set = GlobSetBuilder::new();
+        let mut all = false;
+        for text in globs {
+            let trimmed = text.trim_end_matches('/');
+            let whole = if trimmed.starts_with('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
+            for glob in [format!("{whole}/**"), whole] {
+                match GlobBuilder::new(&glob).literal_separator(true).build() {
+                    Ok(glob) => drop(set.add(glob)),
+                    Err(_) => all = true,
+                }
+            }
+        }
+        let globs = set.build().unwrap_or_else(|_| {
+            all = true;
+            GlobSet::empty()
+        });
+        Self { globs, paths: BTreeSet::new(), all }
+    }
+
+    pub fn add(&mut self, path: impl Into<PathBuf>) {
+        self.paths.insert(path.into());
+    }
+
+    /// Whether this path is secret by its name.
+    pub fn names(&self, path: &Path) -> bool {
+        self.all || self.paths.contains(path) || self.globs.is_match(path)
+    }
+
+    /// Whether it is by its name, or by where that leads on this machine.
+    pub fn hide(&self, path: &Path) -> bool {
+        let real = || {
+            let (dir, name) = (path.parent()?, path.file_name()?);
+            // A file that is not there yet has a directory that is.
+            std::fs::canonicalize(path).or_else(|_| std::fs::canonicalize(dir).map(|dir| dir.join(name))).ok()
+        };
+        self.names(path) || real().is_some_and(|real| self.names(&real))
+    }
+
+    /// Takes the diff out of a run's event (JSON) about a secret path, and where it is not said which path it is about.
+    /// The node has done so already; what is kept and sent on does not depend on that.
+    pub fn strip(&self, event: &mut serde_json::Value) {
+        let path = event.get("path").and_then(|path| path.as_str()).map(Path::new);
+        if path.is_none_or(|path| self.names(path))
+            && let Some(diff) = event.get_mut("diff")
+        {
+            *diff = serde_json::Value::Null;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn globs_directories_and_links_are_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("keys")).unwrap();
+        std::os::unix::fs::symlink(at("keys"), at("link")).unwrap();
+        let mut secrets = Secrets::new(&[at("keys/").display().to_string(), "*.pem".to_owned(), "/etc/a*".to_owned()]);
+        secrets.add("/srv/token");
+        for path in [at("keys/deep/id"), at("x.pem"), "/etc/app".into(), "/srv/token".into(), at("link/new")] {
+            assert!(secrets.hide(&path), "{path:?}");
+        }
+        for path in [at("keysnot"), "/etc/b/app".into(), "/srv/token2".into()] {
+            assert!(!secrets.hide(&path), "{path:?}");
+        }
+        assert!(Secrets::new(&["/a[".to_owned()]).hide(Path::new("/b")), "a glob that can't be read hides everything");
+    }
+
+    #[test]
+    fn diffs_of_secret_paths_are_taken_out() {
+        let secrets = Secrets::new(&["/etc/key".to_owned()]);
+        for (mut event, left) in [
+            (json!({"path": "/etc/key", "diff": "+x"}), false),
+            (json!({"path": "/etc/open", "diff": "+x"}), true),
+            (json!({"diff": "+x"}), false),
+        ] {
+            secrets.strip(&mut event);
+            assert_eq!(event["diff"].is_string(), left, "{event}");
+        }
+    }
+}
