@@ -60,7 +60,8 @@ impl Manager {
                     format!("{} offers another SSH host key: {fingerprint}; nothing was sent to it", node.name());
                 out.push(Action::Notify { key: format!("host-key {id} {fingerprint}"), node: Some(id), text });
                 if node.key_changed.is_none() {
-                    self.propose(at, id, Command::KeyChanged { node: id, fingerprint }, out);
+                    let basis = exam.basis;
+                    self.propose(at, id, Command::KeyChanged { node: id, fingerprint, basis }, out);
                 }
             }
             ExamOutcome::Unreachable(why) | ExamOutcome::Failed(why) => self.not_found(at, node, exam, why, out),

@@ -60,6 +60,9 @@ pub enum Command {
     KeyChanged {
         node: NodeId,
         fingerprint: String,
+        /// Applied index that the look began with: a key that was trusted since is not changed. 0: not told (older managers).
+        #[serde(default)]
+        basis: u64,
     },
     Generation {
         blob: Sha256,

@@ -131,11 +131,15 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.spec.ssh_host_keys = keys.clone();
                 changed.key_changed = None;
+                changed.altered = at.index;
                 self.note(at, Some(*node), Happening::KeyTrusted { keys: keys.clone() });
                 Ok(Applied::Done)
             }
-            Command::KeyChanged { node, fingerprint } => {
+            Command::KeyChanged { node, fingerprint, basis } => {
                 let changed = self.change(*node)?;
+                if *basis != 0 && *basis < changed.altered {
+                    return Err(Refusal::new("stale", "the node was altered since that key was offered"));
+                }
                 changed.key_changed = Some(fingerprint.clone());
                 self.note(at, Some(*node), Happening::KeyChanged { fingerprint: fingerprint.clone() });
                 Ok(Applied::Done)
