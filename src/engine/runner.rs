@@ -93,6 +93,7 @@ fn waits(at: Moment, node: &Node) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
             && job.open_attempt().is_none()
+            && job.retry_at.is_some_and(|due| at.wall >= due)
             && may_retry(at.inventory, node, job, at.wall).is_ok()
     };
     match (&node.want, node.job.and_then(|j| at.inventory.job(j))) {

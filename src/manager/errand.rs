@@ -38,7 +38,7 @@ pub async fn serve(shared: &Arc<Shared>, node: NodeId, basis: u64) -> Result<Vec
     let _place = shared.reaches.places.try_acquire().map_err(|_| "too much is looked at from here already")?;
     let mut state = shared.raft.state();
     let caught_up = tokio::time::timeout(CATCH_UP, state.wait_for(|i| i.applied >= basis)).await;
-    if !matches!(caught_up, Ok(Ok(_))) {
+    if !caught_up.is_ok_and(|applied| applied.is_ok()) {
         return Err(format!("entry {basis} is not applied here yet"));
     }
     let bytes = rmp_serde::to_vec_named(&examine::examine(shared, node).await).map_err(|e| e.to_string())?;

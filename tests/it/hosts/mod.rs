@@ -12,6 +12,7 @@ mod noise;
 mod operator;
 mod power;
 mod refusals;
+mod roads;
 mod roles;
 mod stories;
 mod undo;
@@ -40,8 +41,18 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let mut all =
-        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL, undo::ALL].concat();
+    let mut all = [
+        stories::ALL,
+        leader::ALL,
+        operator::ALL,
+        noise::ALL,
+        roles::ALL,
+        limits::ALL,
+        power::ALL,
+        undo::ALL,
+        roads::ALL,
+    ]
+    .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }
