@@ -52,28 +52,24 @@ fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
     (bytes.len() <= ANSWER_MAX).then(|| rmp_serde::from_slice(bytes).ok()).flatten()
 }
 
-/// What an examination that somebody waits for came to.
-pub enum Seen {
-    Found(ExamOutcome),
-    /// No manager that answered has a way to the node; why not from here.
-    NoRoute(String),
-}
+/// No manager that answered has a way to the node; why not from here.
+pub struct NoRoute(pub String);
 
 /// Examines from here, or where there is no way from a manager that has one.
-pub async fn look(shared: &Arc<Shared>, node: NodeId) -> Seen {
+pub async fn look(shared: &Arc<Shared>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
     if shared.reaches.missed(node).is_none() {
         let outcome = examine::examine(shared, node).await;
         if !matches!(outcome, ExamOutcome::Unreachable(_)) {
-            return Seen::Found(outcome);
+            return Ok(outcome);
         }
     }
     let lines = reach::ask_all(shared, node).await;
     let open = |by: &NodeId| lines.get(by) == Some(&Line::Open);
     let basis = shared.inventory().applied;
     match (lines.get(&shared.id), lines.keys().find(|by| **by != shared.id && open(by))) {
-        (Some(Line::Dead { .. }), Some(other)) => Seen::Found(ask(shared, *other, node, basis).await),
-        (Some(Line::Dead { why, .. }), None) => Seen::NoRoute(why.clone()),
-        (Some(Line::Open) | None, _) => Seen::Found(examine::examine(shared, node).await),
+        (Some(Line::Dead { .. }), Some(other)) => Ok(ask(shared, *other, node, basis).await),
+        (Some(Line::Dead { why, .. }), None) => Err(NoRoute(why.clone())),
+        (Some(Line::Open) | None, _) => Ok(examine::examine(shared, node).await),
     }
 }
 

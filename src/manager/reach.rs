@@ -124,7 +124,7 @@ pub async fn ask_all(shared: &Arc<Shared>, node: NodeId) -> BTreeMap<NodeId, Lin
     let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
     let inventory = shared.inventory();
     let managers = inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains(&id)) && n.id != node);
-    let asked = managers.map(|n| async { Some((n.id, ask(shared, n.id, node).await?)) });
+    let asked = managers.map(|n| async move { Some((n.id, ask(shared, n.id, node).await?)) });
     let lines: BTreeMap<NodeId, Line> = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
     lines.iter().for_each(|(by, line)| shared.reaches.hear(node, *by, line.clone()));
     lines

@@ -44,10 +44,7 @@ pub async fn check(State(shared): State<Arc<Shared>>, caller: Caller, Path(name)
 /// Examines now. Not reached is an error that says so, never a verdict.
 pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
-    let outcome = match errand::look(shared, node.id).await {
-        errand::Seen::Found(outcome) => outcome,
-        errand::Seen::NoRoute(why) => return Err(no_route(node, &why)),
-    };
+    let outcome = errand::look(shared, node.id).await.map_err(|errand::NoRoute(why)| no_route(node, &why))?;
     match outcome {
         ExamOutcome::Found(evidence) => Ok(evidence),
         ExamOutcome::HostKey(fingerprint) => {
