@@ -12,7 +12,7 @@ const AGAIN_MS: u64 = 5_000;
 
 /// How a node is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Road {
+pub(super) enum Road {
     /// From the leader, as far as it knows.
     Here,
     /// The managers were asked just now.

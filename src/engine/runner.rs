@@ -46,7 +46,7 @@ impl Manager {
         let rested = at.now.since(self.began) >= at.inventory.limits().leader_grace_ms
             && self.handed.is_none_or(|last| at.now.since(last) >= HAND_OVER_MS);
         let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
-        if !rested || busy || !self.running.is_empty() || !self.stopping.is_empty() {
+        if !rested || busy {
             return false;
         }
         if let Some(to) = self.better(at, node) {
