@@ -88,7 +88,7 @@ impl World {
 
     pub fn hand_over(&mut self, term: u64, to: Option<usize>) {
         let Some(leader) = self.leader.as_ref().filter(|l| l.term == term) else { return };
-        let others: Vec<usize> = (0..3).filter(|h| *h != leader.host && self.can_vote(*h));
+        let others = (0..3).filter(|h| *h != leader.host && self.can_vote(*h));
         let others: Vec<usize> = others.filter(|h| to.is_none_or(|to| to == *h)).collect();
         if !others.is_empty() {
             let next = others[self.rng.below(others.len())];
