@@ -74,9 +74,6 @@ pub fn doing(node: &NodeView) -> String {
     if let Some(job) = node.job.filter(|_| !named) {
         parts.push(format!("job {job}"));
     }
-    if !node.unreachable_from.is_empty() {
-        parts.push(format!("unreachable from {}", node.unreachable_from.join(", ")));
-    }
     parts.join("; ")
 }
 
@@ -97,7 +94,7 @@ pub fn undesired(node: &NodeView) -> Option<String> {
     if let Some(job) = node.job {
         return Some(format!("is being set up by job {job}"));
     }
-    let open = ["examining", "settling", "waiting", "resetup", "held", "host-key-changed"];
+    let open = ["examining", "settling", "waiting", "blocked", "resetup", "held", "host-key-changed"];
     if let Some(condition) = node.conditions.iter().find(|c| open.contains(&c.is.as_str())) {
         return Some(format!("is {}: {}", condition.is, condition.why));
     }

@@ -2,7 +2,7 @@
 
 use super::drift::Evidence;
 use crate::model::{
-    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, JobId, Marks, NodeId, Occasion, Phase, Report,
+    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, JobId, Marks, NodeId, Occasion, Phase, Report, Wall,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,12 @@ pub enum Event {
         node: NodeId,
         answers: bool,
     },
+    /// The manager `by` found out whether it reaches the SSH port of a node that is alive; no login.
+    Reach {
+        node: NodeId,
+        by: NodeId,
+        line: Line,
+    },
     Examined {
         node: NodeId,
         ticket: Ticket,
@@ -60,6 +66,17 @@ pub enum Event {
     Changed,
     /// Once a second: re-derive everything.
     Tick,
+}
+
+/// One manager's way to one node's SSH port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Line {
+    Open,
+    /// Since when it was never open, by that manager's clock.
+    Dead {
+        why: String,
+        since: Wall,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,10 +118,17 @@ pub enum Action {
     Probe {
         node: NodeId,
     },
+    /// Ask these managers, of which the leader may be one, whether they reach the node.
+    Reach {
+        node: NodeId,
+        managers: Vec<NodeId>,
+    },
     Examine {
         node: NodeId,
         ticket: Ticket,
         purpose: Purpose,
+        /// Another manager is to do it, which reaches the node; None: the leader itself.
+        from: Option<NodeId>,
     },
     /// Begin this phase of this committed, open attempt.
     Run {
@@ -118,9 +142,11 @@ pub enum Action {
         attempt: AttemptId,
         now: bool,
     },
-    /// The leader itself is to be set up again: somebody else must lead first.
+    /// Somebody else must lead first: the leader itself is to be set up again, or has no way to a node that is.
     HandOver {
         why: String,
+        /// This one, once it has the whole log, and nobody else; None: whoever takes it.
+        to: Option<NodeId>,
     },
     /// Tell people. `key` is the same for the same trouble, so that it is told once.
     Notify {

@@ -3,6 +3,7 @@
 use super::absence::{cause, marks};
 use super::event::{Action, ExamOutcome, Purpose, Ticket};
 use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
+use super::routes::Road;
 use super::{drift, policy};
 use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict};
 
@@ -14,18 +15,25 @@ pub(super) struct Exam {
     pub began: Now,
     /// The last entry applied then.
     pub basis: u64,
+    /// The manager that makes it, if it is not the leader.
+    pub from: Option<NodeId>,
 }
 
 impl Manager {
     pub(super) fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
+        let road = self.road(at, node);
         let seen = self.seen.entry(node.id).or_default();
-        if seen.exam.is_some() || at.now < seen.exam_due {
+        if seen.exam.is_some() || at.now < seen.exam_due || road == Road::Asking {
             return;
         }
+        let from = match road {
+            Road::From(other) => Some(other),
+            Road::Here | Road::Asking | Road::Nowhere => None,
+        };
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
-        seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied });
-        out.push(Action::Examine { node: node.id, ticket, purpose });
+        seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied, from });
+        out.push(Action::Examine { node: node.id, ticket, purpose, from });
     }
 
     pub(super) fn examined(
@@ -39,6 +47,13 @@ impl Manager {
         let seen = self.seen.entry(id).or_default();
         let Some(exam) = seen.exam.filter(|e| e.ticket == ticket) else { return };
         seen.exam = None;
+        if let Some(by) = exam.from.or_else(|| at.inventory.by_name(self.me.as_str()).map(|n| n.id)) {
+            match &outcome {
+                ExamOutcome::Found(_) => self.routes.proven(id, by, at.now),
+                ExamOutcome::Unreachable(_) => self.routes.doubt(id, by),
+                ExamOutcome::HostKey(_) | ExamOutcome::Failed(_) => {}
+            }
+        }
         let Some(node) = at.inventory.node(id) else { return };
         let purpose = exam.purpose;
         if exam.basis < node.altered || in_attempt(at, node) {

@@ -2,11 +2,12 @@
 //!
 //! A new leader knows the inventory and nothing else. Each node has at most one proposal in flight, so an entry is
 //! never proposed on a view that an own earlier entry is about to change. Its parts: `presence`, `examination`, `live`,
-//! `resetup`, `view`.
+//! `resetup`, `runner`, `view`.
 
 use super::budget;
 use super::event::{About, Action, Event, Purpose};
 use super::examination::Exam;
+use super::routes::{Road, Routes};
 use crate::model::{
     Applied, AttemptId, CheckSummary, Command, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report, Sha256,
     Verdict, Wall, Want,
@@ -62,6 +63,10 @@ pub struct Manager {
     proposing_fleet: Option<Now>,
     /// The last answer of [`Manager::crowd`], and for which state and moment.
     crowd_at: Option<(u64, Wall, bool)>,
+    /// Who reaches whom.
+    pub(super) routes: Routes,
+    /// When leadership was last offered to a manager with a better road.
+    pub(super) handed: Option<Now>,
     pub(super) next_ticket: u64,
 }
 
@@ -87,6 +92,8 @@ impl Manager {
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
             crowd_at: None,
+            routes: Routes::default(),
+            handed: None,
             next_ticket: 0,
         }
     }
@@ -111,9 +118,16 @@ impl Manager {
             Event::Gone { node } => {
                 let seen = self.seen.entry(node).or_default();
                 (seen.alive, seen.since, seen.since_wall, seen.probed) = (false, now, wall, None);
+                self.routes.forget(node);
                 attend.push(node);
             }
             Event::Probed { node, answers } => self.probed(at, node, answers, &mut out),
+            Event::Reach { node, by, line } => {
+                if self.seen.get(&node).is_some_and(|s| s.alive) {
+                    self.routes.told(node, by, line, now);
+                    attend.push(node);
+                }
+            }
             Event::Examined { node, ticket, outcome } => self.examined(at, node, ticket, *outcome, &mut out),
             Event::Ran { job, attempt, phase, result } => {
                 self.ran(at, job, attempt, phase, *result, &mut out);
@@ -200,6 +214,7 @@ impl Manager {
             seen.exam = None;
             seen.exam_due = at.now;
         }
+        self.ask_roads(at, node, out);
         self.presence(at, node, out);
         if self.seen.entry(node.id).or_default().proposing.is_none() {
             self.work(at, node, full, out);
@@ -243,14 +258,17 @@ impl Manager {
             unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e)
         });
         if want.by.is_none() && stale {
-            self.examine(at, node, Purpose::Live(want.occasion), out);
+            if self.road(at, node) != Road::Nowhere {
+                self.examine(at, node, Purpose::Live(want.occasion), out);
+            }
         } else if self.is_me(at, node) {
             let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
-            if others.into_iter().any(|n| n.want.is_some() && may_open_now(at, n)) {
+            let can = |n: &Node| n.want.is_some() && self.road(at, n) != Road::Nowhere && may_open_now(at, n);
+            if others.into_iter().any(|n| can(n)) {
                 return; // its turn comes first: two managers that wait for each other's hand would pass leadership for ever
             }
-            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
-        } else {
+            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
+        } else if self.runs_here(at, node, out) {
             full.insert(group);
             self.propose(at, node.id, Command::OpenJob { node: node.id, runner: self.me.clone() }, out);
         }

@@ -16,12 +16,14 @@ mod manager;
 mod policy;
 mod presence;
 mod resetup;
+mod routes;
+mod runner;
 mod view;
 
 pub use absence::cause;
 pub use budget::breaker;
 pub use drift::{Evidence, compare};
-pub use event::{About, Action, Event, ExamOutcome, PhaseResult, Purpose, Ticket, Verified};
+pub use event::{About, Action, Event, ExamOutcome, Line, PhaseResult, Purpose, Ticket, Verified};
 pub use explain::{Rule, explain};
 pub use manager::Manager;
 pub use policy::{flapping, remedy, with_dependents};

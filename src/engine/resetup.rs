@@ -10,6 +10,7 @@
 
 use super::event::{Action, PhaseResult, Verified};
 use super::manager::{Manager, Moment};
+use super::routes::Road;
 use crate::model::{
     AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase,
     may_retry,
@@ -33,10 +34,21 @@ impl Manager {
             return;
         };
         if self.is_me(at, node) {
-            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me) });
+            out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
         } else if !self.mine.contains(&attempt.id) {
             let why = format!("the leader changed from {} to {} in phase {}", attempt.runner, self.me, attempt.phase);
-            let command = Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why };
+            let command = match self.road(at, node) {
+                Road::Here | Road::Asking => {
+                    Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why }
+                }
+                // Nothing is opened without a road; the next attempt is opened by whoever has one.
+                Road::From(_) | Road::Nowhere => {
+                    let message = format!("{why}, which does not reach it");
+                    let (class, phase) = (FailureClass::Unreachable, attempt.phase);
+                    let failure = Failure { class, phase, rc: None, message, tail: Vec::new() };
+                    close(job.id, attempt.id, Outcome::Failed(failure))
+                }
+            };
             self.propose(at, node.id, command, out);
         } else if let Some((_, command)) = self.answers.get(&attempt.id).filter(|(phase, _)| *phase == attempt.phase) {
             let command = command.clone();
@@ -68,7 +80,8 @@ impl Manager {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
         let pause = failure.class == FailureClass::Unreachable && at.wall.since(*closed) < UNREACHABLE_PAUSE_MS;
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
-        if due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok() {
+        let free = due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok();
+        if free && self.runs_here(at, node, out) {
             let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
             let command = Command::NextAttempt { job: job.id, after: last.id, runner: self.me.clone(), why };
             self.propose(at, node.id, command, out);
@@ -98,7 +111,12 @@ impl Manager {
                 Some(next) => Command::Phase { job: job_id, attempt: attempt.id, phase: next },
                 None => close(job_id, attempt.id, Outcome::Done),
             },
-            PhaseResult::Failed(failure) => close(job_id, attempt.id, Outcome::Failed(failure)),
+            PhaseResult::Failed(failure) => {
+                if let (FailureClass::Unreachable, Some(me)) = (failure.class, at.inventory.by_name(self.me.as_str())) {
+                    self.routes.doubt(job.node, me.id);
+                }
+                close(job_id, attempt.id, Outcome::Failed(failure))
+            }
             PhaseResult::Verified(verified) => match judge(job, &verified) {
                 Ok(()) => Command::CloseAttempt {
                     job: job_id,

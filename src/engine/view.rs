@@ -1,8 +1,9 @@
 //! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
 
-use super::manager::Manager;
+use super::manager::{Manager, Moment};
+use super::routes::Road;
 use super::{crowd, policy};
-use crate::model::{Gone, Inventory, JobState, Node, Now, Occasion, Wall, may_open, may_retry};
+use crate::model::{Gone, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, may_open, may_retry, weekday_text};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +42,33 @@ impl Manager {
         }
     }
 
+    /// The managers that don't reach the node's SSH port while gossip has it, and since when.
+    pub fn unreachable_from(&self, now: Now, inventory: &Inventory, node: &Node) -> Vec<(NodeName, Wall)> {
+        if self.presence_of(node) != Presence::Alive {
+            return Vec::new();
+        }
+        let missed = self.routes.missed_by(node.id, now, inventory.limits().probe_ms).into_iter();
+        let missed = missed.filter_map(|(by, since, _)| Some((inventory.node(by)?, since)));
+        let up = |by: &Node| *by.name() == self.me || self.presence_of(by) == Presence::Alive;
+        missed.filter(|(by, _)| up(by)).map(|(by, since)| (by.name().clone(), since)).collect()
+    }
+
+    /// What stands between a job that may begin and its beginning: the way to the node.
+    fn roadblock(&self, at: Moment, node: &Node) -> Option<Condition> {
+        let condition = |is: &str, why: String| Some(Condition { is: is.to_owned(), why });
+        match self.road(at, node) {
+            Road::Here => None,
+            Road::Asking => condition("waiting", "the managers are asked who reaches it".to_owned()),
+            Road::From(other) => {
+                let other = at.inventory.node(other).map_or_else(String::new, |n| n.name().to_string());
+                condition("waiting", format!("{} does not reach it, {other} does and is to lead first", self.me))
+            }
+            Road::Nowhere => condition("blocked", format!("no route to {}", node.name())),
+        }
+    }
+
     pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<Condition> {
+        let at = Moment { now, wall, inventory };
         let mut out = Vec::new();
         let mut add = |is: &str, why: String| out.push(Condition { is: is.to_owned(), why });
         let seen = self.seen.get(&node.id);
@@ -58,6 +85,11 @@ impl Manager {
         }
         if policy::flapping(inventory, node, wall) {
             add("flapping", format!("{} absences of late", node.recent.len()));
+        }
+        let missed = self.unreachable_from(now, inventory, node);
+        if !missed.is_empty() {
+            let since = |(by, since): &(NodeName, Wall)| format!("{by} since {}", weekday_text(*since));
+            add("unreachable-from", missed.iter().map(since).collect::<Vec<_>>().join(", "));
         }
         if let Some(fingerprint) = &node.key_changed {
             add("host-key-changed", format!("offers {fingerprint}; trust it with remoor trust-key"));
@@ -84,7 +116,10 @@ impl Manager {
                 }
                 Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
                     Some(others) => add("waiting", format!("{others} others that came back have no verdict yet")),
-                    None => add("waiting", "about to begin".to_owned()),
+                    None => match self.roadblock(at, node) {
+                        Some(block) => add(&block.is, block.why),
+                        None => add("waiting", "about to begin".to_owned()),
+                    },
                 },
             }
         }
@@ -93,7 +128,10 @@ impl Manager {
                 (JobState::Open, Some(a)) => add("resetup", format!("job {}, attempt {}, {}", job.id, a.no, a.phase)),
                 (JobState::Open, None) => match may_retry(inventory, node, job, wall) {
                     Err(wait) => add("waiting", format!("job {}: {wait}", job.id)),
-                    Ok(()) => add("waiting", format!("job {}: the next attempt", job.id)),
+                    Ok(()) => match self.roadblock(at, node) {
+                        Some(block) => add(&block.is, format!("job {}: {}", job.id, block.why)),
+                        None => add("waiting", format!("job {}: the next attempt", job.id)),
+                    },
                 },
                 _ => {}
             }

@@ -3,7 +3,7 @@
 //! Demotion, removal and their safeguards belong to the membership issue.
 
 use super::Shared;
-use crate::model::{NodeName, RaftId, Report};
+use crate::model::{NodeId, NodeName, RaftId, Report};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,15 +48,19 @@ impl Members {
         });
     }
 
-    /// Hands the leadership to another voter, so that this node can be set up again.
-    pub fn hand_over(&mut self, why: String) {
+    /// Hands the leadership to another voter: so that this node can be set up again, or to the one that has a way to a node
+    /// (`to`), once that one has everything that is applied here.
+    pub fn hand_over(&mut self, why: String, to: Option<NodeId>) {
         if self.busy.swap(true, Ordering::SeqCst) {
             return;
         }
         let (shared, busy) = (self.shared.clone(), self.busy.clone());
         tokio::spawn(async move {
             let status = shared.raft.status().borrow().clone();
-            for id in status.voters.keys().filter(|id| **id != status.id) {
+            let wanted = to.and_then(|to| shared.inventory().node(to)?.raft);
+            let has_all = |id: &RaftId| status.matched.get(id).is_some_and(|have| Some(*have) >= status.last_applied);
+            let fits = |id: &&RaftId| to.is_none() || wanted == Some(**id) && has_all(id);
+            for id in status.voters.keys().filter(|id| **id != status.id).filter(fits) {
                 let step = tokio::time::timeout(STEP_TIMEOUT, shared.raft.transfer_leader(*id)).await;
                 if matches!(step, Ok(Ok(()))) {
                     tracing::info!(to = %id, %why, "handed the leadership over");

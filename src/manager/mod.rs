@@ -6,12 +6,14 @@
 mod ansible;
 mod attempt;
 mod blobs;
+mod errand;
 mod examine;
 mod looks;
 mod members;
 mod notify;
 mod peers;
 mod perform;
+mod reach;
 mod recorder;
 mod shared;
 mod view;
@@ -42,6 +44,7 @@ pub struct ManagerTask {
     results: mpsc::UnboundedReceiver<Event>,
     /// Who gossip has now, kept on followers too: what a new leader begins with.
     members: BTreeMap<NodeName, Report>,
+    scout: reach::Scout,
     /// The generation whose `notify:` is in force.
     notified_by: GenerationSeq,
 }
@@ -50,7 +53,15 @@ impl ManagerTask {
     pub fn new(shared: Arc<Shared>) -> Self {
         let (tx, results) = mpsc::unbounded_channel();
         let performer = Performer::new(shared.clone(), tx);
-        Self { shared, engine: None, performer, results, members: BTreeMap::new(), notified_by: GenerationSeq(0) }
+        Self {
+            shared,
+            engine: None,
+            performer,
+            results,
+            members: BTreeMap::new(),
+            scout: reach::Scout::default(),
+            notified_by: GenerationSeq(0),
+        }
     }
 
     pub async fn run(
@@ -80,6 +91,7 @@ impl ManagerTask {
                     self.follow_fleet().await;
                     self.feed(Event::Tick);
                     self.performer.members_tick(self.engine.is_some(), &self.members);
+                    self.scout.tick(&self.shared, &self.members, self.engine.is_some());
                 }
             }
         }
@@ -116,6 +128,9 @@ impl ManagerTask {
             self.shared.begin_record(wall());
             for (name, report) in self.members.clone() {
                 self.alive(&name, report);
+            }
+            for (node, line) in self.shared.reaches.all_missed() {
+                self.feed(Event::Reach { node, by: self.shared.id, line });
             }
             self.feed(Event::Tick);
         } else if !leads && self.engine.is_some() {
@@ -170,6 +185,13 @@ impl ManagerTask {
     }
 
     fn feed(&mut self, event: Event) {
+        for ((node, by), line) in self.shared.reaches.take() {
+            self.step(Event::Reach { node, by, line });
+        }
+        self.step(event);
+    }
+
+    fn step(&mut self, event: Event) {
         let (now, wall) = (self.now(), wall());
         let inventory = self.shared.inventory();
         let Some(engine) = &mut self.engine else { return };

@@ -2,7 +2,7 @@
 
 use super::attempt::Attempts;
 use super::looks::Looks;
-use super::{examine, members, wall};
+use super::{errand, examine, members, reach, wall};
 use crate::engine::{About, Action, Event};
 use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
 use crate::ssh;
@@ -32,17 +32,22 @@ impl Performer {
         match action {
             Action::Propose { about, command } => self.propose(about, command),
             Action::Probe { node } => self.probe(node),
-            Action::Examine { node, ticket, .. } => {
+            Action::Reach { node, managers } => self.reach(node, managers),
+            Action::Examine { node, ticket, from, .. } => {
                 let (shared, events, looks) = (self.shared.clone(), self.events.clone(), self.looks.clone());
                 tokio::spawn(async move {
                     let _place = looks.examination().await;
-                    let outcome = Box::new(examine::examine(&shared, node).await);
+                    let outcome = match from {
+                        None => examine::examine(&shared, node).await,
+                        Some(manager) => errand::ask(&shared, manager, node, shared.inventory().applied).await,
+                    };
+                    let outcome = Box::new(outcome);
                     let _ = events.send(Event::Examined { node, ticket, outcome });
                 });
             }
             Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
             Action::Stop { attempt, now } => self.attempts.stop(attempt, now),
-            Action::HandOver { why } => self.members.hand_over(why),
+            Action::HandOver { why, to } => self.members.hand_over(why, to),
             Action::Notify { key, node, text } => {
                 let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));
                 self.shared.notices.tell(&key, name.as_deref(), &text);
@@ -78,6 +83,17 @@ impl Performer {
             }
             let _ = events.send(Event::Proposed { about, applied });
         });
+    }
+
+    fn reach(&self, node: NodeId, managers: Vec<NodeId>) {
+        for by in managers {
+            let (shared, events) = (self.shared.clone(), self.events.clone());
+            tokio::spawn(async move {
+                if let Some(line) = reach::ask(&shared, by, node).await {
+                    let _ = events.send(Event::Reach { node, by, line });
+                }
+            });
+        }
     }
 
     fn probe(&self, node: NodeId) {

@@ -117,6 +117,7 @@ pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -
         Event::Alive { node, .. }
         | Event::Gone { node }
         | Event::Probed { node, .. }
+        | Event::Reach { node, .. }
         | Event::Examined { node, .. } => Some(*node),
         Event::Ran { job, .. } => inventory.job(*job).map(|j| j.node),
         Event::Proposed { about: About::Node(node), .. } => Some(*node),
@@ -150,7 +151,10 @@ fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
     };
     match action {
         Action::Propose { about: About::Node(node), .. } => Some(*node),
-        Action::Probe { node } | Action::Examine { node, .. } | Action::Run { node, .. } => Some(*node),
+        Action::Probe { node }
+        | Action::Reach { node, .. }
+        | Action::Examine { node, .. }
+        | Action::Run { node, .. } => Some(*node),
         Action::Stop { attempt, .. } => of_attempt(*attempt),
         Action::Notify { node, .. } => *node,
         Action::Propose { .. } | Action::HandOver { .. } => None,
@@ -187,7 +191,7 @@ mod tests {
     #[test]
     fn a_step_is_about_the_nodes_of_its_event_and_of_its_actions() {
         let inventory = Inventory::default();
-        let actions = [Action::Probe { node: NodeId(2) }, Action::HandOver { why: "x".to_owned() }];
+        let actions = [Action::Probe { node: NodeId(2) }, Action::HandOver { why: "x".to_owned(), to: None }];
         let step = step(Wall(1), &inventory, gone(1), &actions).expect("news");
         assert_eq!(step.nodes, BTreeSet::from([NodeId(1), NodeId(2)]));
         assert_eq!(step.about, [Some(NodeId(2)), None]);

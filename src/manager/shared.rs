@@ -67,6 +67,8 @@ pub struct Shared {
     pub timing: Timing,
     pub started: Instant,
     pub counts: Registry,
+    /// Which nodes this manager reaches, and what others said of theirs.
+    pub reaches: super::reach::Reaches,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -92,6 +94,7 @@ impl Shared {
             timing: s.timing,
             started: Instant::now(),
             counts: s.counts,
+            reaches: super::reach::Reaches::default(),
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,

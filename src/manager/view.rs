@@ -1,18 +1,27 @@
 //! What the engine of the leader shows beside the inventory, copied out of the loop for the API.
 
 use crate::engine::{Manager, Presence};
-use crate::model::{Inventory, NodeId, Now, Wall};
+use crate::model::{Inventory, NodeId, NodeName, Now, Wall};
 use crate::rpc::view::ConditionView;
 use std::collections::BTreeMap;
 
-/// By node: presence and conditions.
-pub type Snapshot = BTreeMap<NodeId, (Presence, Vec<ConditionView>)>;
+/// What is shown of one node.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub presence: Presence,
+    pub conditions: Vec<ConditionView>,
+    /// Managers that don't reach its SSH port, and since when.
+    pub unreachable_from: Vec<(NodeName, Wall)>,
+}
+
+pub type Snapshot = BTreeMap<NodeId, Shown>;
 
 pub fn snapshot(engine: &Manager, now: Now, wall: Wall, inventory: &Inventory) -> Snapshot {
     let row = |node: &crate::model::Node| {
         let conditions = engine.conditions(now, wall, inventory, node);
         let conditions = conditions.into_iter().map(|c| ConditionView { is: c.is, why: c.why }).collect();
-        (engine.presence_of(node), conditions)
+        let unreachable_from = engine.unreachable_from(now, inventory, node);
+        Shown { presence: engine.presence_of(node), conditions, unreachable_from }
     };
     inventory.nodes.values().map(|node| (node.id, row(node))).collect()
 }

@@ -1,6 +1,6 @@
 //! Events and actions of the engine in people's words, one line each. Says nothing that the values do not.
 
-use crate::engine::{Action, Event, ExamOutcome, PhaseResult, Purpose};
+use crate::engine::{Action, Event, ExamOutcome, Line, PhaseResult, Purpose};
 use crate::model::{Applied, CheckState, Command, Gone, Report};
 
 /// What the engine was told.
@@ -14,6 +14,10 @@ pub fn told(event: &Event) -> String {
         Event::Gone { .. } => "gossip lost it".to_owned(),
         Event::Probed { answers: true, .. } => "its SSH port answers".to_owned(),
         Event::Probed { answers: false, .. } => "its SSH port does not answer".to_owned(),
+        Event::Reach { by, line: Line::Open, .. } => format!("manager {by} reaches its SSH port"),
+        Event::Reach { by, line: Line::Dead { why, .. }, .. } => {
+            format!("manager {by} does not reach its SSH port: {why}")
+        }
         Event::Examined { outcome, .. } => match outcome.as_ref() {
             ExamOutcome::Found(evidence) => {
                 let count = |state| evidence.exam.checks.iter().filter(|c| c.state == state).count();
@@ -52,12 +56,15 @@ pub fn asked(action: &Action) -> String {
     match action {
         Action::Propose { command, .. } => format!("enter into the log: {}", entry(command)),
         Action::Probe { .. } => "ask its SSH port, without a login".to_owned(),
+        Action::Reach { .. } => "ask the managers whether they reach its SSH port".to_owned(),
+        Action::Examine { from: Some(manager), .. } => format!("have manager {manager} examine it over SSH"),
         Action::Examine { purpose: Purpose::Absence(no), .. } => format!("examine it over SSH, for absence {no}"),
         Action::Examine { purpose: Purpose::Live(_), .. } => "examine it over SSH".to_owned(),
         Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
         Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt}, after its current task"),
         Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt} at once"),
-        Action::HandOver { why } => format!("hand leadership over: {why}"),
+        Action::HandOver { why, to: None } => format!("hand leadership over: {why}"),
+        Action::HandOver { why, to: Some(to) } => format!("hand leadership over to manager {to}: {why}"),
         Action::Notify { text, .. } => format!("tell people: {text}"),
     }
 }

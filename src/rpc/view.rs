@@ -72,8 +72,11 @@ pub struct NodeView {
     /// Of the program that its agent runs, or ran when it joined where it does not say.
     #[serde(default)]
     pub agent_version: String,
-    /// Managers whose gossip does not have it, while the leader's has.
+    /// Managers that don't reach its SSH port while gossip has it.
     pub unreachable_from: Vec<String>,
+    /// The same, each with since when.
+    #[serde(default)]
+    pub unreachable_since: BTreeMap<String, String>,
     /// Pings of the answering manager that it left unanswered since that one's daemon began: what may end in a suspicion,
     /// and after a blip does not.
     #[serde(default)]

@@ -178,7 +178,8 @@ impl Cluster {
     /// Until every node is there, commissioned and as desired, three managers vote, and nothing is open, wanted or stopped.
     /// That a node was flapping is no unrest.
     pub fn wait_quiet(&self) -> Result<()> {
-        let open = ["examining", "settling", "waiting", "resetup", "held", "maintenance", "host-key-changed"];
+        let open =
+            ["examining", "settling", "waiting", "blocked", "resetup", "held", "maintenance", "host-key-changed"];
         let fine = |n: &Value| {
             let conditions = n["conditions"].as_array().map_or(&[][..], Vec::as_slice);
             n["presence"] == "alive"

@@ -11,7 +11,7 @@ use crate::cli::out::Out;
 use crate::cli::story;
 use crate::model::{AttemptId, Happening, Job, JobState, Outcome, Phase, Wall};
 use crate::rpc::client::ApiError;
-use crate::rpc::view::{JobsView, StreamItem, WhyView};
+use crate::rpc::view::{ConditionView, JobsView, StreamItem, WhyView};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -202,10 +202,14 @@ async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result
         one.exit = Some(Exit::Refused);
         return Ok(());
     }
-    let waits = why.node.conditions.iter().filter(|c| c.is == "waiting" || c.is == "settling").map(|c| c.why.as_str());
-    let text = waits.collect::<Vec<_>>().join("; ");
+    let waits = |c: &&ConditionView| ["waiting", "settling", "blocked"].contains(&c.is.as_str());
+    let word = |c: &ConditionView| match c.is.as_str() {
+        "blocked" => format!("blocked: {}", c.why),
+        _ => format!("waiting: {}", c.why),
+    };
+    let text = why.node.conditions.iter().filter(waits).map(word).collect::<Vec<_>>().join("; ");
     if !text.is_empty() && text != one.waiting {
-        screen.say(&format!("{}  waiting: {text}", one.node));
+        screen.say(&format!("{}  {text}", one.node));
         one.waiting = text;
     }
     Ok(())

@@ -86,6 +86,7 @@ pub fn node(id: u64, name: &str) -> NodeView {
         report: None,
         agent_version: "0.1.0".into(),
         unreachable_from: Vec::new(),
+        unreachable_since: Default::default(),
         unanswered: 0,
     }
 }

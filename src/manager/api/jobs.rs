@@ -46,8 +46,13 @@ pub async fn jobs(
     jobs.reverse();
     let shown = shared.shown();
     let waits = |node: NodeId| {
-        let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|(_, conditions)| conditions.as_slice());
-        conditions.unwrap_or_default().iter().filter(|c| c.is == "waiting").map(|c| c.why.clone()).collect()
+        let conditions = shown.as_ref().and_then(|s| s.get(&node)).map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let told = conditions.iter().filter_map(|c| match c.is.as_str() {
+            "waiting" => Some(c.why.clone()),
+            "blocked" => Some(format!("blocked: {}", c.why)),
+            _ => None,
+        });
+        told.collect()
     };
     let queued = inventory.nodes.values().filter(|n| wanted.queued(n.id)).filter_map(|n| {
         let want = n.want.clone()?;

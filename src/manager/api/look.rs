@@ -1,6 +1,6 @@
 //! Looking at a node over SSH, now: check, diff, and adopting what is found. Nothing is run on it.
 
-use super::super::{Shared, blobs, examine, wall};
+use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
@@ -17,6 +17,7 @@ use std::time::Duration;
 const DIFF_MAX: usize = 64 << 10;
 /// Files whose content one `diff` fetches.
 const FETCH_MAX: usize = 64;
+const NO_ROUTE: &str = "no-route";
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
@@ -48,7 +49,8 @@ pub async fn check(
 /// Examines now. Not reached is an error that says so, never a verdict.
 pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
-    match examine::examine(shared, node.id).await {
+    let outcome = errand::look(shared, node.id).await.map_err(|errand::NoRoute(why)| no_route(node, &why))?;
+    match outcome {
         ExamOutcome::Found(evidence) => Ok(evidence),
         ExamOutcome::HostKey(fingerprint) => {
             let text = format!("{name} offers another SSH host key, {fingerprint}; nothing was sent to it");
@@ -63,6 +65,20 @@ pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, 
                 .next(format!("remoor why {name}")))
         }
     }
+}
+
+/// Of an examination that no manager could make.
+fn no_route(node: &Node, why: &str) -> Failure {
+    let name = node.name();
+    let text = format!("{name} can't be reached over SSH from any manager: {why}");
+    Failure::new(Code::Timeout, text)
+        .details(serde_json::json!({"blocked": NO_ROUTE}))
+        .next(format!("remoor why {name}"))
+}
+
+/// Whether that is why nothing was found.
+pub(super) fn is_no_route(failure: &Failure) -> bool {
+    failure.details["blocked"] == NO_ROUTE
 }
 
 fn different(evidence: &Evidence) -> Vec<Difference> {
@@ -116,7 +132,10 @@ pub async fn diff(
         .map(|f| f.path.clone())
         .take(FETCH_MAX)
         .collect();
-    if !paths.is_empty() {
+    if shared.reaches.missed(node.id).is_some() {
+        let text = "the content is not shown: the leader does not reach the node, another manager looked";
+        files.values_mut().filter(|f| paths.contains(&f.path)).for_each(|f| f.note = Some(text.to_owned()));
+    } else if !paths.is_empty() {
         contents(&shared, &node, paths, &mut files).await?;
     }
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))

@@ -13,6 +13,7 @@ mod order;
 mod plan;
 mod read;
 mod replay;
+mod road;
 mod undo;
 
 use super::{Shared, wall};
@@ -56,6 +57,8 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     let inner = Router::new()
         .route("/raft/{kind}", post(member::raft).layer(wire::large_body()))
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
+        .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
+        .route("/manager/v1/examine/{node}", get(road::examine))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);

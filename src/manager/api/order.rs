@@ -2,7 +2,7 @@
 //! over SSH. Several are one entry: accepted all or refused all.
 
 use super::super::{Shared, examine, wall};
-use super::look::look;
+use super::look::{is_no_route, look};
 use super::{named, operator, propose};
 use crate::engine::{self, Evidence};
 use crate::model::{
@@ -267,7 +267,17 @@ impl Desk<'_> {
             let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
             return self.want(self.wanted(Occasion::Live, services, Vec::new(), false));
         }
-        let evidence = look(self.shared, self.node).await?;
+        let evidence = match look(self.shared, self.node).await {
+            // Nobody can look: it is queued like an order for a node that is away.
+            Err(failure) if is_no_route(&failure) && !self.request.no_queue => {
+                let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
+                let want = self.wanted(Occasion::Live, services, Vec::new(), false);
+                let text = format!("queued: blocked: no route to {name}; it is done once a manager reaches it");
+                let view = OrderView { version: 1, text, queued: true, nothing_to_do: false };
+                return Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view));
+            }
+            looked => looked?,
+        };
         let judged = self.judged(&inventory, &evidence);
         if let Verdict::Unknown(why) = &judged.verdict
             && evidence.expected.is_some()

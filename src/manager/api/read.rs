@@ -260,6 +260,12 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
     if view.conditions.iter().any(|c| c.is == "waiting" && c.why.contains("window opens at")) {
         next.push(format!("remoor resetup {name} --now (does not wait for the window)"));
     }
+    if let Some(blocked) = view.conditions.iter().find(|c| c.is == "blocked") {
+        not_done.push(format!("blocked: {}", blocked.why));
+        next.push(format!(
+            "look at the network from the managers to the SSH port of {name}; it goes on once one reaches it"
+        ));
+    }
     if view.presence == "away" {
         next.push(format!("look at the host's power and network; remoor watches for {name} and examines it on return"));
     }
@@ -315,7 +321,7 @@ pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
 pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {
     let raft = shared.raft.status().borrow().clone();
     let shown = shared.shown().and_then(|s| s.get(&node.id).cloned());
-    let presence = match shown.as_ref().map(|(p, _)| *p) {
+    let presence = match shown.as_ref().map(|s| s.presence) {
         Some(Presence::Alive) => "alive",
         Some(Presence::Suspect) => "suspect",
         Some(Presence::Away) => "away",
@@ -333,6 +339,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
     });
     let since = |at: Wall| Some(wire::rfc3339(at));
     let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
+    let missed = shown.as_ref().map(|s| s.unreachable_from.clone()).unwrap_or_default();
     let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
     NodeView {
         id: node.id.0,
@@ -353,13 +360,14 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
         outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),
-        conditions: shown.map(|(_, c)| c).unwrap_or_default(),
+        unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
+        unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
+        conditions: shown.map(|s| s.conditions).unwrap_or_default(),
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
         agent_faults: node.agent_faults,
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
-        unreachable_from: Vec::new(),
         unanswered: shared.unanswered(node.name()),
     }
 }

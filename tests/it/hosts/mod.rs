@@ -15,6 +15,7 @@ mod noise;
 mod operator;
 mod power;
 mod refusals;
+mod roads;
 mod roles;
 mod steps;
 mod stories;
@@ -56,6 +57,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         power::ALL,
         undo::ALL,
         halves::ALL,
+        roads::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

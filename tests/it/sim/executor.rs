@@ -3,8 +3,8 @@
 use super::host::{Cut, Run, Sshd, rendered, services};
 use super::laws::Fact;
 use super::planted::Planted;
-use super::world::{Due, World};
-use remoor::engine::{Event, Evidence, ExamOutcome, PhaseResult, Ticket, Verified};
+use super::world::{Due, EPOCH, World};
+use remoor::engine::{self, Event, Evidence, ExamOutcome, PhaseResult, Ticket, Verified};
 use remoor::model::*;
 
 enum Line {
@@ -18,7 +18,8 @@ impl World {
     fn line(&self, from: usize, to: usize, recorded: &[String]) -> Line {
         let host = &self.hosts[to];
         let source = &self.hosts[from];
-        let cut = from != to && (host.cut == Cut::Full || source.cut == Cut::Full || host.cut == Cut::From(from));
+        let no_road = host.cut == Cut::From(from) || host.no_road.contains(&from);
+        let cut = from != to && (host.cut == Cut::Full || source.cut == Cut::Full || no_road);
         match host.sshd {
             _ if cut || !host.up || !source.up => Line::Dead,
             Sshd::Down => Line::Dead,
@@ -45,8 +46,51 @@ impl World {
         self.tell(term, Event::Probed { node, answers });
     }
 
-    pub fn examine(&mut self, term: u64, node: NodeId, ticket: Ticket) {
-        let Some((at, line)) = self.line_of(term, node) else { return };
+    /// Whether managers reach the node; who does not hear the leader does not answer.
+    pub fn reach(&mut self, term: u64, node: NodeId, managers: &[NodeId]) {
+        let Some(leader) = self.leader_of(term).map(|l| l.host) else { return };
+        for by in managers {
+            let from = self.host_of(*by);
+            if from != leader && !(self.can_vote(from) && self.can_vote(leader)) {
+                continue;
+            }
+            let (ms, line) = match self.line(from, self.host_of(node), &[]) {
+                Line::Open | Line::OtherKey(_) => (self.rng.between(5, 300), engine::Line::Open),
+                Line::Dead | Line::Hangs => (self.rng.between(1_000, 3_000), self.dead()),
+            };
+            self.after(ms, Due::Tell { term, event: Box::new(Event::Reach { node, by: *by, line }) });
+        }
+    }
+
+    fn dead(&self) -> engine::Line {
+        engine::Line::Dead { why: "no route".to_owned(), since: Wall(EPOCH + self.now) }
+    }
+
+    /// A manager whose pings a node does not answer, while gossip has it, looks itself and tells the leader.
+    pub fn miss(&mut self) {
+        let Some((leader, term)) = self.leader.as_ref().map(|l| (l.host, l.term)) else { return };
+        for at in 0..self.hosts.len() {
+            for from in (0..3).filter(|m| self.hosts[at].no_road.contains(m)).collect::<Vec<_>>() {
+                let heard = from == leader || self.can_vote(from);
+                if heard && self.hosts[at].told.is_some() && self.rng.chance(300) {
+                    let event = Event::Reach { node: self.hosts[at].id, by: self.hosts[from].id, line: self.dead() };
+                    self.after(20, Due::Tell { term, event: Box::new(event) });
+                }
+            }
+        }
+    }
+
+    pub fn examine(&mut self, term: u64, node: NodeId, ticket: Ticket, by: Option<NodeId>) {
+        let Some((at, mut line)) = self.line_of(term, node) else { return };
+        if let (Some(by), Some(leader)) = (by, self.leader_of(term).map(|l| l.host)) {
+            let from = self.host_of(by);
+            let recorded = self.state.node(node).map(|n| n.spec.ssh_host_keys.clone()).unwrap_or_default();
+            line = match self.can_vote(from) && self.can_vote(leader) {
+                true => self.line(from, at, &recorded),
+                false => Line::Dead,
+            };
+            self.fire("examined from another manager");
+        }
         let baseline = self.state.node(node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let (ms, outcome) = match line {
             Line::Dead => (self.rng.between(10, 1_500), ExamOutcome::Unreachable("no route".to_owned())),
@@ -164,7 +208,8 @@ impl World {
         let source = self.hosts[from].cut;
         let (mut cut, mut let_on) = (false, false);
         for host in &mut self.hosts {
-            let reached = host.cut == Cut::None && source != Cut::Full && host.sshd == Sshd::Up;
+            let road = host.cut == Cut::None && !host.no_road.contains(&from);
+            let reached = road && source != Cut::Full && host.sshd == Sshd::Up;
             if reached && (host.session == Some(attempt) || now) {
                 let_on |= !now && host.runs.iter().any(|r| r.attempt == attempt);
                 host.runs.iter_mut().filter(|r| r.attempt == attempt).for_each(|r| r.stopping = true);

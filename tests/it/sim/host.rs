@@ -4,7 +4,7 @@ use remoor::model::{
     AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
     Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
@@ -69,6 +69,8 @@ pub struct Host {
     pub isolated: bool,
     pub left: bool,
     pub cut: Cut,
+    /// Managers that don't reach its SSH port, while gossip finds its way around.
+    pub no_road: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
     pub parts: BTreeMap<&'static str, Part>,
@@ -119,6 +121,7 @@ impl Host {
             isolated: false,
             left: false,
             cut: Cut::None,
+            no_road: BTreeSet::new(),
             sshd: Sshd::Up,
             key: 1,
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),

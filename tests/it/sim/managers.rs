@@ -15,6 +15,7 @@ impl World {
         self.after(1_000, Due::Second);
         self.elections();
         self.gossip();
+        self.miss();
         self.tell_laws(&Fact::Second);
         let terms: Vec<u64> = self.leader.iter().chain(&self.deposed).map(|l| l.term).collect();
         for term in terms {
@@ -85,12 +86,13 @@ impl World {
         }
     }
 
-    pub fn hand_over(&mut self, term: u64) {
+    pub fn hand_over(&mut self, term: u64, to: Option<usize>) {
         let Some(leader) = self.leader.as_ref().filter(|l| l.term == term) else { return };
-        let others: Vec<usize> = (0..3).filter(|h| *h != leader.host && self.can_vote(*h)).collect();
+        let others = (0..3).filter(|h| *h != leader.host && self.can_vote(*h));
+        let others: Vec<usize> = others.filter(|h| to.is_none_or(|to| to == *h)).collect();
         if !others.is_empty() {
             let next = others[self.rng.below(others.len())];
-            self.fire("leadership handed over");
+            self.fire(if to.is_some() { "leadership handed over for a road" } else { "leadership handed over" });
             self.leader = None;
             self.lead(next);
         }
@@ -98,6 +100,7 @@ impl World {
 
     pub fn propose(&mut self, term: u64, about: About, command: Command) {
         let Some(host) = self.leader_of(term).map(|l| l.host) else { return };
+        self.tell_laws(&Fact::Proposed { term, host, command: &command });
         if self.options.planted == Some(Planted::ActsBeforeCommit)
             && let Command::Phase { job, attempt, phase } = &command
             && let Some(node) = self.state.job(*job).map(|j| j.node)
@@ -195,6 +198,11 @@ impl World {
                 for group in generation.summary.groups.values_mut() {
                     (group.parallel, group.quorum) = (100, false);
                 }
+                self.state.generations.insert(generation.seq, generation.into());
+            }
+            (Planted::HandsOverAtOnce, Command::Generation { .. }) => {
+                let mut generation = self.state.generation().expect("just applied").clone();
+                generation.summary.limits.leader_grace_ms = 0;
                 self.state.generations.insert(generation.seq, generation.into());
             }
             (Planted::IgnoresWindows, Command::Generation { .. }) => {

@@ -1,7 +1,7 @@
 //! The deterministic simulation: the real engine and the real inventory in a world of their own, one seed one story.
 //!
 //! ```text
-//!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I13
+//!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I14
 //!             faults and operators ──┘      └── engine::Manager::step, Inventory::apply
 //! ```
 //! First with faults, for safety; then without, for liveness. A failing seed prints its last events and the command
@@ -19,6 +19,7 @@ mod orders;
 mod planted;
 mod policies;
 mod rng;
+mod roads;
 mod scenarios;
 mod story;
 mod weather;
@@ -34,7 +35,7 @@ const SEEDS: u64 = 10_000;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 41] = [
+const FAULTS: [&str; 44] = [
     "agent killed",
     "all managers down",
     "an undo ends well",
@@ -44,6 +45,7 @@ const FAULTS: [&str; 41] = [
     "cancelled at once",
     "checks hang",
     "deposed leader acts on",
+    "examined from another manager",
     "file deleted",
     "file edited",
     "file unreadable",
@@ -54,6 +56,8 @@ const FAULTS: [&str; 41] = [
     "late run ended by the fence",
     "leader died",
     "leadership handed over",
+    "leadership handed over for a road",
+    "managers lose their road",
     "network cut",
     "one manager has no route",
     "operator: adopt",
@@ -216,6 +220,6 @@ fn planted_bugs_are_found() {
 #[test]
 fn every_law_has_a_bug() {
     let laws: Vec<&str> = planted::ALL.iter().map(|(_, law)| *law).collect();
-    assert_eq!(laws, ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13"]);
+    assert_eq!(laws, ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I11", "I12", "I13", "I14", "I14"]);
     assert!(planted::ALL.iter().any(|(p, _)| *p == Planted::NoFence));
 }

@@ -29,9 +29,13 @@ pub enum Planted {
     RefusesHalfway,
     /// I13: the windows of the fleet are lost on the way into the inventory.
     IgnoresWindows,
+    /// I14: the leader is never told that it has no way to a node.
+    OpensWithoutRoute,
+    /// I14: the pause between two hand-overs is lost on the way into the inventory.
+    HandsOverAtOnce,
 }
 
-pub const ALL: [(Planted, &str); 13] = [
+pub const ALL: [(Planted, &str); 15] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -45,4 +49,6 @@ pub const ALL: [(Planted, &str); 13] = [
     (Planted::ConcludesTwice, "I11"),
     (Planted::RefusesHalfway, "I12"),
     (Planted::IgnoresWindows, "I13"),
+    (Planted::OpensWithoutRoute, "I14"),
+    (Planted::HandsOverAtOnce, "I14"),
 ];

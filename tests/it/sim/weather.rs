@@ -6,7 +6,7 @@ use super::world::{Due, World};
 impl World {
     pub fn fault(&mut self) {
         let at = self.rng.below(self.hosts.len());
-        match self.rng.below(22) {
+        match self.rng.below(23) {
             0 | 1 => {
                 let ms = self.rng.between(3_000, 30_000);
                 self.cut(at, Cut::Full, ms);
@@ -86,6 +86,14 @@ impl World {
                 }
             }
             19 => self.depose(),
+            22 => {
+                let ms = self.rng.between(5_000, 40_000);
+                let lost = self.some_managers();
+                self.lose_roads(at, &lost, ms);
+                if self.rng.chance(500) {
+                    self.edit(at);
+                }
+            }
             20 => self.blobs_missing = !self.blobs_missing && self.rng.chance(300),
             _ => self.disaster(),
         }
@@ -136,6 +144,20 @@ impl World {
             self.cut_off(at, false);
         }
         self.after(ms, Due::Heal { host: at });
+    }
+
+    /// The leader alone, the leader and another one, or all.
+    fn some_managers(&mut self) -> Vec<usize> {
+        let first = self.leader.as_ref().map_or(0, |l| l.host);
+        let many = [1, 1, 2, 3][self.rng.below(4)];
+        (0..many).map(|n| (first + n) % 3).collect()
+    }
+
+    /// These managers no longer reach the host; gossip finds its way around.
+    pub fn lose_roads(&mut self, at: usize, managers: &[usize], ms: u64) {
+        self.fire("managers lose their road");
+        self.hosts[at].no_road.extend(managers.iter().filter(|m| **m != at));
+        self.after(ms, Due::Roads { host: at });
     }
 
     pub fn heal(&mut self, at: usize) {
@@ -203,6 +225,7 @@ impl World {
         self.blobs_missing = false;
         for at in 0..self.hosts.len() {
             self.heal(at);
+            self.hosts[at].no_road.clear();
             self.power_on(at);
             self.agent_on(at);
             self.ssh_on(at);

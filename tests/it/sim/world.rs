@@ -6,7 +6,7 @@ use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
 use super::rng::Rng;
-use remoor::engine::{About, Action, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
+use remoor::engine::{self, About, Action, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
 use remoor::model::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,10 +41,16 @@ pub enum Due {
         term: u64,
         node: NodeId,
     },
+    Reach {
+        term: u64,
+        node: NodeId,
+        managers: Vec<NodeId>,
+    },
     Examine {
         term: u64,
         node: NodeId,
         ticket: Ticket,
+        from: Option<NodeId>,
     },
     Order {
         term: u64,
@@ -66,6 +72,7 @@ pub enum Due {
     },
     HandOver {
         term: u64,
+        to: Option<usize>,
     },
     PowerOn {
         host: usize,
@@ -77,6 +84,9 @@ pub enum Due {
         host: usize,
     },
     SshOn {
+        host: usize,
+    },
+    Roads {
         host: usize,
     },
     ChecksOn {
@@ -301,15 +311,17 @@ impl World {
             Due::Propose { term, about, entry } => self.proposed(term, about, *entry),
             Due::Tell { term, event } => self.tell(term, *event),
             Due::Probe { term, node } => self.probe(term, node),
-            Due::Examine { term, node, ticket } => self.examine(term, node, ticket),
+            Due::Reach { term, node, managers } => self.reach(term, node, &managers),
+            Due::Examine { term, node, ticket, from } => self.examine(term, node, ticket, from),
             Due::Order { term, job, attempt, phase, node } => self.order(term, job, attempt, phase, node),
             Due::Stop { term, attempt, now } => self.stop(term, attempt, now),
             Due::Step { host, serial, last } => self.step(host, serial, last),
-            Due::HandOver { term } => self.hand_over(term),
+            Due::HandOver { term, to } => self.hand_over(term, to),
             Due::PowerOn { host } => self.power_on(host),
             Due::AgentOn { host } => self.agent_on(host),
             Due::Heal { host } => self.heal(host),
             Due::SshOn { host } => self.ssh_on(host),
+            Due::Roads { host } => self.hosts[host].no_road.clear(),
             Due::ChecksOn { host } => {
                 self.hosts[host].checks_hang = false;
                 self.hosts[host].unread(false);
@@ -347,6 +359,13 @@ impl World {
         {
             return;
         }
+        self.tell_laws(&Fact::Told { term, event: &event });
+        if self.options.planted == Some(Planted::OpensWithoutRoute)
+            && let Event::Reach { by, line: engine::Line::Dead { .. }, .. } = &event
+            && self.leader_of(term).map(|l| l.host) == Some(self.host_of(*by))
+        {
+            return;
+        }
         if self.options.planted == Some(Planted::UnknownIsDrift)
             && let Event::Examined { node, outcome, .. } = &mut event
         {
@@ -378,9 +397,13 @@ impl World {
                 let ms = self.rng.between(5, 300);
                 self.after(ms, Due::Probe { term, node });
             }
-            Action::Examine { node, ticket, purpose: Purpose::Absence(_) | Purpose::Live(_) } => {
+            Action::Reach { node, managers } => {
+                let ms = self.rng.between(5, 50);
+                self.after(ms, Due::Reach { term, node, managers });
+            }
+            Action::Examine { node, ticket, purpose: Purpose::Absence(_) | Purpose::Live(_), from } => {
                 let ms = self.rng.between(20, 900);
-                self.after(ms, Due::Examine { term, node, ticket });
+                self.after(ms, Due::Examine { term, node, ticket, from });
             }
             Action::Run { job, attempt, phase, node } => {
                 let current = self.leader.as_ref().is_some_and(|l| l.term == term);
@@ -393,9 +416,13 @@ impl World {
                 let ms = self.rng.between(5, 200);
                 self.after(ms, Due::Stop { term, attempt, now });
             }
-            Action::HandOver { .. } => {
+            Action::HandOver { to, .. } => {
+                let to = to.map(|to| self.host_of(to));
+                if to.is_some() {
+                    self.tell_laws(&Fact::HandsOver { term });
+                }
                 let ms = self.rng.between(50, 900);
-                self.after(ms, Due::HandOver { term });
+                self.after(ms, Due::HandOver { term, to });
             }
             Action::Notify { key, .. } => {
                 self.told.insert(key);

@@ -1,4 +1,4 @@
-//! The invariants I1 to I13, one file each. Each hears every fact of the world and says when it is broken. They keep
+//! The invariants I1 to I14, one file each. Each hears every fact of the world and says when it is broken. They keep
 //! their own books: what the inventory says of itself proves nothing.
 
 mod i01_committed;
@@ -13,9 +13,10 @@ mod i09_unknown;
 mod i11_one_verdict;
 mod i12_refusals;
 mod i13_windows;
+mod i14_roads;
 
 use super::world::World;
-use remoor::engine::ExamOutcome;
+use remoor::engine::{Event, ExamOutcome};
 use remoor::model::*;
 
 pub enum Fact<'a> {
@@ -24,6 +25,21 @@ pub enum Fact<'a> {
         entry: &'a Entry,
         applied: &'a Applied,
         before: &'a Inventory,
+    },
+    /// A leader is told something, before anything planted comes between.
+    Told {
+        term: u64,
+        event: &'a Event,
+    },
+    /// A leader on this host wants this entry.
+    Proposed {
+        term: u64,
+        host: usize,
+        command: &'a Command,
+    },
+    /// A leader passes the leadership on because of a node that it does not reach.
+    HandsOver {
+        term: u64,
     },
     /// A leader asks for a phase. `view`: what it knows, where it lags.
     Ordered {
@@ -85,6 +101,7 @@ impl Laws {
             Box::<i11_one_verdict::OneVerdict>::default(),
             Box::new(i12_refusals::Refusals),
             Box::new(i13_windows::InWindow),
+            Box::<i14_roads::Roads>::default(),
         ])
     }
 

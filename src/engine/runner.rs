@@ -1,0 +1,109 @@
+//! Which manager runs what is to be done on a node: the leader, or, where it has no way to the node, another one that is first
+//! handed the leadership. Who examines follows the same roads, without any hand-over.
+
+use super::event::Action;
+use super::manager::{Manager, Moment};
+use super::routes::Road;
+use crate::model::{Job, JobState, Node, NodeId, may_open, may_retry};
+
+/// A hand-over that was asked for is not asked for again sooner.
+const HAND_OVER_MS: u64 = 15_000;
+/// So many of the nodes that wait are compared before a hand-over.
+const WAITING_MAX: usize = 32;
+
+impl Manager {
+    /// The way to a node, from here or from another manager that is up.
+    pub(super) fn road(&self, at: Moment, node: &Node) -> Road {
+        let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Road::Here };
+        self.routes.road(node.id, me, &self.others(at, node.id), at.now, every(at))
+    }
+
+    /// Managers that could lead in place of this one and run something on `node`, which is not one of them.
+    fn others(&self, at: Moment, node: NodeId) -> Vec<NodeId> {
+        let managers = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.name() != &self.me && n.id != node);
+        managers.filter(|n| !n.away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
+    }
+
+    /// Asks every manager that is up, itself included, whether it reaches the node, where there is a reason to.
+    pub(super) fn ask_roads(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        if alive && !node.away() && self.routes.ask(node.id, at.now, every(at)) {
+            let me = at.inventory.by_name(self.me.as_str()).map(|n| n.id);
+            let managers = me.into_iter().chain(self.others(at, node.id)).collect();
+            out.push(Action::Reach { node: node.id, managers });
+        }
+    }
+
+    /// Whether this leader is the one to open an attempt on the node now. Where another manager has the only way to it, that
+    /// one is handed the leadership first; where none has, nothing is opened.
+    pub(super) fn runs_here(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
+        match self.road(at, node) {
+            Road::Here => return true,
+            Road::Asking | Road::Nowhere => return false,
+            Road::From(_) => {}
+        }
+        // Whoever was just made leader keeps the leadership for as long, and so it can't be passed around.
+        let rested = at.now.since(self.began) >= at.inventory.limits().leader_grace_ms
+            && self.handed.is_none_or(|last| at.now.since(last) >= HAND_OVER_MS);
+        let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
+        if !rested || busy {
+            return false;
+        }
+        if let Some(to) = self.better(at, node) {
+            self.handed = Some(at.now);
+            let why = format!("{} does not reach {}", self.me, node.name());
+            out.push(Action::HandOver { why, to: Some(to) });
+        }
+        false
+    }
+
+    /// The manager that reaches this node and the most of all that wait, if these are not fewer than are reached from here.
+    fn better(&mut self, at: Moment, node: &Node) -> Option<NodeId> {
+        let me = at.inventory.by_name(self.me.as_str())?.id;
+        let also = at.inventory.nodes.values().filter(|n| n.id != node.id && waits(at, n)).map(|n| n.id);
+        let also = also.filter(|id| self.seen.get(id).is_some_and(|s| s.alive));
+        let waiting: Vec<NodeId> = std::iter::once(node.id).chain(also).take(WAITING_MAX).collect();
+        let every = every(at);
+        let from_here = |n: &&NodeId| **n != me && self.routes.reaches(**n, me, at.now, every) != Some(false);
+        let here = waiting.iter().filter(from_here).count();
+        let others = self.others(at, node.id);
+        // What is not known of the others is asked for first; what stays unknown counts against them.
+        let unknown = |n: &NodeId| others.iter().any(|by| self.routes.reaches(*n, *by, at.now, every).is_none());
+        let unknown: Vec<NodeId> = waiting.iter().copied().filter(unknown).collect();
+        if unknown.iter().any(|n| others.iter().any(|by| self.routes.awaits(*n, *by, at.now))) {
+            return None;
+        }
+        let reached = |by: NodeId| {
+            let open = |n: &&NodeId| **n != by && self.routes.reaches(**n, by, at.now, every) == Some(true);
+            waiting.iter().filter(open).count()
+        };
+        let able = others.iter().filter(|by| self.routes.reaches(node.id, **by, at.now, every) == Some(true));
+        let best = able.map(|by| (reached(*by), std::cmp::Reverse(*by))).max();
+        let (count, std::cmp::Reverse(by)) = best?;
+        if count >= here {
+            return Some(by);
+        }
+        unknown.into_iter().for_each(|n| self.routes.wonder(n));
+        None
+    }
+}
+
+/// Something could begin on this node at once.
+fn waits(at: Moment, node: &Node) -> bool {
+    let retries = |job: &Job| {
+        job.state == JobState::Open
+            && job.open_attempt().is_none()
+            && job.retry_at.is_some_and(|due| at.wall >= due)
+            && may_retry(at.inventory, node, job, at.wall).is_ok()
+    };
+    match (&node.want, node.job.and_then(|j| at.inventory.job(j))) {
+        (_, Some(job)) => retries(job),
+        (Some(want), None) => may_open(at.inventory, node, want, at.wall).is_ok(),
+        (None, None) => false,
+    }
+}
+
+/// The pause between two askings about a node that somebody does not reach.
+pub(super) fn every(at: Moment) -> u64 {
+    at.inventory.limits().probe_ms
+}

@@ -1,0 +1,54 @@
+//! What managers ask each other about ways to nodes: whether one is reached, and to be so kind as to examine it.
+
+use super::super::{Shared, errand, reach};
+use super::manager;
+use crate::engine::Line;
+use crate::model::NodeId;
+use crate::rpc::caller::Caller;
+use crate::rpc::wire::{Code, Failure, Json};
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use std::sync::Arc;
+
+type Answer<T> = Result<axum::Json<T>, Failure>;
+
+/// Whether this manager reaches the node; it looks now.
+pub async fn ask(State(shared): State<Arc<Shared>>, caller: Caller, Path(id): Path<u64>) -> Answer<Line> {
+    manager(&shared, &caller)?;
+    let node = known(&shared, id)?;
+    Ok(axum::Json(reach::own(&shared, node).await))
+}
+
+/// Another manager says that it does not reach the node.
+pub async fn tell(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(id): Path<u64>,
+    Json(line): Json<Line>,
+) -> Answer<()> {
+    let by = manager(&shared, &caller)?;
+    let node = known(&shared, id)?;
+    shared.reaches.hear(node, by.id, line);
+    Ok(axum::Json(()))
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Basis {
+    basis: u64,
+}
+
+/// Examines the node for another manager; the answer is MessagePack.
+pub async fn examine(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(id): Path<u64>,
+    Query(Basis { basis }): Query<Basis>,
+) -> Result<Vec<u8>, Failure> {
+    manager(&shared, &caller)?;
+    errand::serve(&shared, NodeId(id), basis).await.map_err(|why| Failure::new(Code::Retry, why))
+}
+
+fn known(shared: &Shared, id: u64) -> Result<NodeId, Failure> {
+    let known = shared.inventory().node(NodeId(id)).map(|n| n.id);
+    known.ok_or_else(|| Failure::new(Code::Retry, format!("this manager does not know node {id} yet")))
+}

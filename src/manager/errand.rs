@@ -1,0 +1,108 @@
+//! Examinations from another manager: where this one has no way to a node, one that has is asked to look. It changes nothing
+//! on the node, so no entry is needed; what it found is judged where it was asked for.
+
+use super::{Shared, examine, reach};
+use crate::engine::{ExamOutcome, Line};
+use crate::model::NodeId;
+use crate::rpc::client::ApiError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Beyond the limit of the examination itself; less than what the engine waits.
+const SLACK: Duration = Duration::from_secs(8);
+/// The other manager gets so long to apply what the asking one had applied.
+const CATCH_UP: Duration = Duration::from_secs(3);
+/// Longest answer, bytes.
+const ANSWER_MAX: usize = 16 << 20;
+
+/// Has `manager` examine the node, by no older a state than the one with entry `basis` as its last.
+pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId, basis: u64) -> ExamOutcome {
+    let inventory = shared.inventory();
+    let name = inventory.node(manager).map_or_else(|| format!("node {manager}"), |n| n.name().to_string());
+    let Some(addr) = reach::address(shared, manager) else {
+        return ExamOutcome::Unreachable(format!("{name} was to examine it, and is no manager"));
+    };
+    let within = Duration::from_millis(inventory.limits().exam_timeout_ms) + SLACK;
+    let path = format!("/manager/v1/examine/{node}?basis={basis}");
+    match shared.peers.get_bytes(&addr, &path, within).await {
+        Ok(bytes) => unpack(&bytes).unwrap_or_else(|| ExamOutcome::Failed(format!("what {name} found can't be read"))),
+        Err(error @ (ApiError::Unreachable { .. } | ApiError::Timeout { .. })) => {
+            ExamOutcome::Unreachable(format!("{name} was to examine it: {error}"))
+        }
+        Err(error) => ExamOutcome::Failed(format!("{name} was to examine it: {error}")),
+    }
+}
+
+/// Examines for another manager. Err: why not, in words for that one.
+pub async fn serve(shared: &Arc<Shared>, node: NodeId, basis: u64) -> Result<Vec<u8>, String> {
+    let _place = shared.reaches.places.try_acquire().map_err(|_| "too much is looked at from here already")?;
+    let mut state = shared.raft.state();
+    let caught_up = tokio::time::timeout(CATCH_UP, state.wait_for(|i| i.applied >= basis)).await;
+    if !caught_up.is_ok_and(|applied| applied.is_ok()) {
+        return Err(format!("entry {basis} is not applied here yet"));
+    }
+    let bytes = rmp_serde::to_vec_named(&examine::examine(shared, node).await).map_err(|e| e.to_string())?;
+    match bytes.len() {
+        0..=ANSWER_MAX => Ok(bytes),
+        long => Err(format!("what was found takes {long} bytes, at most {ANSWER_MAX} are sent")),
+    }
+}
+
+fn unpack(bytes: &[u8]) -> Option<ExamOutcome> {
+    (bytes.len() <= ANSWER_MAX).then(|| rmp_serde::from_slice(bytes).ok()).flatten()
+}
+
+/// No manager that answered has a way to the node; why not from here.
+pub struct NoRoute(pub String);
+
+/// Examines from here, or where there is no way from a manager that has one.
+pub async fn look(shared: &Arc<Shared>, node: NodeId) -> Result<ExamOutcome, NoRoute> {
+    if shared.reaches.missed(node).is_none() {
+        let outcome = examine::examine(shared, node).await;
+        if !matches!(outcome, ExamOutcome::Unreachable(_)) {
+            return Ok(outcome);
+        }
+    }
+    let lines = reach::ask_all(shared, node).await;
+    let open = |by: &NodeId| lines.get(by) == Some(&Line::Open);
+    let basis = shared.inventory().applied;
+    match (lines.get(&shared.id), lines.keys().find(|by| **by != shared.id && open(by))) {
+        (Some(Line::Dead { .. }), Some(other)) => Ok(ask(shared, *other, node, basis).await),
+        (Some(Line::Dead { why, .. }), None) => Err(NoRoute(why.clone())),
+        (Some(Line::Open) | None, _) => Ok(examine::examine(shared, node).await),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Evidence;
+    use crate::model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
+
+    #[test]
+    fn what_was_found_arrives_as_it_was_sent() {
+        let entries = vec![FileEntry {
+            path: "/etc/x".to_owned(),
+            kind: FileKind::File,
+            mode: 0o644,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256([7; 32])),
+            target: None,
+            secret: true,
+        }];
+        let service = ServiceDigest { root: ServiceDigest::root_of(&entries), entries, ..Default::default() };
+        let digest = NodeDigest { services: [("web".into(), service)].into(), ..NodeDigest::default() };
+        let exam = Exam { digest: digest.clone(), boot: "b".into(), ..Exam::default() };
+        let evidence = Evidence { exam, expected: Some(digest), rendered: ["/etc/x".to_owned()].into() };
+        for outcome in [
+            ExamOutcome::Found(evidence),
+            ExamOutcome::Unreachable("timed out".to_owned()),
+            ExamOutcome::HostKey("SHA256:x".to_owned()),
+        ] {
+            let bytes = rmp_serde::to_vec_named(&outcome).expect("it can be written");
+            assert_eq!(unpack(&bytes), Some(outcome));
+        }
+        assert_eq!(unpack(b"nonsense"), None);
+    }
+}

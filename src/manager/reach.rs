@@ -1,0 +1,255 @@
+//! Which nodes this manager reaches: a connection to the SSH port and the banner, no login. Asked where the leader wants to know
+//! it, and looked for where a node leaves gossip pings unanswered although the others still have it.
+//!
+//! ```text
+//!  pings unanswered ─> own() ─┬─ on the leader ──────────────> Event::Reach ─> engine
+//!                             └─ else POST /manager/v1/reach ──────┘  ↑
+//!  Action::Reach ─> GET /manager/v1/reach of each manager ────────────┘
+//! ```
+
+use super::{Shared, examine, wall};
+use crate::engine::Line;
+use crate::model::{NodeId, NodeName, Report};
+use crate::ssh::{self, Probe};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+
+/// So many are looked for, or examined for another manager, at once.
+const LOOKS_MAX: usize = 16;
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+const ASK_TIMEOUT: Duration = Duration::from_secs(8);
+/// Whoever asks again within this time gets the same answer.
+const SAME: Duration = Duration::from_secs(2);
+/// What was found is passed to a new engine for so long.
+const KNOWN: Duration = Duration::from_secs(60);
+/// Words of other managers that wait for the engine.
+const HEARD_MAX: usize = 4_096;
+
+/// What this manager found itself, and what it was told and the engine does not know yet.
+pub struct Reaches {
+    own: Mutex<BTreeMap<NodeId, (Line, Instant)>>,
+    /// By node and manager.
+    heard: Mutex<BTreeMap<(NodeId, NodeId), Line>>,
+    pub(super) places: Semaphore,
+}
+
+impl Default for Reaches {
+    fn default() -> Self {
+        Self { own: Mutex::default(), heard: Mutex::default(), places: Semaphore::new(LOOKS_MAX) }
+    }
+}
+
+impl Reaches {
+    fn own(&self) -> MutexGuard<'_, BTreeMap<NodeId, (Line, Instant)>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `found`: Err says why it is not reached. The first failure of a row says since when.
+    fn keep(&self, node: NodeId, found: Result<(), String>) -> Line {
+        let mut own = self.own();
+        let line = match (found, own.get(&node)) {
+            (Ok(()), _) => Line::Open,
+            (Err(why), Some((Line::Dead { since, .. }, _))) => Line::Dead { why, since: *since },
+            (Err(why), _) => Line::Dead { why, since: wall() },
+        };
+        own.insert(node, (line.clone(), Instant::now()));
+        line
+    }
+
+    /// Why this manager does not reach the node, where it found so of late.
+    pub fn missed(&self, node: NodeId) -> Option<String> {
+        match self.own().get(&node) {
+            Some((Line::Dead { why, .. }, at)) if at.elapsed() < KNOWN => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// The nodes that this manager does not reach, as far as it found of late.
+    pub fn all_missed(&self) -> Vec<(NodeId, Line)> {
+        let own = self.own();
+        let late = own.iter().filter(|(_, (line, at))| *line != Line::Open && at.elapsed() < KNOWN);
+        late.map(|(node, (line, _))| (*node, line.clone())).collect()
+    }
+
+    /// Keeps a word for the engine; what comes while too many wait is dropped, and will be said again.
+    pub fn hear(&self, node: NodeId, by: NodeId, line: Line) {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.len() < HEARD_MAX || heard.contains_key(&(node, by)) {
+            heard.insert((node, by), line);
+        }
+    }
+
+    pub fn take(&self) -> BTreeMap<(NodeId, NodeId), Line> {
+        std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Looks whether this manager reaches the node.
+pub async fn own(shared: &Arc<Shared>, node: NodeId) -> Line {
+    let _place = shared.reaches.places.acquire().await;
+    let known = shared.reaches.own().get(&node).filter(|(_, at)| at.elapsed() < SAME).map(|(line, _)| line.clone());
+    match known {
+        Some(line) => line,
+        None => shared.reaches.keep(node, find(shared, node).await),
+    }
+}
+
+async fn find(shared: &Arc<Shared>, node: NodeId) -> Result<(), String> {
+    let target = examine::target(shared, node).await.map_err(|e| e.to_string())?;
+    if target.user_config.is_some() {
+        return Ok(()); // it may lead over another host: only a login can tell
+    }
+    match ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await {
+        Probe::Answers { .. } => Ok(()),
+        Probe::Refused => Err("connection refused".to_owned()),
+        Probe::Silent => Err("no SSH server answers".to_owned()),
+        Probe::Unreachable { why } => Err(why),
+    }
+}
+
+/// Asks a manager, which may be this one; None: it gave no answer.
+pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId) -> Option<Line> {
+    if manager == shared.id {
+        return Some(own(shared, node).await);
+    }
+    let addr = address(shared, manager)?;
+    let answer = shared.peers.client(&addr).within(ASK_TIMEOUT).get(&format!("/manager/v1/reach/{node}")).await;
+    answer.map_err(|error| tracing::debug!(%manager, %error, "does not say whom it reaches")).ok()
+}
+
+/// Asks all voters at once, and lets the engine know as well.
+pub async fn ask_all(shared: &Arc<Shared>, node: NodeId) -> BTreeMap<NodeId, Line> {
+    let voters: Vec<_> = shared.raft.status().borrow().voters.keys().copied().collect();
+    let inventory = shared.inventory();
+    let managers = inventory.nodes.values().filter(|n| n.raft.is_some_and(|id| voters.contains(&id)) && n.id != node);
+    let asked = managers.map(|n| async move { Some((n.id, ask(shared, n.id, node).await?)) });
+    let lines: BTreeMap<NodeId, Line> = futures_util::future::join_all(asked).await.into_iter().flatten().collect();
+    lines.iter().for_each(|(by, line)| shared.reaches.hear(node, *by, line.clone()));
+    lines
+}
+
+/// Where a manager serves its API.
+pub(super) fn address(shared: &Shared, manager: NodeId) -> Option<String> {
+    let raft = shared.inventory().node(manager)?.raft?;
+    shared.raft.status().borrow().voters.get(&raft).cloned()
+}
+
+/// Watches which members leave this manager's pings unanswered.
+#[derive(Default)]
+pub struct Scout {
+    counted: BTreeMap<NodeName, u64>,
+    missed: BTreeSet<NodeName>,
+    looked: BTreeMap<NodeName, Instant>,
+}
+
+impl Scout {
+    /// Looks for those that did since the last time, each at most once in `every`.
+    pub fn tick(&mut self, shared: &Arc<Shared>, members: &BTreeMap<NodeName, Report>, leads: bool) {
+        let count = |name: &NodeName| (*name != shared.me).then(|| shared.unanswered(name));
+        let every = Duration::from_millis(shared.inventory().limits().probe_ms);
+        for name in self.due(members, count, every) {
+            let Some(node) = shared.inventory().by_name(name.as_str()).map(|n| n.id) else { continue };
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                let line = own(&shared, node).await;
+                match line {
+                    line if leads => shared.reaches.hear(node, shared.id, line),
+                    Line::Open => {}
+                    line => tell_leader(&shared, node, line).await,
+                }
+            });
+        }
+    }
+
+    fn due(
+        &mut self,
+        members: &BTreeMap<NodeName, Report>,
+        count: impl Fn(&NodeName) -> Option<u64>,
+        every: Duration,
+    ) -> Vec<NodeName> {
+        self.counted.retain(|name, _| members.contains_key(name));
+        self.missed.retain(|name| members.contains_key(name));
+        self.looked.retain(|_, at| at.elapsed() < every);
+        for name in members.keys() {
+            let Some(now) = count(name) else { continue };
+            if self.counted.insert(name.clone(), now).is_some_and(|before| now > before) {
+                self.missed.insert(name.clone());
+            }
+        }
+        let due: Vec<NodeName> = self.missed.iter().filter(|n| !self.looked.contains_key(*n)).cloned().collect();
+        for name in &due {
+            self.missed.remove(name);
+            self.looked.insert(name.clone(), Instant::now());
+        }
+        due
+    }
+}
+
+async fn tell_leader(shared: &Arc<Shared>, node: NodeId, line: Line) {
+    let status = shared.raft.status().borrow().clone();
+    let leader = status.leader.filter(|id| *id != status.id).and_then(|id| status.voters.get(&id).cloned());
+    let Some(addr) = leader else { return };
+    let path = format!("/manager/v1/reach/{node}");
+    let told: Result<(), _> = shared.peers.client(&addr).within(ASK_TIMEOUT).post(&path, &line).await;
+    if let Err(error) = told {
+        tracing::debug!(%node, %error, "the leader was not told that it is not reached"); // it is looked for again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn since_when_a_node_is_missed_is_the_first_failure_of_the_row() {
+        let reaches = Reaches::default();
+        let node = NodeId(4);
+        let Line::Dead { since: first, .. } = reaches.keep(node, Err("timed out".to_owned())) else { panic!("dead") };
+        std::thread::sleep(Duration::from_millis(5));
+        let again = reaches.keep(node, Err("refused".to_owned()));
+        assert_eq!(again, Line::Dead { why: "refused".to_owned(), since: first });
+        assert_eq!((reaches.missed(node).as_deref(), reaches.all_missed().len()), (Some("refused"), 1));
+        assert_eq!(reaches.keep(node, Ok(())), Line::Open);
+        assert!(reaches.missed(node).is_none() && reaches.all_missed().is_empty());
+        std::thread::sleep(Duration::from_millis(5));
+        let Line::Dead { since, .. } = reaches.keep(node, Err("timed out".to_owned())) else { panic!("dead") };
+        assert!(since > first);
+    }
+
+    #[test]
+    fn the_engine_is_told_the_last_word_of_each_manager_and_not_more_than_it_can_hear() {
+        let reaches = Reaches::default();
+        reaches.hear(NodeId(4), NodeId(1), Line::Dead { why: String::new(), since: wall() });
+        reaches.hear(NodeId(4), NodeId(1), Line::Open);
+        assert_eq!(reaches.take(), [((NodeId(4), NodeId(1)), Line::Open)].into());
+        for n in 0..2 * HEARD_MAX as u64 {
+            reaches.hear(NodeId(n), NodeId(1), Line::Open);
+        }
+        assert_eq!(reaches.take().len(), HEARD_MAX);
+        assert!(reaches.take().is_empty());
+    }
+
+    #[test]
+    fn only_who_left_pings_unanswered_is_looked_for_and_not_again_at_once() {
+        let members: BTreeMap<NodeName, Report> =
+            ["m1", "w1", "w2"].map(|name| (NodeName::from(name), Report::default())).into();
+        let pings = Cell::new(3);
+        let count = |name: &NodeName| match name.as_str() {
+            "m1" => None,
+            "w1" => Some(pings.get()),
+            _ => Some(0),
+        };
+        let mut scout = Scout::default();
+        let every = Duration::from_secs(3_600);
+        assert!(scout.due(&members, count, every).is_empty(), "what was before is no news");
+        pings.set(4);
+        assert_eq!(scout.due(&members, count, every), ["w1".into()]);
+        pings.set(5);
+        assert!(scout.due(&members, count, every).is_empty());
+        assert_eq!(scout.due(&members, count, Duration::ZERO), ["w1".into()], "later it is");
+        assert!(scout.due(&BTreeMap::new(), count, Duration::ZERO).is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! Stories about single links: a node that some managers don't reach over SSH while gossip finds its way around.
+
+use super::stories::Story;
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::five;
+use crate::lab::tool::long;
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+pub const ALL: &[Story] = &[("A04 links from managers to a node are cut", links_cut)];
+
+/// The managers that are said not to reach w1.
+fn missed_by(status: &Value) -> Option<Vec<&str>> {
+    row(status, "w1")?["unreachable_from"].as_array()?.iter().map(Value::as_str).collect()
+}
+
+fn missed_by_nobody(c: &Cluster) -> Result<()> {
+    c.wait("w1 to be reached by all", |s| missed_by(s)?.is_empty().then_some(()))
+}
+
+fn says(row: &Value, is: &str, why: &str) -> bool {
+    let said = |one: &Value| one["is"] == is && one["why"].as_str().is_some_and(|text| text.contains(why));
+    row["conditions"].as_array().is_some_and(|all| all.iter().any(said))
+}
+
+/// For a while w1 is alive, nothing is run on it, and it has no absence and no failure.
+fn stays(c: &Cluster, absences: &Value, runs: usize) -> Result<()> {
+    let ends = Instant::now() + Duration::from_secs(if long() { 180 } else { 15 });
+    while Instant::now() < ends {
+        let w1 = c.node("w1")?;
+        ensure!(w1["presence"] == "alive" && w1["absences"] == *absences, "{w1:#}");
+        ensure!(w1["job"].is_null() && w1["failed"].is_null(), "{w1:#}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    Ok(())
+}
+
+fn drift(c: &Cluster) -> Result<()> {
+    c.lab.shell("w1", "sed -i s/eth0/eth9/ /etc/default/netplugin").map(drop)
+}
+
+/// Who ran the last attempts on w1, newest first.
+fn runners(c: &Cluster) -> Result<Vec<String>> {
+    let items = c.history("w1")?;
+    let opened = items.iter().rev().filter(|i| i["what"] == "attempt-opened");
+    opened.map(|i| i["runner"].as_str().map(str::to_owned).context("a runner")).collect()
+}
+
+fn repaired(c: &Cluster, runs: usize) -> Result<()> {
+    c.wait("w1 to be repaired", |s| {
+        let row = row(s, "w1")?;
+        let same = row["finding"].is_null() || row["finding"]["verdict"]["is"] == "same";
+        (row["job"].is_null() && same && c.ran_since("w1", runs).ok()?.len() == 2).then_some(())
+    })
+}
+
+fn links_cut(c: &Cluster) -> Result<()> {
+    c.wait_quiet()?;
+    let absences = c.node("w1")?["absences"].clone();
+    let (old, opened) = (c.leader()?, runners(c)?.len());
+    let other = five::MASTERS.into_iter().find(|m| *m != old).context("another manager")?;
+    let good = c.lab.read("w1", "/etc/default/netplugin")?;
+
+    // One link only.
+    let runs = five::runs(&c.lab, "w1")?.len();
+    c.lab.block(&old, "w1")?;
+    c.wait("the leader to say that it does not reach w1", |s| (missed_by(s)? == [old.as_str()]).then_some(()))?;
+    let told = c.ask(&["status"])?;
+    ensure!(told.contains(&format!("unreachable-from: {old} since")), "{told}");
+    ensure!(!c.node("w1")?["unreachable_since"][&old].is_null(), "since when?");
+    stays(c, &absences, runs)?;
+    ensure!(c.leader()? == old, "leadership was passed on for nothing");
+    drift(c)?;
+    let check = c.run(other, &["check", "w1"])?;
+    ensure!(check.code == 1, "check: {} {}", check.code, String::from_utf8_lossy(&check.stderr));
+    c.on(other, &["resetup", "w1", "--detach"])?;
+    repaired(c, runs)?;
+    let ran_by = runners(c)?;
+    ensure!(ran_by.len() == opened + 1 && ran_by[0] != old, "run by {ran_by:?}, and {old} does not reach it");
+    ensure!(c.leader()? == ran_by[0], "the runner leads");
+    ensure!(c.lab.read("w1", "/etc/default/netplugin")? == good, "the file is not as it was provisioned");
+    ensure!(c.node("w1")?["absences"] == absences, "an absence");
+
+    // No manager has a way; w2 carries the gossip.
+    let runs = five::runs(&c.lab, "w1")?.len();
+    five::MASTERS.iter().try_for_each(|m| c.lab.block(m, "w1"))?;
+    c.wait("all managers to miss w1", |s| (missed_by(s)?.len() == 3).then_some(()))?;
+    drift(c)?;
+    let order = c.run(other, &["resetup", "w1", "--detach"])?;
+    let said = order.text() + &String::from_utf8_lossy(&order.stderr);
+    ensure!(said.contains("blocked: no route to w1"), "exit {}: {said}", order.code);
+    c.wait("the order to be blocked", |s| says(row(s, "w1")?, "blocked", "no route to w1").then_some(()))?;
+    for told in [c.ask(&["status"])?, c.ask(&["why", "w1"])?, c.ask(&["job", "list"])?] {
+        ensure!(told.contains("blocked: no route to w1"), "{told}");
+    }
+    stays(c, &absences, runs)?;
+    ensure!(says(&c.node("w1")?, "blocked", "no route to w1"), "{:#}", c.node("w1")?);
+    ensure!(runners(c)?.len() == opened + 1, "an attempt was opened");
+    c.lab.heal()?;
+    c.wait("w1 to be set up", |s| {
+        let row = row(s, "w1")?;
+        (row["job"].is_null() && c.ran_since("w1", runs).ok()?.iter().any(|(phase, _)| phase == "provision"))
+            .then_some(())
+    })?;
+    missed_by_nobody(c)?;
+    ensure!(c.lab.read("w1", "/etc/default/netplugin")? == good, "the file is not as it was provisioned");
+    let w1 = c.node("w1")?;
+    ensure!(w1["failed"] == json!(null) && w1["absences"] == absences, "{w1:#}");
+    c.wait_quiet()
+}

@@ -1,0 +1,86 @@
+//! Pinned stories of managers that have no way to a node which gossip has (SCENARIOS A04).
+
+use super::host::Cut;
+use super::story::Story;
+use super::world::World;
+use remoor::engine::{Condition, Presence};
+use remoor::model::*;
+
+fn conditions(world: &World, name: &str) -> Vec<Condition> {
+    let Some(leader) = &world.leader else { return Vec::new() };
+    let node = world.state.by_name(name).expect("a node of that name");
+    assert_eq!(leader.engine.presence_of(node), Presence::Alive, "{name} stays alive");
+    leader.engine.conditions(Now(world.now), Wall(super::world::EPOCH + world.now), &world.state, node)
+}
+
+fn says(world: &World, name: &str, is: &str, why: &str) -> bool {
+    conditions(world, name).iter().any(|c| c.is == is && c.why.contains(why))
+}
+
+#[test]
+fn a_leader_without_a_road_says_so_and_leaves_the_work_to_one_that_has_one() {
+    let mut story = Story::begin();
+    let (w1, old) = (story.at("w1"), story.leader());
+    let name = story.world.hosts[old].name;
+    story.world.lose_roads(w1, &[old], 600_000);
+    story.until("it is said", 20, |w| says(w, "w1", "unreachable-from", &format!("{name} since Mon")));
+    assert!(story.jobs("w1").is_empty() && story.verdicts("w1").is_empty());
+    story.edit("w1", "web");
+    story.want("w1", Occasion::Live, false);
+    story.until("the job is done", 60, |w| w.state.jobs.values().any(|j| j.state == JobState::Done));
+    let jobs = story.jobs("w1");
+    assert_eq!((jobs.len(), jobs[0].attempts.len(), jobs[0].failures), (1, 1, 0));
+    assert_eq!(jobs[0].attempts[0].runner, story.world.hosts[story.leader()].name.into());
+    assert!(story.leader() != old && jobs[0].attempts[0].runner.as_str() != name);
+    story.until("it is still said", 20, |w| says(w, "w1", "unreachable-from", name));
+    assert_eq!(story.world.fired.get("leadership handed over for a road"), Some(&1));
+}
+
+#[test]
+fn where_nobody_has_a_road_the_job_waits_and_fails_nothing() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    story.edit("w1", "web");
+    story.world.lose_roads(w1, &[0, 1, 2], 600_000);
+    story.until("all miss it", 30, |w| ["m1", "m2", "m3"].iter().all(|m| says(w, "w1", "unreachable-from", m)));
+    story.want("w1", Occasion::Live, false);
+    story.until("it is blocked", 15, |w| says(w, "w1", "blocked", "no route to w1"));
+    story.secs(60);
+    assert!(says(&story.world, "w1", "blocked", "no route to w1"));
+    assert!(story.jobs("w1").is_empty() && story.node("w1").failed.is_none());
+    story.world.hosts[w1].no_road.remove(&2);
+    story.until("the job is done", 60, |w| w.state.jobs.values().any(|j| j.state == JobState::Done));
+    assert_eq!(story.jobs("w1")[0].attempts[0].runner, "m3".into());
+    story.world.hosts[w1].no_road.clear();
+    story.at_rest(30);
+    story.until("nobody misses it", 20, |w| !conditions(w, "w1").iter().any(|c| c.is == "unreachable-from"));
+}
+
+#[test]
+fn a_job_whose_road_is_lost_goes_on_from_another_manager() {
+    let mut story = Story::begin();
+    let (w1, old) = (story.at("w1"), story.leader());
+    story.edit("w1", "web");
+    story.want("w1", Occasion::Live, false);
+    story.until("an attempt runs", 20, |w| w.state.jobs.values().any(|j| j.open_attempt().is_some()));
+    story.world.lose_roads(w1, &[old], 600_000);
+    story.until("the job is done", 90, |w| w.state.jobs.values().any(|j| j.state == JobState::Done));
+    let jobs = story.jobs("w1");
+    assert_eq!((jobs.len(), jobs[0].failures), (1, 0));
+    let runners: Vec<&str> = jobs[0].attempts.iter().map(|a| a.runner.as_str()).collect();
+    assert_eq!(runners[0], story.world.hosts[old].name);
+    assert!(runners.len() == 2 && runners[1] != runners[0], "{runners:?}");
+}
+
+#[test]
+fn a_node_that_comes_back_is_examined_from_where_there_is_a_road() {
+    let mut story = Story::begin();
+    let (w1, old) = (story.at("w1"), story.leader());
+    story.world.cut(w1, Cut::Full, 15_000);
+    story.world.lose_roads(w1, &[old], 600_000);
+    story.until("away", 10, |w| w.state.by_name("w1").is_some_and(Node::away));
+    story.until("a verdict", 60, |w| w.state.by_name("w1").is_some_and(|n| n.absence.is_none()));
+    let verdict = story.verdict("w1");
+    assert_eq!((verdict.cause, verdict.verdict), (Some(Cause::Network), Verdict::Same));
+    assert_eq!(story.leader(), old, "nobody needs to lead for a look");
+}
