@@ -18,8 +18,9 @@ pub(super) struct Exam {
 
 impl Manager {
     pub(super) fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
+        let rendering = self.is_rendering(at.now);
         let seen = self.seen.entry(node.id).or_default();
-        if seen.exam.is_some() || at.now < seen.exam_due {
+        if seen.exam.is_some() || at.now < seen.exam_due || rendering {
             return;
         }
         self.next_ticket += 1;

@@ -54,7 +54,8 @@ impl Manager {
         let Some((name, group)) = at.inventory.group(node) else { return false };
         let applied = node.baseline.as_ref().map(|b| b.desired);
         let behind = at.inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
-        if !behind || group.policy(Occasion::Apply) == crate::model::Policy::Report {
+        let only_moved = node.moved.is_none() && at.inventory.only_moved(node);
+        if !behind || only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
             return false;
         }
         let stuck = at.inventory.jobs.values().any(|j| {

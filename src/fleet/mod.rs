@@ -11,7 +11,8 @@ mod plans;
 mod summary;
 
 pub use book::{Book, BookError};
-pub use context::{Known, context};
+pub use context::context;
+pub use crate::model::Known;
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, compile, expected_files, tags_of};

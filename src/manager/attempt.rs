@@ -2,14 +2,15 @@
 
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
+use super::shared::known_of;
 use super::{Shared, wall};
 use crate::config::Provisioner;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
-    ServiceName,
+    AttemptId, Baseline, Failure, FailureClass, Fence, Generation, Job, JobId, Marks, Node, NodeDigest, NodeId, Phase,
+    ServiceName, Sha256,
 };
 use crate::playbook::Cancel;
 use crate::rpc::view::StreamItem;
@@ -63,7 +64,7 @@ impl Attempts {
             let (phases, rx) = mpsc::unbounded_channel();
             let (ending, told) = watch::channel(Ending::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
-            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts };
+            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, frozen: None };
             Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -99,6 +100,8 @@ struct Work {
     session: Option<Session>,
     /// Of the node, as the provisioning of this attempt had them.
     facts: examine::Facts,
+    /// Addresses and roles that it rendered with, and the hash of what it was to make. A move meanwhile is for later.
+    frozen: Option<(fleet::Known, Sha256)>,
 }
 
 impl Work {
@@ -200,16 +203,21 @@ impl Work {
             "remoor_services": job.services,
         });
         let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
+        // Ansible's inventory is that of now; what it makes is recorded, not rendered.
+        if phase == Phase::Provision {
+            self.frozen = Some((known_of(&inventory), generation.desired(node.name()).unwrap_or_default()));
+        }
         if let Some(play) = self.ansible_play(phase, &host, generation, &scope, limit).await? {
             return self.ansible(phase, play).await;
         }
+        let known = if phase == Phase::Cleanup { self.known_before(&node).await } else { known_of(&inventory) };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
             let joined = |faults: Vec<crate::model::Fault>| {
                 faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
             };
-            let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
+            let context = fleet::context(&fleet, &host, &known).map_err(|f| f.to_string())?;
             let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(joined)?;
             // A path that is none for this host belongs to a service of another group.
             let state = fleet.config.services.values();
@@ -270,6 +278,15 @@ impl Work {
         }
     }
 
+    /// Addresses and roles that what is there was rendered with: the cleanup is about that.
+    async fn known_before(&self, node: &Node) -> fleet::Known {
+        let recorded = match &node.baseline {
+            Some(baseline) => examine::recorded(&self.shared, baseline.blob).await.and_then(|r| r.known),
+            None => None,
+        };
+        recorded.unwrap_or_else(|| self.shared.known())
+    }
+
     /// The run of the group's own playbook, where Ansible provisions the group.
     async fn ansible_play(
         &self,
@@ -290,7 +307,7 @@ impl Work {
         let playbook =
             playbook.clone().ok_or_else(|| plan(phase, &format!("group {group} names no {phase} playbook")))?;
         let (tags, extra) = (fleet::tags_of(&fleet, &scope.services), scope.extra.clone());
-        let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
+        let known = ansible::known(self.shared.inventory().nodes.values(), &fleet);
         Ok(Some(Play { fleet, host: host.to_owned(), playbook, tags, extra, known, timeout }))
     }
 
@@ -412,22 +429,24 @@ impl Work {
     }
 
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
-        let facts = Some(self.facts.clone());
-        let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), facts).await;
+        let frozen = self.frozen.clone();
+        let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
+        let seen = Some((self.facts.clone(), known));
+        let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
         let evidence =
             examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
         let wrong = wrong_files(&prepared.rendered, digest, &job.services);
-        let record = examine::record(&prepared.rendered, &self.facts, digest);
+        let record = examine::record(&prepared.rendered, &self.facts, prepared.known.clone(), digest);
         let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
         })?;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
-        let desired = current.summary.hosts.get(node.name()).map(|h| h.desired).unwrap_or_default();
+        let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
         let root = digest.root;
         let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
         let agent = evidence.exam.agent.clone().unwrap_or_default();
@@ -534,7 +553,7 @@ mod tests {
         assert_eq!(wrong_files(&files, &digest, &["db".into()]), ["/db"]);
         assert!(wrong_files(&files, &digest, &["app".into()]).is_empty());
         // What does not agree is recorded only; a secret file can't be compared.
-        let record = examine::record(&files, &examine::Facts::new(), &digest);
+        let record = examine::record(&files, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
         // A blob of before, the digest alone, is read as well.

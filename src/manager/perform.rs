@@ -1,7 +1,7 @@
 //! The only place where an action of the engine becomes a call, and where a result becomes an event.
 
 use super::attempt::Attempts;
-use super::{examine, members, wall};
+use super::{examine, members, places, wall};
 use crate::engine::{About, Action, Event};
 use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
 use crate::ssh;
@@ -43,6 +43,14 @@ impl Performer {
             }
             Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
             Action::Stop { attempt, now } => self.attempts.stop(attempt, now),
+            Action::Render { generation, moved } => {
+                let (shared, events) = (self.shared.clone(), self.events.clone());
+                tokio::spawn(async move {
+                    if let Some(result) = places::render(&shared, generation).await {
+                        let _ = events.send(Event::Rendered { generation, moved, result });
+                    }
+                });
+            }
             Action::HandOver { why } => self.members.hand_over(why),
             Action::Notify { key, node, text } => {
                 let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));

@@ -320,6 +320,8 @@ impl Inventory {
                 node.hold = None;
                 node.unseen = false;
                 node.watched = false;
+                // What moved meanwhile was rendered with the address of before.
+                node.moved = node.moved.take().filter(|m| kind == JobKind::Resetup && m.index > attempt_id.0);
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
