@@ -39,12 +39,15 @@ impl Manager {
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,
-            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted(),
+            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || behind && node.moved.is_some(),
             Remedy::None | Remedy::Report => false,
         });
+        // It moved, and whoever looked last did not know what it was to be there.
+        let unsaid = behind && node.moved.is_some() && finding.is_none_or(|f| f.verdict == Verdict::Same);
         let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
-        if unclear || due || news {
-            let occasion = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+        if unclear || due || news || unsaid {
+            let told = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+            let occasion = if unsaid { Occasion::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }

@@ -189,7 +189,8 @@ impl Manager {
 
     fn breaker(&mut self, at: Moment, out: &mut Vec<Action>) {
         if self.fleet_is_free(at.now)
-            && let Some(command) = budget::breaker(at.inventory, at.wall) {
+            && let Some(command) = budget::breaker(at.inventory, at.wall)
+        {
             self.proposing_fleet = Some(at.now);
             if let Command::BreakerOpened { why, .. } = &command {
                 let text = format!("breaker opened: {why}; no automatic re-setup until `remoor resume`");

@@ -118,9 +118,7 @@ impl Manager {
             return;
         };
         self.rendering.due.get_or_insert(at.now);
-        let fits = |command: &Command| {
-            matches!(command, Command::Rendered { generation: g, moved: m, .. } if (*g, *m) == (generation, moved))
-        };
+        let fits = |command: &Command| matches!(command, Command::Rendered { generation: g, moved: m, .. } if (*g, *m) == (generation, moved));
         if let Some(answer) = &self.rendering.answer {
             if !fits(answer) {
                 (self.rendering.answer, self.rendering.asked) = (None, None);

@@ -49,10 +49,12 @@ pub fn decide(
     }
     let policy = match verdict {
         // Its own address: no word of an operator is needed to make that right on its return.
-        Verdict::Outdated if node.moved.is_some() => match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
-            (Policy::Report, apply) => apply,
-            (on_return, _) => on_return,
-        },
+        Verdict::Outdated if node.moved.is_some() => {
+            match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
+                (Policy::Report, apply) => apply,
+                (on_return, _) => on_return,
+            }
+        }
         // Where only others moved, it is said and left at that.
         Verdict::Outdated if inventory.only_moved(node) => match group.policy_of(node, occasion) {
             Policy::Resetup if !matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Resetup,

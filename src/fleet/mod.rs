@@ -10,9 +10,9 @@ mod paths;
 mod plans;
 mod summary;
 
+pub use crate::model::Known;
 pub use book::{Book, BookError};
 pub use context::context;
-pub use crate::model::Known;
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, compile, expected_files, tags_of};

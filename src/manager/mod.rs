@@ -131,8 +131,7 @@ impl ManagerTask {
 
     fn gossip(&mut self, event: MemberEvent) {
         match event {
-            MemberEvent::Alive { name, addr, report, signed }
-            | MemberEvent::Update { name, addr, report, signed } => {
+            MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 self.members.insert(name.clone(), report.clone());
                 // An address is believed by the node's own signature only, which covers it.
                 self.shared.seen_at(&name, signed.then_some(addr));

@@ -12,7 +12,9 @@ pub fn told(event: &Event) -> String {
         }
         Event::Alive { report, .. } => format!("gossip has it: {}", summary(report)),
         Event::Sighted { gossip, .. } => format!("it signs at {gossip}"),
-        Event::Rendered { result: Ok(hosts), .. } => format!("rendered anew: {} hosts differ from what was applied", hosts.len()),
+        Event::Rendered { result: Ok(hosts), .. } => {
+            format!("rendered anew: {} hosts differ from what was applied", hosts.len())
+        }
         Event::Rendered { result: Err(why), .. } => format!("it can't be rendered anew: {why}"),
         Event::Gone { .. } => "gossip lost it".to_owned(),
         Event::Probed { answers: true, .. } => "its SSH port answers".to_owned(),

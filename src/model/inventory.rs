@@ -259,7 +259,12 @@ impl Inventory {
         {
             return Ok(Applied::Generation(self.current));
         }
-        let generation = Generation { seq, blob, at: at.entry.at, by: at.entry.by.clone(), summary: summary.clone(),
+        let generation = Generation {
+            seq,
+            blob,
+            at: at.entry.at,
+            by: at.entry.by.clone(),
+            summary: summary.clone(),
             rendered: BTreeMap::new(),
             rendered_for: 0,
         };

@@ -139,8 +139,6 @@ pub struct Moved {
     /// IP address of then.
     pub from: String,
     pub since: Wall,
-    /// Of the entry that said so.
-    pub index: u64,
 }
 
 /// What a joining node says of itself; addresses are hints, the key is its identity.
@@ -206,6 +204,9 @@ pub struct Node {
     pub unseen: bool,
     #[serde(default)]
     pub moved: Option<Moved>,
+    /// IP address that the provisioning under way was begun with.
+    #[serde(default)]
+    pub provisioned_at: Option<String>,
 }
 
 impl Node {

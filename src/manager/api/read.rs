@@ -333,7 +333,8 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         () if raft.learners.contains_key(&id) => Some("learner"),
         () => None,
     });
-    let contradiction = places::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
+    let contradiction =
+        places::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
     let since = |at: Wall| Some(wire::rfc3339(at));
     let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
     let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());

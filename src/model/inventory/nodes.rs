@@ -48,6 +48,7 @@ impl Inventory {
             drifted_since: None,
             unseen: false,
             moved: None,
+            provisioned_at: None,
         };
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));

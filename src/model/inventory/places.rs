@@ -33,14 +33,7 @@ impl Inventory {
             && (baseline.generation == generation.seq || applied == Some(baseline.desired))
     }
 
-    pub(super) fn readdress(
-        &mut self,
-        at: &At,
-        id: NodeId,
-        api: &str,
-        gossip: &str,
-        over: Option<NodeId>,
-    ) -> Decision {
+    pub(super) fn readdress(&mut self, at: &At, id: NodeId, api: &str, gossip: &str, over: Option<NodeId>) -> Decision {
         if ip_of(gossip).is_none() {
             return Err(Refusal::new("bad-address", format!("{gossip:?} is not ip:port")));
         }
@@ -64,11 +57,12 @@ impl Inventory {
         }
         // Whoever looked at the old address may have seen another machine.
         changed.altered = at.index;
+        changed.key_changed = None;
         changed.moved = match (changed.moved.take(), before) {
             (Some(moved), _) if to.is_some_and(|to| moved.from == to.to_string()) => None,
             (Some(moved), _) => Some(moved),
             (None, Some(before)) if changed.baseline.is_some() => {
-                Some(Moved { from: before.to_string(), since: at.entry.at, index: at.index })
+                Some(Moved { from: before.to_string(), since: at.entry.at })
             }
             (None, _) => None,
         };

@@ -8,6 +8,7 @@ mod add;
 mod fleets;
 mod leader;
 mod limits;
+mod moved;
 mod noise;
 mod operator;
 mod power;
@@ -20,6 +21,7 @@ mod undo;
 const LONGEST: &[(&str, u32)] = &[
     ("A19", 240),
     ("A25a", 90),
+    ("A10", 60),
     ("A25c", 46),
     ("A18", 44),
     ("A01", 38),
@@ -40,8 +42,18 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         return Ok(());
     }
     let name = std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "it".into());
-    let mut all =
-        [stories::ALL, leader::ALL, operator::ALL, noise::ALL, roles::ALL, limits::ALL, power::ALL, undo::ALL].concat();
+    let mut all = [
+        stories::ALL,
+        leader::ALL,
+        operator::ALL,
+        noise::ALL,
+        roles::ALL,
+        limits::ALL,
+        power::ALL,
+        undo::ALL,
+        moved::ALL,
+    ]
+    .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
         all.retain(|(name, _)| only.split(',').any(|one| name.starts_with(one)));
     }
