@@ -115,3 +115,124 @@ impl Generation {
         own == *summary
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Log(Inventory);
+
+    impl Log {
+        fn write(&mut self, command: Command) -> Applied {
+            let index = self.0.applied + 1;
+            self.0.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+        }
+
+        fn readdress(&mut self, node: u64, last: u8, over: Option<u64>) -> Result<(), String> {
+            let (api, gossip) = (format!("10.0.0.{last}:7947"), format!("10.0.0.{last}:7946"));
+            let command = Command::Readdress { node: NodeId(node), api, gossip, over: over.map(NodeId) };
+            self.write(command).refusal().map_or(Ok(()), |r| Err(r.code.clone()))
+        }
+
+        fn node(&self, id: u64) -> &Node {
+            self.0.node(NodeId(id)).expect("a node")
+        }
+
+        fn from(&self, id: u64) -> Option<&str> {
+            self.node(id).moved.as_ref().map(|m| m.from.as_str())
+        }
+
+        fn summary() -> FleetSummary {
+            let host = |name: &str| {
+                let desired = Sha256::of(name.as_bytes());
+                (NodeName::from(name), HostSummary { group: "web".into(), desired })
+            };
+            FleetSummary { hosts: [host("w1"), host("w2")].into(), ..FleetSummary::default() }
+        }
+    }
+
+    /// w1 is node 1 at .1, w2 node 2 at .2, both of generation 1 and adopted.
+    fn two() -> Log {
+        let mut log = Log(Inventory::default());
+        for (name, last) in [("w1", 1), ("w2", 2)] {
+            let spec = NodeSpec {
+                name: name.into(),
+                public_key: name.to_owned(),
+                api: format!("10.0.0.{last}:7947"),
+                gossip: format!("10.0.0.{last}:7946"),
+                ..NodeSpec::default()
+            };
+            log.write(Command::Accept { spec, role: ClusterRole::Worker });
+        }
+        log.write(Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(Log::summary()) });
+        for id in [1, 2] {
+            let desired = log.0.desired(log.node(id)).expect("desired");
+            let (generation, root, blob) = (GenerationSeq(1), Sha256::default(), Sha256::default());
+            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(4) };
+            log.write(Command::Adopt { node: NodeId(id), baseline });
+        }
+        log
+    }
+
+    #[test]
+    fn a_move_is_remembered_until_the_node_is_home_or_set_up_there() {
+        let mut log = two();
+        assert_eq!(log.readdress(1, 1, None), Err("nothing-new".to_owned()));
+        assert_eq!(log.readdress(1, 9, None), Ok(()));
+        assert_eq!(log.readdress(1, 8, None), Ok(()));
+        assert_eq!((log.from(1), log.node(1).spec.api.as_str()), (Some("10.0.0.1"), "10.0.0.8:7947"));
+        assert_eq!(log.readdress(1, 1, None), Ok(()));
+        assert_eq!(log.from(1), None, "what is there was made for this address");
+        let command =
+            Command::Readdress { node: NodeId(1), api: String::new(), gossip: "w1:7946".to_owned(), over: None };
+        assert!(log.write(command).refusal().is_some(), "a name is no address");
+    }
+
+    #[test]
+    fn an_address_is_taken_over_from_who_is_away_or_elsewhere_only() {
+        let mut log = two();
+        assert_eq!(log.readdress(1, 2, None), Err("address-held".to_owned()));
+        assert_eq!(log.readdress(1, 2, Some(1)), Err("address-held".to_owned()), "over somebody else");
+        let mut swapped = Log(log.0.clone());
+        assert_eq!((swapped.readdress(1, 2, Some(2)), swapped.readdress(2, 1, None)), (Ok(()), Ok(())));
+        log.write(Command::AbsenceOpened {
+            node: NodeId(2),
+            no: AbsenceNo(1),
+            last_seen: Wall(1),
+            seen_by: Vec::new(),
+            gone: Gone::Away,
+            planned: false,
+            returned: None,
+        });
+        assert_eq!(log.readdress(1, 2, None), Ok(()));
+    }
+
+    #[test]
+    fn what_is_rendered_anew_is_of_the_last_move_and_no_new_generation() {
+        let mut log = two();
+        assert_eq!(log.0.unrendered(), None);
+        log.readdress(1, 9, None).expect("moved");
+        let (seq, moved) = log.0.unrendered().expect("due");
+        let hosts: BTreeMap<NodeName, Sha256> =
+            [("w1".into(), Sha256::of(b"w1 at 9")), ("w2".into(), Sha256::of(b"w2 with w1 at 9"))].into();
+        let rendered = |moved| Command::Rendered { generation: seq, moved, hosts: hosts.clone(), fault: None };
+        assert!(log.write(rendered(moved - 1)).refusal().is_some(), "of an earlier move");
+        assert_eq!(log.write(rendered(moved)), Applied::Done);
+        assert!(log.write(rendered(moved)).refusal().is_some(), "once");
+        assert_eq!((log.0.unrendered(), log.0.desired(log.node(2))), (None, hosts.get(&NodeName::from("w2")).copied()));
+        assert!(log.0.only_moved(log.node(2)) && log.0.only_moved(log.node(1)));
+        // The same fleet again, rendered by who applies it: nothing new.
+        let mut summary = Log::summary();
+        for (name, host) in &mut summary.hosts {
+            host.desired = hosts[name];
+        }
+        let again = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
+        assert_eq!(log.write(again), Applied::Generation(seq));
+        // Back home, nothing differs from what was applied.
+        log.readdress(1, 1, None).expect("home");
+        let (seq, moved) = log.0.unrendered().expect("due again");
+        log.write(Command::Rendered { generation: seq, moved, hosts: BTreeMap::new(), fault: None });
+        assert!(!log.0.only_moved(log.node(2)));
+        assert_eq!(log.0.desired(log.node(1)), Some(Sha256::of(b"w1")));
+    }
+}
