@@ -256,9 +256,7 @@ impl World {
         let place = self.hosts[at].place;
         if self.hosts[at].told.as_ref() != Some(&report) || self.hosts[at].told_at != place {
             (self.hosts[at].told, self.hosts[at].told_at) = (Some(report.clone()), place);
-            if self.options.planted != Some(Planted::StaysAtTheOldAddress) {
-                self.tell_all(Event::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
-            }
+            self.tell_all(Event::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
             self.tell_all(Event::Alive { node: self.hosts[at].id, report });
         }
     }

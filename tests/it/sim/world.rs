@@ -126,11 +126,9 @@ pub const HOSTS: [(&str, &str); 9] = [
 impl World {
     /// Nine nodes in three groups, three of them managers, all adopted but the last, which was accepted only.
     pub fn new(options: Options) -> Self {
-        let made = |(place, (name, group)): (u64, &(&'static str, &'static str))| Host {
-            place,
-            ..Host::new(name, group, desired(group, 1))
-        };
-        let hosts = (1..).zip(&HOSTS).map(made).collect();
+        let mut hosts: Vec<Host> =
+            HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
+        (1..).zip(&mut hosts).for_each(|(home, host)| host.place = home);
         let mut rng = Rng::new(options.seed);
         let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
         let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().only(law));
@@ -379,6 +377,9 @@ impl World {
         if self.options.planted == Some(Planted::LosesResults)
             && matches!(event, Event::Ran { phase: Phase::Provision, .. })
         {
+            return;
+        }
+        if self.options.planted == Some(Planted::StaysAtTheOldAddress) && matches!(event, Event::Sighted { .. }) {
             return;
         }
         if self.options.planted == Some(Planted::UnknownIsDrift)
