@@ -146,7 +146,7 @@ impl Fleet {
                 Action::Probe { node } => {
                     self.after(3 * SECOND, Due::Event(Box::new(Event::Probed { node, answers: false })));
                 }
-                Action::Stop { .. } | Action::HandOver { .. } | Action::Notify { .. } => {}
+                Action::Stop { .. } | Action::Render { .. } | Action::HandOver { .. } | Action::Notify { .. } => {}
             }
         }
     }
