@@ -214,7 +214,7 @@ impl Node {
         &self.spec.name
     }
     /// IP address, as entered; None: the record holds none.
-    pub fn ip(&self) -> Option<std::net::IpAddr> {
+    pub fn ip(&self) -> Option<&str> {
         super::ip_of(&self.spec.gossip)
     }
     /// An absence is open and the node has not come back.

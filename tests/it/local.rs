@@ -172,7 +172,7 @@ fn managers_that_move_find_each_other_again() {
     let mut init = remoor();
     init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(folder("m1"));
     let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
-    let mut m1 = Daemon::start(&folder("m1"));
+    let m1 = Daemon::start(&folder("m1"));
     until("the first leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
     fs::write(folder("token"), told["manager_token"].as_str().expect("a token")).expect("written");
     let joined = |name: &str, at: Ipv4Addr| {

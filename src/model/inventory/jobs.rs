@@ -88,7 +88,7 @@ impl Inventory {
                 let changed = self.change(node)?;
                 changed.altered = at.index;
                 if phase == Phase::Provision {
-                    changed.provisioned_at = changed.ip().map(|ip| ip.to_string());
+                    changed.provisioned_at = changed.ip().map(str::to_owned);
                 }
                 self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)

@@ -1,11 +1,12 @@
 //! Entries about where nodes are, and what follows for what they are to be.
 
 use super::*;
-use std::net::{IpAddr, SocketAddr};
 
-/// The IP address of `ip:port`.
-pub fn ip_of(gossip: &str) -> Option<IpAddr> {
-    gossip.parse::<SocketAddr>().ok().map(|addr| addr.ip())
+/// The IP address of `ip:port`, without the brackets of IPv6. That it is one is known to whoever entered it.
+pub fn ip_of(gossip: &str) -> Option<&str> {
+    let (host, port) = gossip.rsplit_once(':')?;
+    let ip = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    (!ip.is_empty() && port.parse::<u16>().is_ok()).then_some(ip)
 }
 
 impl Inventory {
@@ -49,9 +50,9 @@ impl Inventory {
 
     pub(super) fn move_to(&mut self, at: &At, id: NodeId, api: &str, gossip: &str) -> Decision {
         let changed = self.change(id)?;
-        let (before, from) = (changed.ip(), std::mem::replace(&mut changed.spec.gossip, gossip.to_owned()));
+        let from = std::mem::replace(&mut changed.spec.gossip, gossip.to_owned());
         changed.spec.api = api.to_owned();
-        let to = changed.ip();
+        let (before, to) = (ip_of(&from), ip_of(gossip));
         if before == to {
             return Ok(Applied::Done); // another port: nothing is rendered with it
         }
@@ -59,7 +60,7 @@ impl Inventory {
         changed.altered = at.index;
         changed.key_changed = None;
         changed.moved = match (changed.moved.take(), before) {
-            (Some(moved), _) if to.is_some_and(|to| moved.from == to.to_string()) => None,
+            (Some(moved), _) if to == Some(moved.from.as_str()) => None,
             (Some(moved), _) => Some(moved),
             (None, Some(before)) if changed.baseline.is_some() => {
                 Some(Moved { from: before.to_string(), since: at.entry.at })
@@ -184,8 +185,10 @@ mod tests {
         assert_eq!(log.readdress(1, 1, None), Ok(()));
         assert_eq!(log.from(1), None, "what is there was made for this address");
         let command =
-            Command::Readdress { node: NodeId(1), api: String::new(), gossip: "w1:7946".to_owned(), over: None };
-        assert!(log.write(command).refusal().is_some(), "a name is no address");
+            Command::Readdress { node: NodeId(1), api: String::new(), gossip: "10.0.0.1".to_owned(), over: None };
+        assert!(log.write(command).refusal().is_some(), "no port");
+        assert_eq!((ip_of("[fd00::1]:7946"), ip_of("10.0.0.1:7946")), (Some("fd00::1"), Some("10.0.0.1")));
+        assert_eq!((ip_of(""), ip_of(":7946"), ip_of("10.0.0.1:x")), (None, None, None));
     }
 
     #[test]
