@@ -5,7 +5,6 @@ use super::event::{About, Action};
 use super::manager::{Manager, Moment};
 use crate::model::{Command, GenerationSeq, Inventory, Node, NodeId, NodeName, Now, Sha256};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 /// An answer to [`Action::Render`] that takes longer is asked for again.
 const RENDER_MS: u64 = 15_000;
@@ -25,10 +24,8 @@ pub enum Placing {
 
 /// `elsewhere` says of another node whether it signs at another address now.
 pub fn placing(inventory: &Inventory, node: &Node, gossip: &str, elsewhere: impl Fn(NodeId) -> bool) -> Placing {
-    let Ok(addr) = gossip.parse::<SocketAddr>() else { return Placing::Stays };
-    if node.spec.gossip == gossip || addr.ip().is_unspecified() {
-        return Placing::Stays;
-    }
+    let elsewhere_now = gossip.rsplit_once(':').filter(|_| node.spec.gossip != gossip);
+    let Some((host, _)) = elsewhere_now else { return Placing::Stays };
     let holder = inventory.holder(node.id, gossip);
     let over = holder.map(|n| n.id).filter(|id| elsewhere(*id));
     if let Some(holder) = holder.filter(|n| !n.away() && over.is_none()) {
@@ -36,10 +33,7 @@ pub fn placing(inventory: &Inventory, node: &Node, gossip: &str, elsewhere: impl
     }
     // The API listens on the same address; its port is not gossiped and stays.
     let port = node.spec.api.rsplit_once(':').map_or("7947", |(_, port)| port);
-    let api = match addr.ip() {
-        std::net::IpAddr::V4(ip) => format!("{ip}:{port}"),
-        std::net::IpAddr::V6(ip) => format!("[{ip}]:{port}"),
-    };
+    let api = format!("{host}:{port}");
     let command = Command::Readdress { node: node.id, api, gossip: gossip.to_owned(), over };
     Placing::Enter { command, was: holder.map(|n| n.id) }
 }

@@ -38,7 +38,7 @@ pub fn follow(shared: &Shared) {
     let inventory = shared.inventory();
     let now = |node: &Node| {
         let port: u16 = node.spec.api.rsplit_once(':')?.1.parse().ok()?;
-        let ip = shared.signed_at(node.name()).map(|addr| addr.ip()).or(node.ip())?;
+        let ip = shared.signed_at(node.name()).map(|addr| addr.ip()).or_else(|| node.ip()?.parse().ok())?;
         Some(SocketAddr::from((ip, port)).to_string())
     };
     let managers = || inventory.nodes.values().filter_map(|n| Some((n, n.raft?, now(n)?)));
@@ -55,7 +55,7 @@ pub fn follow(shared: &Shared) {
 
 /// Where the inventory's own word for a node that moved stands against where it is.
 pub fn contradiction(shared: &Shared, node: &Node) -> Option<String> {
-    let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?.to_string(), node.moved.as_ref()?);
+    let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.moved.as_ref()?);
     let text = format!("ansible_host {written} of the inventory is asked; the node moved from {} to {ip}", moved.from);
     (written != ip).then_some(text)
 }

@@ -325,8 +325,8 @@ impl Inventory {
                 node.unseen = false;
                 node.watched = false;
                 // Who moved meanwhile was rendered with the address of before.
-                let from =
-                    node.provisioned_at.take().filter(|from| Some(from) != node.ip().map(|ip| ip.to_string()).as_ref());
+                let from = node.provisioned_at.take();
+                let from = from.filter(|from| node.ip() != Some(from.as_str()));
                 node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
                 node.lifecycle =
