@@ -175,22 +175,25 @@ pub async fn serve(
             };
             tokio::spawn(server::serve_tls(listener, tls.clone(), router.clone(), Limits::default(), until))
         });
-        tokio::select! {
-            _ = stopped.wait_for(|stop| *stop) => {
-                let _ = end.send(true);
-                if let Some(serving) = serving {
-                    let _ = serving.await;
-                }
-                return;
-            }
-            changed = now.changed() => if changed.is_err() {
-                // Nobody follows the address: it stays what it is.
-                let _ = stopped.wait_for(|stop| *stop).await;
-                return;
-            },
-            () = tokio::time::sleep(SETTLE), if retry => {}
-        }
+        let over = tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => true,
+            // Where nobody follows the address, it stays what it is.
+            () = moved(&mut now) => false,
+            () = tokio::time::sleep(SETTLE), if retry => false,
+        };
         let _ = end.send(true);
+        if over {
+            if let Some(serving) = serving {
+                let _ = serving.await;
+            }
+            return;
+        }
+    }
+}
+
+async fn moved(now: &mut watch::Receiver<IpAddr>) {
+    if now.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -274,13 +274,15 @@ impl Gossip {
 
     /// Encrypts with this key from now on. It must have been inserted, here and by then at all members.
     pub fn use_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let Some(ring) = self.now().list.keyring() else { return Ok(()) };
+        let inner = self.now();
+        let Some(ring) = inner.list.keyring() else { return Ok(()) };
         ring.use_key(&key).map_err(|e| GossipError::Key(e.to_string().into()))
     }
 
     /// Forgets a key. The one in use can't be removed.
     pub fn remove_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let Some(ring) = self.now().list.keyring() else { return Ok(()) };
+        let inner = self.now();
+        let Some(ring) = inner.list.keyring() else { return Ok(()) };
         ring.remove(&key).map_err(|e| GossipError::Key(e.to_string().into()))
     }
 
