@@ -3,7 +3,7 @@
 use super::event::{Action, Purpose};
 use super::manager::{Manager, Moment};
 use crate::model::{
-    Availability, CheckSummary, Command, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
+    Availability, CheckSummary, Command, Finding, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
 };
 
 impl Manager {
@@ -42,12 +42,16 @@ impl Manager {
             Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || behind && node.moved.is_some(),
             Remedy::None | Remedy::Report => false,
         });
-        // It moved, and whoever looked last did not know what it was to be there.
-        let unsaid = behind && node.moved.is_some() && finding.is_none_or(|f| f.verdict == Verdict::Same);
+        // It moved, and whoever looked last did not know what it was to be there, or looked for another reason.
+        let owed = behind && node.moved.is_some();
+        let said =
+            |f: &Finding| f.verdict != Verdict::Same && (f.occasion != Occasion::Live || f.remedy != Remedy::Report);
+        let unsaid = owed && finding.is_none_or(|f| !said(f));
         let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
         if unclear || due || news || unsaid {
             let told = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
-            let occasion = if unsaid { Occasion::Network } else { told };
+            // A move is a return, however it was noticed: what follows from it is not for the policy of live drift.
+            let occasion = if owed && told == Occasion::Live { Occasion::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
