@@ -146,7 +146,8 @@ impl Fleet {
                 Action::Probe { node } => {
                     self.after(3 * SECOND, Due::Event(Box::new(Event::Probed { node, answers: false })));
                 }
-                Action::Stop { .. } | Action::Reach { .. } | Action::HandOver { .. } | Action::Notify { .. } => {}
+                Action::Stop { .. } | Action::Reach { .. } | Action::Render { .. } | Action::HandOver { .. } => {}
+                Action::Notify { .. } => {}
             }
         }
     }

@@ -132,7 +132,7 @@ impl AgentTask {
                 }
                 () = tokio::time::sleep_until(ask_at), if !asking => {
                     asking = true;
-                    let (tls, managers, tx) = (self.config.tls.clone(), self.peers.managers.clone(), news_tx.clone());
+                    let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
                     tokio::spawn(async move {
                         let _ = tx.send(ask(&tls, &managers).await).await;
                     });
@@ -151,6 +151,21 @@ impl AgentTask {
             }
         }
         self.leave().await;
+    }
+
+    /// The known managers, each where it gossips now by its own signature: one that moved is found again.
+    fn managers(&self) -> Vec<Peer> {
+        let members = self.gossip.members();
+        let mut managers = self.peers.managers.clone();
+        for manager in &mut managers {
+            let signed = members.iter().find(|m| m.signed && m.name == manager.name);
+            if let Some((member, (_, port))) = signed.zip(manager.api_addr.rsplit_once(':'))
+                && let Ok(port) = port.parse::<u16>()
+            {
+                manager.api_addr = std::net::SocketAddr::from((member.addr.ip(), port)).to_string();
+            }
+        }
+        managers
     }
 
     /// Tells gossip and the rejoin loop of the peers that the cache names.

@@ -110,6 +110,13 @@ impl Story {
                 format!("offers another SSH host key, {fingerprint}: nothing is sent to it until trust-key")
             }
             Happening::KeyTrusted { keys } => format!("host key trusted by {} ({} keys)", item.by, keys.len()),
+            Happening::Moved { from, to } => format!("its address is {to} now, was {from}"),
+            Happening::Rendered { changed, fault: None } => {
+                format!("addresses changed: {changed} hosts are to be something else now")
+            }
+            Happening::Rendered { fault: Some(why), .. } => {
+                format!("addresses changed, and the fleet can't be rendered with them: {why}")
+            }
             Happening::Breaker { why } => format!("breaker opened: {why}; no automatic re-setup until remoor resume"),
             Happening::Resumed => format!("resumed by {}", item.by),
             Happening::AgentFault { cause, count } => format!("agent fault {count} ({})", cause_word(*cause)),

@@ -92,6 +92,12 @@ impl Fleet {
         })
     }
 
+    /// The operator's word for where `name` is; None: the inventory has none, or one that can't be used.
+    pub fn ansible_host(&self, name: &str) -> Option<String> {
+        let (_, value, _) = self.host_var(name, &["ansible_host", "ansible_ssh_host"]).ok()??;
+        value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+    }
+
     /// What `ssh_target` leaves aside of this host's variables, for `validate`.
     pub(super) fn ssh_warnings(&self, name: &str) -> Vec<(String, String)> {
         let mut out = Vec::new();

@@ -28,6 +28,10 @@ impl Layout {
     pub fn peers(&self) -> PathBuf {
         self.0.join("peers.json")
     }
+    /// Where known nodes were last seen.
+    pub fn addresses(&self) -> PathBuf {
+        self.0.join("addresses.json")
+    }
     pub fn operator(&self) -> PathBuf {
         self.0.join("operator.json")
     }
@@ -36,7 +40,8 @@ impl Layout {
 /// `node.json`: addresses, written by `init` and `join`, editable while the daemon is down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
-    /// IP address that the others dial.
+    /// IP address that the others dial. While the machine does not have it, and no `bind` is given, another one of the
+    /// machine's is used in its place.
     pub advertise: std::net::IpAddr,
     /// IP address that is listened on, where it is another: behind an address translation, say.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! One process on every node: the agent, and on managers Raft, the API and the engine's loop.
 
 mod add;
+mod address;
 mod admin;
 mod half_made;
 mod layout;

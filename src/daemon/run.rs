@@ -1,5 +1,6 @@
 //! Starting, joining the parts, ending.
 
+use super::address;
 use super::admin::random_hex;
 use super::layout::{Layout, NodeConfig};
 use super::pages::{self, Loaded, Pace};
@@ -15,12 +16,13 @@ use crate::raft::{News, Raft, RaftConfig, RaftError};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
 use crate::rpc::identity::{Credentials, IdentityError};
-use crate::rpc::server::{self, Limits};
+use crate::rpc::server::Limits;
 use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
 use crate::rpc::unix;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,9 +74,11 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let agent_lock = data.agent_lock()?;
     let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
-    let config = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
+    let written = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
     super::half_made::end(&options.dir)?;
     begin_log(&data, &layout, &mut identity)?;
+    let own_address = written.advertise;
+    let config = address::at_start(written, &layout).await;
     let client_tls = ClientTls::member(&credentials.tls())?;
     let peers = Arc::new(Peers::new(client_tls.clone()));
     let (stop, stopped) = watch::channel(false);
@@ -83,7 +87,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let keys = KeyBook::default();
     let saved = PeerBook::load(layout.peers());
     keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
-    let listener = listen(&config).await?;
+    let listener = address::listen(&config).await?;
 
     let record = begin_record(&layout)?;
     let report = Report {
@@ -94,13 +98,17 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         ..Report::default()
     };
     let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone()).await?;
-    let rejoin = RejoinLoop::new(
-        gossip.clone(),
-        layout.0.join("addresses.json"),
-        identity.name.clone(),
-        gossip::Timing::default(),
-    );
+    let rejoin = RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::Timing::default());
     rejoin.set_known(saved.addresses());
+    let (now, address) = watch::channel(config.advertise);
+    let follow = address::Follow {
+        own: own_address,
+        config: config.clone(),
+        layout: layout.clone(),
+        gossip: gossip.clone(),
+        now,
+    };
+    tokio::spawn(follow.run(stopped.clone()));
 
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
     let (manager_tx, manager_rx) = mpsc::unbounded_channel();
@@ -139,7 +147,11 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
             let (identity, credentials) = (&identity, &credentials);
             let parts = Parts { layout: &layout, identity, credentials, peers, raft, counts: registry };
             let socket = (options.socket.as_path(), agent_routes);
-            Some(parts.start(listener, manager_rx, socket, &keys, &gossip, stopped.clone(), fatal_tx).await?)
+            Some(
+                parts
+                    .start((listener, &config, address), manager_rx, socket, &keys, &gossip, stopped.clone(), fatal_tx)
+                    .await?,
+            )
         }
         None => {
             let router = agent::worker(own, metrics.clone(), wall);
@@ -187,11 +199,6 @@ async fn wait_for_end(fatal: &mut mpsc::Receiver<DaemonError>) -> Result<(), Dae
         _ = int.recv() => Ok(()),
         Some(error) = fatal.recv() => Err(error),
     }
-}
-
-async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
-    let addr = config.api_bind();
-    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
 }
 
 async fn listen_metrics(config: &NodeConfig) -> Result<Option<TcpListener>, DaemonError> {
@@ -323,7 +330,7 @@ impl Parts<'_> {
     #[allow(clippy::too_many_arguments, reason = "the one place where all parts meet")]
     async fn start(
         self,
-        listener: TcpListener,
+        (listener, config, address): (TcpListener, &NodeConfig, watch::Receiver<IpAddr>),
         events: mpsc::UnboundedReceiver<MemberEvent>,
         (socket, agent_routes): (&std::path::Path, axum::Router),
         keys: &KeyBook,
@@ -354,7 +361,8 @@ impl Parts<'_> {
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));
         let tls = ServerTls::new(&self.credentials.tls())?;
-        tokio::spawn(server::serve_tls(listener, tls, router.clone(), Limits::default(), ended(stopped.clone())));
+        let served = (tls, router.clone());
+        tokio::spawn(address::serve(listener, config.clone(), address, served, stopped.clone()));
         serve_socket(socket, router.merge(agent_routes), stopped.clone()).await?;
         tokio::spawn(follow_keys(raft.clone(), keys.clone(), gossip.clone()));
         tokio::spawn(guard(raft.clone(), fatal));

@@ -70,6 +70,10 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
         Gone::Away => {}
     }
 
+    if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()).filter(|(m, _)| m.since >= absence.last_seen) {
+        evidence.push(format!("its address was {}, is {ip}", moved.from));
+    }
+
     let (cause, _) = strongest(node, absence, exam);
     (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
 }

@@ -67,12 +67,16 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     let applied = node.baseline.as_ref().map(|b| b.desired);
     let outdated = inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
     if outdated {
-        reasons.push(Reason {
-            service: "".into(),
-            text: "what is desired changed since the last provisioning".to_owned(),
-            grave: false,
-            by: Witness::Desired,
-        });
+        let text = match (&node.moved, node.ip()) {
+            (Some(moved), Some(ip)) => {
+                format!("its own address changed from {} to {ip} since the last provisioning", moved.from)
+            }
+            _ if inventory.only_moved(node) => {
+                "addresses of other nodes changed since the last provisioning".to_owned()
+            }
+            _ => "what is desired changed since the last provisioning".to_owned(),
+        };
+        reasons.push(Reason { service: "".into(), text, grave: false, by: Witness::Desired });
     }
     let (verdict, _) = weigh(&reasons, &unclear);
     (verdict, reasons)

@@ -2,9 +2,11 @@
 
 use super::drift::Evidence;
 use crate::model::{
-    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, JobId, Marks, NodeId, Occasion, Phase, Report, Wall,
+    AbsenceNo, Applied, AttemptId, Baseline, Command, Failure, GenerationSeq, JobId, Marks, NodeId, NodeName, Occasion,
+    Phase, Report, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Numbers the examinations of one engine, so that a late answer is known as late.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +33,11 @@ pub enum Event {
         node: NodeId,
         report: Report,
     },
+    /// Where gossip has the node, `ip:port`, by its own signature; told before the `Alive` of the same record.
+    Sighted {
+        node: NodeId,
+        gossip: String,
+    },
     /// Gossip has lost it.
     Gone {
         node: NodeId,
@@ -56,6 +63,12 @@ pub enum Event {
         attempt: AttemptId,
         phase: Phase,
         result: Box<PhaseResult>,
+    },
+    /// The generation was rendered for the move at `moved`: the hosts whose hash is another than the one applied.
+    Rendered {
+        generation: GenerationSeq,
+        moved: u64,
+        result: Result<BTreeMap<NodeName, Sha256>, String>,
     },
     /// An own proposal was applied, or is lost (None: outcome unknown or refused by Raft).
     Proposed {
@@ -141,6 +154,11 @@ pub enum Action {
     Stop {
         attempt: AttemptId,
         now: bool,
+    },
+    /// Say what each host is to be at the addresses that are entered now.
+    Render {
+        generation: GenerationSeq,
+        moved: u64,
     },
     /// Somebody else must lead first: the leader itself is to be set up again, or has no way to a node that is.
     HandOver {

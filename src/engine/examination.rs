@@ -22,8 +22,9 @@ pub(super) struct Exam {
 impl Manager {
     pub(super) fn examine(&mut self, at: Moment, node: &Node, purpose: Purpose, out: &mut Vec<Action>) {
         let road = self.road(at, node);
+        let rendering = self.is_rendering(at.now);
         let seen = self.seen.entry(node.id).or_default();
-        if seen.exam.is_some() || at.now < seen.exam_due || road == Road::Asking {
+        if seen.exam.is_some() || at.now < seen.exam_due || rendering || road == Road::Asking {
             return;
         }
         let from = match road {

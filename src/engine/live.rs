@@ -3,7 +3,7 @@
 use super::event::{Action, Purpose};
 use super::manager::{Manager, Moment};
 use crate::model::{
-    Availability, CheckSummary, Command, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
+    Availability, CheckSummary, Command, Finding, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
 };
 
 impl Manager {
@@ -39,12 +39,19 @@ impl Manager {
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,
-            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted(),
+            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || behind && node.moved.is_some(),
             Remedy::None | Remedy::Report => false,
         });
+        // It moved, and whoever looked last did not know what it was to be there, or looked for another reason.
+        let owed = behind && node.moved.is_some();
+        let said =
+            |f: &Finding| f.verdict != Verdict::Same && (f.occasion != Occasion::Live || f.remedy != Remedy::Report);
+        let unsaid = owed && finding.is_none_or(|f| !said(f));
         let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
-        if unclear || due || news {
-            let occasion = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+        if unclear || due || news || unsaid {
+            let told = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
+            // A move is a return, however it was noticed: what follows from it is not for the policy of live drift.
+            let occasion = if owed && told == Occasion::Live { Occasion::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
@@ -54,7 +61,8 @@ impl Manager {
         let Some((name, group)) = at.inventory.group(node) else { return false };
         let applied = node.baseline.as_ref().map(|b| b.desired);
         let behind = at.inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
-        if !behind || group.policy(Occasion::Apply) == crate::model::Policy::Report {
+        let only_moved = node.moved.is_none() && at.inventory.only_moved(node);
+        if !behind || only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
             return false;
         }
         let stuck = at.inventory.jobs.values().any(|j| {

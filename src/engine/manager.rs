@@ -7,6 +7,7 @@
 use super::budget;
 use super::event::{About, Action, Event, Purpose};
 use super::examination::Exam;
+use super::place::Rendering;
 use super::routes::{Road, Routes};
 use crate::model::{
     Applied, AttemptId, CheckSummary, Command, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report, Sha256,
@@ -44,6 +45,10 @@ pub(super) struct Seen {
     pub looked_at: Option<((Sha256, CheckSummary), Now, u32)>,
     /// A report that was older than an examination: until gossip has another one, it tells of no absence.
     pub outlived: Option<Marks>,
+    /// Where gossip has it, by its own signature.
+    pub gossip: Option<String>,
+    /// The address that was another node's when it was last told.
+    pub held: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -60,7 +65,8 @@ pub struct Manager {
     /// Stopped while a phase was under way, and not heard of since: their current tasks may still run.
     pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
-    proposing_fleet: Option<Now>,
+    pub(super) proposing_fleet: Option<Now>,
+    pub(super) rendering: Rendering,
     /// The last answer of [`Manager::crowd`], and for which state and moment.
     crowd_at: Option<(u64, Wall, bool)>,
     /// Who reaches whom.
@@ -91,6 +97,7 @@ impl Manager {
             stopping: BTreeSet::new(),
             verify_tries: BTreeMap::new(),
             proposing_fleet: None,
+            rendering: Rendering::default(),
             crowd_at: None,
             routes: Routes::default(),
             handed: None,
@@ -115,8 +122,11 @@ impl Manager {
                 seen.report = Some(report);
                 attend.push(node);
             }
+            Event::Sighted { node, gossip } => self.seen.entry(node).or_default().gossip = Some(gossip),
+            Event::Rendered { generation, moved, result } => self.rendering.came(generation, moved, result),
             Event::Gone { node } => {
                 let seen = self.seen.entry(node).or_default();
+                seen.gossip = None;
                 (seen.alive, seen.since, seen.since_wall, seen.probed) = (false, now, wall, None);
                 self.routes.forget(node);
                 attend.push(node);
@@ -149,6 +159,7 @@ impl Manager {
             Event::Changed | Event::Tick => attend.extend(inventory.nodes.keys()),
         }
         self.breaker(at, &mut out);
+        self.render(at, &mut out);
         let mut full = BTreeSet::new();
         for id in attend {
             if let Some(node) = inventory.node(id) {
@@ -191,8 +202,9 @@ impl Manager {
     }
 
     fn breaker(&mut self, at: Moment, out: &mut Vec<Action>) {
-        let free = self.proposing_fleet.is_none_or(|since| at.now.since(since) > PROPOSAL_MS);
-        if free && let Some(command) = budget::breaker(at.inventory, at.wall) {
+        if self.fleet_is_free(at.now)
+            && let Some(command) = budget::breaker(at.inventory, at.wall)
+        {
             self.proposing_fleet = Some(at.now);
             if let Command::BreakerOpened { why, .. } = &command {
                 let text = format!("breaker opened: {why}; no automatic re-setup until `remoor resume`");
@@ -200,6 +212,11 @@ impl Manager {
             }
             out.push(Action::Propose { about: About::Fleet, command });
         }
+    }
+
+    /// One thing at most is proposed for the whole fleet at a time.
+    pub(super) fn fleet_is_free(&self, now: Now) -> bool {
+        self.proposing_fleet.is_none_or(|since| now.since(since) > PROPOSAL_MS)
     }
 
     /// Derives from the applied state what this node needs next. `full` names groups whose budget is spent.
@@ -213,6 +230,10 @@ impl Manager {
         if seen.exam.is_some_and(|e| at.now.since(e.began) > limit) {
             seen.exam = None;
             seen.exam_due = at.now;
+        }
+        // Before its return is entered, so that it is looked for where it is.
+        if self.place(at, node, out) {
+            return;
         }
         self.ask_roads(at, node, out);
         self.presence(at, node, out);
@@ -249,7 +270,7 @@ impl Manager {
             }
             return;
         }
-        if want.by.is_none() && self.crowd(at) {
+        if want.by.is_none() && (self.crowd(at) || self.is_rendering(at.now)) {
             return;
         }
         // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).

@@ -13,6 +13,7 @@ mod examination;
 mod explain;
 mod live;
 mod manager;
+mod place;
 mod policy;
 mod presence;
 mod resetup;

@@ -48,6 +48,18 @@ pub fn decide(
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
     let policy = match verdict {
+        // Its own address: no word of an operator is needed to make that right on its return.
+        Verdict::Outdated if node.moved.is_some() => {
+            match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
+                (Policy::Report, apply) => apply,
+                (on_return, _) => on_return,
+            }
+        }
+        // Where only others moved, it is said and left at that.
+        Verdict::Outdated if inventory.only_moved(node) => match group.policy_of(node, occasion) {
+            Policy::Resetup if !matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Resetup,
+            _ => Policy::Report,
+        },
         Verdict::Outdated => match (group.policy(Occasion::Apply), group.policy_of(node, occasion)) {
             (Policy::Report, Policy::Resetup) if occasion != Occasion::Live => Policy::Resetup,
             (apply, _) => apply,
@@ -63,6 +75,7 @@ pub fn decide(
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
+        (Policy::Check, Verdict::Conflict) if node.moved.is_some() => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();

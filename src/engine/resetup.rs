@@ -55,7 +55,9 @@ impl Manager {
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
             let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
-            if !pause {
+            // What it makes and the hash of it are to be of the same addresses.
+            let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
+            if !pause && !early {
                 self.running.insert(attempt.id, attempt.phase);
                 out.push(Action::Run { job: job.id, attempt: attempt.id, phase: attempt.phase, node: node.id });
             }

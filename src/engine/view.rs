@@ -98,6 +98,12 @@ impl Manager {
             let names = finding.damaged.join(", ");
             add("damaged", format!("{names} in its data directory; look there, and remove what was put aside"));
         }
+        if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()) {
+            add("moved", format!("from {} to {ip}, and not set up there yet", moved.from));
+        }
+        if let Some(gossip) = seen.and_then(|s| s.held.as_ref()) {
+            add("address-held", format!("it signs at {gossip}, which is another node's address"));
+        }
         if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
         }

@@ -1,18 +1,9 @@
 //! The variables that playbooks, templates and checks of one node see.
 
 use crate::config::Fleet;
-use crate::model::Fault;
+use crate::model::{Fault, Known};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// What the cluster knows beyond the fleet; nothing where there is no cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Known {
-    /// IP addresses by node name, as gossip has them.
-    pub addresses: BTreeMap<String, String>,
-    /// Names of the nodes whose desired cluster role is manager.
-    pub managers: BTreeSet<String>,
-}
+use std::collections::BTreeMap;
 
 /// All inventory variables at top level, and `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
 ///

@@ -10,8 +10,9 @@ mod paths;
 mod plans;
 mod summary;
 
+pub use crate::model::Known;
 pub use book::{Book, BookError};
-pub use context::{Known, context};
+pub use context::context;
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, Work, compile, expected_files, tags_of, work};

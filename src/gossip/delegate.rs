@@ -15,6 +15,7 @@ use memberlist::proto::{Meta, NodeState};
 use smol_str::SmolStr;
 use std::borrow::Cow;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -47,7 +48,9 @@ pub struct Shared {
     /// Unbounded, as a full channel would have to await; its length is bounded by the members and the alarm interval.
     events: mpsc::UnboundedSender<MemberEvent>,
     /// Counts members that came or went.
-    changed: watch::Sender<u64>,
+    changed: Arc<watch::Sender<u64>>,
+    /// Another one has taken its place: what memberlist still says here is about an address that is given up.
+    closed: AtomicBool,
 }
 
 impl Shared {
@@ -58,7 +61,31 @@ impl Shared {
             view: Mutex::new(View::new(timing)),
             meta: Mutex::new(meta),
             events,
-            changed: watch::Sender::new(0),
+            changed: Arc::new(watch::Sender::new(0)),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// The same node at another address, which knows nobody yet: from here on `self` is silent. Who was present is told
+    /// to be gone, as they are for whoever has lost its address.
+    pub fn succeed(&self, judge: Judge, meta: Bytes, timing: &Timing) -> Self {
+        let mut view = self.view();
+        for name in view.names().into_iter().filter(|name| *name != judge.me) {
+            let event = view.remove(&name);
+            self.emit(&view, event);
+        }
+        self.closed.store(true, Ordering::SeqCst);
+        let mut fresh = View::new(timing);
+        (fresh.version, fresh.population) = (view.version, view.population);
+        let own_instance = self.own_instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            judge,
+            own_instance: Mutex::new(own_instance),
+            view: Mutex::new(fresh),
+            meta: Mutex::new(meta),
+            events: self.events.clone(),
+            changed: self.changed.clone(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -77,6 +104,9 @@ impl Shared {
 
     /// Sends what the view made of something, with the view still locked so that the order is the view's.
     pub fn emit(&self, view: &View, event: Option<MemberEvent>) {
+        if self.closed.load(Ordering::SeqCst) {
+            return;
+        }
         if let Some(event) = event {
             // Nobody listening is the consumer's choice.
             let _ = self.events.send(event);
@@ -195,8 +225,17 @@ impl ConflictDelegate for Ears {
     type Address = SocketAddr;
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
-        let name = NodeName::from(existing.id().as_str());
+        let (name, addr, meta) = parts(&other);
+        // The very process that is known here, by its own signature: it has moved, and its old address is found dead soon.
+        let moved = match self.0.judge.judge(&name, addr, &meta) {
+            Judgement::Member { report, key: Some(_), .. } => report.instance,
+            _ => Instance::default(),
+        };
         let mut view = self.0.view();
+        if !moved.0.is_empty() && view.get(&name).is_some_and(|e| e.report.instance == moved) {
+            tracing::info!(node = %name, %addr, "has moved");
+            return;
+        }
         let event = view.conflict(&name, *existing.address(), *other.address(), Instant::now());
         self.0.emit(&view, event);
     }

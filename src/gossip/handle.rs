@@ -1,7 +1,7 @@
 //! The running member: start it, publish, ask, leave. Holds memberlist and works around its known faults: it
 //! never reaps, never drops a running one without shutting it down, updates one at a time.
 
-use super::config::{Config, Timing};
+use super::config::Config;
 use super::delegate::{Ears, Shared};
 use super::error::{Cause, GossipError};
 use super::event::{Member, MemberEvent};
@@ -9,14 +9,13 @@ use super::judge::{Judge, Judgement, good_name};
 use super::meta::{self, Scope};
 use crate::model::{NodeName, Report};
 use bytes::Bytes;
-use ed25519_dalek::SigningKey;
 use memberlist::net::NetTransportOptions;
 use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, SecretKey};
 use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
 use memberlist::{Memberlist, Options};
 use smol_str::SmolStr;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -32,14 +31,15 @@ const PORT_TRIES: usize = 10;
 /// A handle to the running member; clones are the same member. Dropping it does not stop the member.
 #[derive(Clone)]
 pub struct Gossip {
-    inner: Arc<Inner>,
+    name: NodeName,
+    inner: Arc<RwLock<Arc<Inner>>>,
 }
 
+/// The member at one address.
 struct Inner {
     list: List,
     shared: Arc<Shared>,
-    signer: SigningKey,
-    timing: Timing,
+    cfg: Config,
     /// The report in force. Locked for a whole update, since two at a time could leave the older one in force.
     report: Mutex<Report>,
 }
@@ -55,11 +55,14 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
         return Err(GossipError::Advertise(cfg.advertise));
     }
     let mut tries = 0;
+    let (tx, rx) = mpsc::unbounded_channel();
     loop {
         tries += 1;
-        match start_once(&cfg, &report).await {
+        let first = |judge, meta| Shared::new(judge, meta, &cfg.timing, tx.clone());
+        match start_once(&cfg, &report, first).await {
             Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
-            other => return other,
+            Err(error) => return Err(error),
+            Ok(inner) => return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))) }, rx)),
         }
     }
 }
@@ -67,7 +70,8 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
 async fn start_once(
     cfg: &Config,
     report: &Report,
-) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), GossipError> {
+    share: impl FnOnce(Judge, Bytes) -> Shared,
+) -> Result<Inner, GossipError> {
     let failed = |source: Cause| GossipError::Start { bind: cfg.bind, source };
     // The port has to be known before binding, because the address is signed.
     let (mut bind, mut advertise) = (cfg.bind, cfg.advertise);
@@ -86,8 +90,7 @@ async fn start_once(
         own_key: cfg.signer.verifying_key(),
         verify: cfg.verify.clone(),
     };
-    let (tx, rx) = mpsc::unbounded_channel();
-    let shared = Arc::new(Shared::new(judge, Bytes::new(), &cfg.timing, tx));
+    let shared = Arc::new(share(judge, Bytes::new()));
     shared.set_meta(meta.into(), report.instance.clone());
 
     let mut net =
@@ -98,14 +101,7 @@ async fn start_once(
         .await
         .map_err(|e| failed(e.to_string().into()))?;
     tracing::info!(node = %cfg.name, %bind, %advertise, "gossip started");
-    let inner = Inner {
-        list,
-        shared,
-        signer: cfg.signer.clone(),
-        timing: cfg.timing.clone(),
-        report: Mutex::new(report.clone()),
-    };
-    Ok((Gossip { inner: Arc::new(inner) }, rx))
+    Ok(Inner { list, shared, cfg: cfg.clone(), report: Mutex::new(report.clone()) })
 }
 
 fn options(cfg: &Config) -> Result<Options, GossipError> {
@@ -144,12 +140,35 @@ fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
 
 impl Gossip {
     pub fn name(&self) -> &NodeName {
-        &self.inner.shared.judge.me
+        &self.name
     }
 
     /// As advertised, with the port that was bound if none was configured.
     pub fn addr(&self) -> SocketAddr {
-        self.inner.shared.judge.addr
+        self.now().shared.judge.addr
+    }
+
+    fn now(&self) -> Arc<Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same member, instance and all, at another address: the old one is given up without a goodbye, which nobody
+    /// would hear from there. All peers are `Gone` and come back as they are dialled.
+    ///
+    /// After an error the member is stopped, and this may be called again.
+    pub async fn move_to(&self, bind: SocketAddr, advertise: SocketAddr) -> Result<(), GossipError> {
+        if advertise.ip().is_unspecified() {
+            return Err(GossipError::Advertise(advertise));
+        }
+        let old = self.now();
+        // Nobody publishes meanwhile what only the old address would hear.
+        let report = old.report.lock().await;
+        stop(&old.list).await;
+        let cfg = Config { bind, advertise, ..old.cfg.clone() };
+        let timing = cfg.timing.clone();
+        let inner = start_once(&cfg, &report, |judge, meta| old.shared.succeed(judge, meta, &timing)).await?;
+        *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
+        Ok(())
     }
 
     /// Signs and announces a report in the place of the one before.
@@ -157,18 +176,27 @@ impl Gossip {
     /// Returns once it was sent to a first peer, or at once without peers. After [`GossipError::Announce`] the new
     /// report is in force all the same and travels with the next exchange; after any other error the old one is.
     pub async fn publish(&self, report: Report) -> Result<(), GossipError> {
-        let mut current = self.inner.report.lock().await;
-        self.announce(&mut current, report).await
+        self.announce(|_| report).await
     }
 
-    async fn announce(&self, current: &mut Report, report: Report) -> Result<(), GossipError> {
-        let inner = &self.inner;
+    async fn announce(&self, next: impl FnOnce(&Report) -> Report) -> Result<(), GossipError> {
+        let mut inner = self.now();
+        let (inner, mut current) = loop {
+            let current = inner.report.lock().await;
+            let now = self.now();
+            if Arc::ptr_eq(&now, &inner) {
+                break (&*inner, current);
+            }
+            drop(current);
+            inner = now; // it moved while this waited
+        };
+        let report = next(&current);
         let judge = &inner.shared.judge;
         let scope = Scope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
-        let meta = meta::encode(&report, scope, &inner.signer).map_err(GossipError::Report)?;
+        let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
         inner.shared.set_meta(meta.into(), report.instance.clone());
         *current = report;
-        match inner.list.update_node(inner.timing.update_timeout).await {
+        match inner.list.update_node(inner.cfg.timing.update_timeout).await {
             Ok(()) => Ok(()),
             Err(memberlist::error::Error::NotRunning) => Err(GossipError::Stopped),
             Err(e) => Err(GossipError::Announce(e.to_string().into())),
@@ -177,21 +205,22 @@ impl Gossip {
 
     /// The live members by name, this node included.
     pub fn members(&self) -> Vec<Member> {
-        self.inner.shared.view().members()
+        self.now().shared.view().members()
     }
 
     /// How many live members there are besides this node; 0 is isolation.
     pub fn peers_alive(&self) -> usize {
-        self.inner.shared.view().len_without(self.name())
+        self.now().shared.view().len_without(self.name())
     }
 
     /// Exchanges state with whoever listens at `addr`. Members found come as events, sometimes after this returns.
     ///
     /// Lasts at most three stream timeouts. Dropping the future does not cancel the exchange.
     pub async fn join(&self, addr: SocketAddr) -> Result<(), GossipError> {
-        let list = self.inner.list.clone();
+        let inner = self.now();
+        let list = inner.list.clone();
         let exchange = tokio::spawn(async move { list.join(MaybeResolvedAddress::Resolved(addr)).await.map(drop) });
-        match tokio::time::timeout(self.inner.timing.stream_timeout * 3, exchange).await {
+        match tokio::time::timeout(inner.cfg.timing.stream_timeout * 3, exchange).await {
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(memberlist::error::Error::NotRunning))) => Err(GossipError::Stopped),
             Ok(Ok(Err(e))) => Err(GossipError::Join { addr, source: e.to_string().into() }),
@@ -205,11 +234,12 @@ impl Gossip {
     /// Makes the events that follow: `Update` where a signature counts now that did not or the reverse, `Gone` for
     /// removed and `Forged` and `Gone` for impostors, `Alive` for those who were kept out and are live.
     pub async fn recheck(&self) {
-        let shared = &self.inner.shared;
+        let inner = self.now();
+        let shared = &inner.shared;
         // Members may come and go between asking memberlist and judging; then the picture is taken again.
         for _ in 0..5 {
             let version = shared.view().version;
-            let online = self.inner.list.online_members().await;
+            let online = inner.list.online_members().await;
             let mut view = shared.view();
             if view.version != version {
                 continue;
@@ -237,34 +267,33 @@ impl Gossip {
 
     /// Puts a key into the keyring, for reading only.
     pub fn insert_key(&self, key: [u8; 32]) {
-        if let Some(ring) = self.inner.list.keyring() {
+        if let Some(ring) = self.now().list.keyring() {
             ring.insert(SecretKey::Aes256(key));
         }
     }
 
     /// Encrypts with this key from now on. It must have been inserted, here and by then at all members.
     pub fn use_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let Some(ring) = self.inner.list.keyring() else { return Ok(()) };
+        let inner = self.now();
+        let Some(ring) = inner.list.keyring() else { return Ok(()) };
         ring.use_key(&key).map_err(|e| GossipError::Key(e.to_string().into()))
     }
 
     /// Forgets a key. The one in use can't be removed.
     pub fn remove_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let Some(ring) = self.inner.list.keyring() else { return Ok(()) };
+        let inner = self.now();
+        let Some(ring) = inner.list.keyring() else { return Ok(()) };
         ring.remove(&key).map_err(|e| GossipError::Key(e.to_string().into()))
     }
 
     /// Says goodbye, then stops. Lasts at most the update and leave timeouts and 5 s; failures on the way are logged.
     pub async fn leave(self) {
-        {
-            // Peers can't tell a goodbye from a failure by memberlist alone, so the report says it first.
-            let mut current = self.inner.report.lock().await;
-            let report = Report { leaving: true, ..current.clone() };
-            if let Err(error) = self.announce(&mut current, report).await {
-                tracing::warn!(error = &error as &dyn std::error::Error, "peers may take the goodbye for a failure");
-            }
+        // Peers can't tell a goodbye from a failure by memberlist alone, so the report says it first.
+        if let Err(error) = self.announce(|current| Report { leaving: true, ..current.clone() }).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "peers may take the goodbye for a failure");
         }
-        if let Err(error) = self.inner.list.leave(self.inner.timing.leave_timeout).await {
+        let inner = self.now();
+        if let Err(error) = inner.list.leave(inner.cfg.timing.leave_timeout).await {
             tracing::warn!(%error, "peers may take the goodbye for a failure");
         }
         self.shutdown().await;
@@ -272,14 +301,18 @@ impl Gossip {
 
     /// Stops without a word, as a crash would; peers find out by probing.
     pub async fn shutdown(self) {
-        match tokio::time::timeout(SHUTDOWN_MAX, self.inner.list.shutdown()).await {
-            Ok(Ok(())) => tracing::info!(node = %self.name(), "gossip stopped"),
-            Ok(Err(error)) => tracing::warn!(%error, "gossip stopped with an error"),
-            Err(_) => tracing::warn!(limit = ?SHUTDOWN_MAX, "gossip did not stop in time"),
-        }
+        stop(&self.now().list).await;
     }
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
-        self.inner.shared.changes()
+        self.now().shared.changes()
+    }
+}
+
+async fn stop(list: &List) {
+    match tokio::time::timeout(SHUTDOWN_MAX, list.shutdown()).await {
+        Ok(Ok(())) => tracing::info!("gossip stopped"),
+        Ok(Err(error)) => tracing::warn!(%error, "gossip stopped with an error"),
+        Err(_) => tracing::warn!(limit = ?SHUTDOWN_MAX, "gossip did not stop in time"),
     }
 }

@@ -27,4 +27,4 @@ pub use config::{Config, KeyLookup, Timing};
 pub use error::GossipError;
 pub use event::{Member, MemberEvent};
 pub use handle::{Gossip, start};
-pub use rejoin::{RejoinLoop, cache, plan};
+pub use rejoin::{RejoinLoop, cache, netlink, plan};

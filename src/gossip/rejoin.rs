@@ -2,7 +2,7 @@
 //! is in [`plan`]; here are the clock, the dice, the cache file and the dials.
 
 pub mod cache;
-mod netlink;
+pub mod netlink;
 pub mod plan;
 
 use super::config::Timing;
@@ -139,6 +139,7 @@ impl Task {
     }
 
     fn look(&mut self) {
+        self.state.my_addr = self.gossip.addr();
         let members = self.gossip.members().into_iter().map(|m| (m.name, m.addr)).collect();
         let (now, before) = (self.now_ms(), self.state.isolated());
         self.state.set_members(now, members);

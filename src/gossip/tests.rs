@@ -471,3 +471,54 @@ async fn what_can_not_work_is_refused_at_the_start() {
     let refused = start(config("a", 1, &keys), report("x")).await;
     assert!(matches!(refused.err(), Some(GossipError::Report(_))));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_moves_is_the_same_instance_elsewhere() {
+    let keys = Keys::abc();
+    let mut a = peer(config("a", 1, &keys)).await;
+    let mut b = peer(config("b", 2, &keys)).await;
+    b.gossip.join(a.gossip.addr()).await.expect("joined");
+    a.saw_alive("b").await;
+    b.saw_alive("a").await;
+    let (before, port) = (b.gossip.addr(), b.gossip.addr().port());
+    let mut watched = b.gossip.changes();
+    watched.mark_unchanged();
+
+    let elsewhere = SocketAddr::from(([127, 0, 0, 2], port));
+    b.gossip.move_to(elsewhere, elsewhere).await.expect("moved");
+    b.saw("a gone", |e| matches!(e, MemberEvent::Gone { name, .. } if name.as_str() == "a")).await;
+    assert!(watched.has_changed().expect("the same watch goes on"), "the rejoin loop is told");
+    assert_eq!((b.gossip.addr(), b.gossip.peers_alive()), (elsewhere, 0));
+    // Dialled again as the rejoin loop does, until the others have found the old address dead.
+    let again = b.gossip.clone();
+    let target = a.gossip.addr();
+    let dialling = tokio::spawn(async move {
+        loop {
+            let _ = again.join(target).await; // refused until then
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    let moved = |e: &MemberEvent| {
+        matches!(e, MemberEvent::Alive { name, addr, signed: true, report }
+            | MemberEvent::Update { name, addr, signed: true, report }
+            if name.as_str() == "b" && *addr == elsewhere && report.instance.0 == FIRST)
+    };
+    let mut told = Vec::new();
+    let seen = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let event = a.events.recv().await.expect("the member runs");
+            let there = moved(&event);
+            told.push(event);
+            if there {
+                return;
+            }
+        }
+    });
+    seen.await.unwrap_or_else(|_| panic!("never at {elsewhere}: {told:?}"));
+    dialling.abort();
+    let alarm = |e: &&MemberEvent| matches!(e, MemberEvent::Conflict { .. } | MemberEvent::Forged { .. });
+    assert_eq!(told.iter().find(alarm), None, "a move is no impostor; it was at {before}");
+    // What it says from now on is heard from there.
+    b.gossip.publish(Report { isolation: 9, ..report(FIRST) }).await.expect("published");
+    a.saw("news", |e| matches!(e, MemberEvent::Update { report, .. } if report.isolation == 9)).await;
+}

@@ -43,7 +43,7 @@ pub struct Play {
 /// What the managers know of a node beyond the inventory.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
-    /// Where gossip has it; wins over the inventory.
+    /// Where it is entered, unless the inventory has an `ansible_host` for it.
     pub addr: Option<String>,
     pub host_keys: Vec<String>,
     /// `remoor_*` variables.
@@ -51,7 +51,7 @@ pub struct Known {
 }
 
 impl Known {
-    pub fn of(node: &Node, addresses: &BTreeMap<String, String>) -> Self {
+    pub fn of(node: &Node, fleet: &Fleet) -> Self {
         let role = if node.role == crate::model::ClusterRole::Manager { "manager" } else { "worker" };
         let vars = json!({
             "remoor_node_id": node.id.0,
@@ -59,7 +59,7 @@ impl Known {
             "remoor_lifecycle": node.lifecycle.word(),
         });
         Self {
-            addr: addresses.get(node.name().as_str()).cloned(),
+            addr: node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none()),
             host_keys: node.spec.ssh_host_keys.clone(),
             vars: vars.as_object().cloned().unwrap_or_default(),
         }
@@ -278,11 +278,8 @@ fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Names and knowledge of all nodes.
-pub fn known<'a>(
-    nodes: impl Iterator<Item = &'a Arc<Node>>,
-    addresses: &BTreeMap<String, String>,
-) -> BTreeMap<String, Known> {
-    nodes.map(|node| (NodeName::to_string(node.name()), Known::of(node, addresses))).collect()
+pub fn known<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> BTreeMap<String, Known> {
+    nodes.map(|node| (NodeName::to_string(node.name()), Known::of(node, fleet))).collect()
 }
 
 #[cfg(test)]

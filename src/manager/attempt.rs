@@ -2,14 +2,15 @@
 
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
+use super::shared::known_of;
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fault, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
-    ServiceName,
+    AttemptId, Baseline, Failure, FailureClass, Fault, Fence, Generation, Job, JobId, Marks, Node, NodeDigest, NodeId,
+    Phase, ServiceName, Sha256,
 };
 use crate::playbook::{Cancel, Secrets};
 use crate::rpc::view::StreamItem;
@@ -63,8 +64,8 @@ impl Attempts {
             let (phases, rx) = mpsc::unbounded_channel();
             let (ending, told) = watch::channel(Ending::Not);
             let (shared, events, facts) = (self.shared.clone(), self.events.clone(), examine::Facts::new());
-            let secret = Vec::new();
-            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, secret };
+            let (secret, frozen) = (Vec::new(), None);
+            let work = Work { shared, events, job, attempt, node, ending: told, session: None, facts, secret, frozen };
             Running { phases, ending, task: tokio::spawn(work.serve(rx)) }
         });
         let _ = running.phases.send(phase);
@@ -102,6 +103,17 @@ struct Work {
     facts: examine::Facts,
     /// Globs of all that a phase of this attempt calls secret.
     secret: Vec<String>,
+    /// Addresses and roles that it rendered with, and the hash of what it was to make. A move meanwhile is for later.
+    frozen: Option<(fleet::Known, Sha256)>,
+}
+
+/// What a phase of an attempt runs, and what it was compiled with.
+struct Made {
+    fleet: Arc<Fleet>,
+    host: String,
+    scope: Scope,
+    known: fleet::Known,
+    work: fleet::Work,
 }
 
 impl Work {
@@ -197,16 +209,21 @@ impl Work {
         generation: &Arc<Generation>,
         limit: Duration,
     ) -> Result<PhaseResult, Box<Failure>> {
-        let (fleet, host, scope, work) = self.work(phase, job, generation).await.map_err(|text| plan(phase, &text))?;
-        let (compiled, protect) = match work {
+        let made = self.work(phase, job, generation).await.map_err(|text| plan(phase, &text))?;
+        if phase == Phase::Provision {
+            let name = self.shared.inventory().nodes.get(&self.node).map(|n| n.name().clone());
+            self.frozen = Some((made.known, name.and_then(|n| generation.desired(&n)).unwrap_or_default()));
+        }
+        let (compiled, protect) = match made.work {
             fleet::Work::Plan { plan, protect, secret } => {
                 self.secret.extend(secret);
                 (plan, protect)
             }
+            // Ansible's inventory is that of now; what it makes is recorded, not rendered.
             fleet::Work::Ansible { playbook, tags } => {
-                let known = ansible::known(self.shared.inventory().nodes.values(), &self.shared.addresses());
-                let play = Play { fleet, host, playbook, tags, extra: scope.extra, known, timeout: limit };
-                return self.ansible(phase, play).await;
+                let known = ansible::known(self.shared.inventory().nodes.values(), &made.fleet);
+                let (fleet, host, extra) = (made.fleet, made.host, made.scope.extra);
+                return self.ansible(phase, Play { fleet, host, playbook, tags, extra, known, timeout: limit }).await;
             }
         };
         let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
@@ -264,16 +281,27 @@ impl Work {
         }
     }
 
+    /// Addresses and roles that what is there was rendered with: the cleanup is about that.
+    async fn known_before(&self, node: &Node) -> fleet::Known {
+        let recorded = match &node.baseline {
+            Some(baseline) => examine::recorded(&self.shared, baseline.blob).await.and_then(|r| r.known),
+            None => None,
+        };
+        recorded.unwrap_or_else(|| self.shared.known())
+    }
+
     /// What `phase` runs, compiled; the text of every fault otherwise.
     async fn work(
         &self,
         phase: Phase,
         job: &Job,
         generation: &Arc<Generation>,
-    ) -> Result<(Arc<Fleet>, String, Scope, fleet::Work), String> {
+    ) -> Result<Made, String> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
-        let host = self.shared.inventory().nodes.get(&self.node).map(|n| n.name().to_string());
-        let host = host.ok_or("the node is gone")?;
+        let inventory = self.shared.inventory();
+        let node = inventory.nodes.get(&self.node).cloned().ok_or("the node is gone")?;
+        let host = node.name().to_string();
+        let known = if phase == Phase::Cleanup { self.known_before(&node).await } else { known_of(&inventory) };
         let extra = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
@@ -284,9 +312,10 @@ impl Work {
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
-            let work = fleet::work(&fleet, &host, &shared.known(), phase, &scope);
+            let work = fleet::work(&fleet, &host, &known, phase, &scope);
             let joined = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-            Ok((fleet, host, scope, work.map_err(joined)?))
+            let work = work.map_err(joined)?;
+            Ok(Made { fleet, host, scope, known, work })
         });
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
@@ -298,11 +327,12 @@ impl Work {
         before: &Arc<Generation>,
         current: &Arc<Generation>,
     ) -> Result<(), Box<Failure>> {
-        for (phase, generation) in [(Phase::Cleanup, before), (Phase::Provision, current)] {
-            let work = self.work(phase, job, generation).await;
+        let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
+        for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
+            let made = self.work(phase, job, generation).await;
             let why =
                 |text: String| plan(Phase::Fence, &format!("nothing was run, since its {phase} can't be: {text}"));
-            if let fleet::Work::Plan { secret, .. } = work.map_err(why)?.3 {
+            if let fleet::Work::Plan { secret, .. } = made.map_err(why)?.work {
                 self.secret.extend(secret);
             }
         }
@@ -427,22 +457,24 @@ impl Work {
     }
 
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
-        let facts = Some(self.facts.clone());
-        let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), facts).await;
+        let frozen = self.frozen.clone();
+        let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
+        let seen = Some((self.facts.clone(), known));
+        let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
         let evidence =
             examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
         let wrong = wrong_files(&prepared.rendered, digest, &job.services);
-        let record = examine::record(&prepared.rendered, &self.facts, digest);
+        let record = examine::record(&prepared.rendered, &self.facts, prepared.known.clone(), digest);
         let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
         })?;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
-        let desired = current.summary.hosts.get(node.name()).map(|h| h.desired).unwrap_or_default();
+        let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
         let root = digest.root;
         let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
         let agent = evidence.exam.agent.clone().unwrap_or_default();
@@ -549,7 +581,7 @@ mod tests {
         assert_eq!(wrong_files(&files, &digest, &["db".into()]), ["/db"]);
         assert!(wrong_files(&files, &digest, &["app".into()]).is_empty());
         // What does not agree is recorded only; a secret file can't be compared.
-        let record = examine::record(&files, &examine::Facts::new(), &digest);
+        let record = examine::record(&files, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
         // A blob of before, the digest alone, is read as well.

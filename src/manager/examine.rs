@@ -1,6 +1,7 @@
 //! One examination: one SSH login, digest and checks by the node's executor, compared with what is known here.
 
 use super::Shared;
+use super::shared::known_of;
 use crate::engine::{Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::fleet::{self, Expected};
@@ -34,6 +35,8 @@ pub struct Prepared {
     pub target: Target,
     pub manifest: Manifest,
     pub rendered: Expected,
+    /// What it was rendered with.
+    pub known: fleet::Known,
     /// Of the baseline.
     pub record: Option<Record>,
     pub timeout: Duration,
@@ -73,7 +76,7 @@ pub async fn evidence(
 }
 
 /// What is recorded of a node: with the origin of each path, which is rendered only where both agree.
-pub fn record(rendered: &Expected, facts: &Facts, digest: &NodeDigest) -> Record {
+pub fn record(rendered: &Expected, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
     let entries = digest.services.values().flat_map(|s| &s.entries);
     // The hash of a secret file is keyed: that it is rendered is all that can be told.
     let agree = entries.filter(|e| rendered.get(&e.path).is_some_and(|r| e.secret || e.sha256 == Some(r.sha256)));
@@ -82,6 +85,7 @@ pub fn record(rendered: &Expected, facts: &Facts, digest: &NodeDigest) -> Record
         services: digest.services.clone(),
         facts: facts.clone(),
         rendered: Some(agree.map(|e| e.path.clone()).collect()),
+        known: Some(known),
     }
 }
 
@@ -108,12 +112,12 @@ pub async fn prepare(
     prepare_with(shared, id, generation, None).await
 }
 
-/// `facts`: None for those of the last provisioning.
+/// `seen`: what it is rendered with; None for the facts, addresses and roles of the last provisioning.
 pub async fn prepare_with(
     shared: &Arc<Shared>,
     id: NodeId,
     generation: Option<Arc<Generation>>,
-    facts: Option<Facts>,
+    seen: Option<(Facts, fleet::Known)>,
 ) -> Result<Prepared, PrepareError> {
     let inventory = shared.inventory();
     let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
@@ -130,12 +134,17 @@ pub async fn prepare_with(
         }
         None => None,
     };
-    let (shared, known, timeout) = (shared.clone(), shared.known(), inventory.limits().exam_timeout_ms);
+    let (shared, timeout) = (shared.clone(), inventory.limits().exam_timeout_ms);
     let work = move || {
         let target = target_of(&shared, &node, &current)?;
-        let facts = facts.or_else(|| record.as_ref().map(|r| r.facts.clone())).unwrap_or_default();
+        let recorded = || {
+            let record = record.as_ref();
+            let facts = record.map(|r| r.facts.clone()).unwrap_or_default();
+            (facts, record.and_then(|r| r.known.clone()).unwrap_or_else(|| known_of(&inventory)))
+        };
+        let (facts, known) = seen.unwrap_or_else(recorded);
         let (manifest, rendered) = look(&shared, &node, &generation, &known, &facts)?;
-        Ok(Prepared { target, manifest, rendered, record, timeout: Duration::from_millis(timeout) })
+        Ok(Prepared { target, manifest, rendered, known, record, timeout: Duration::from_millis(timeout) })
     };
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
@@ -173,14 +182,15 @@ pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareE
     tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
 }
 
-/// How to log in: the inventory's `ansible_*` and `ssh:`, at the address that gossip knows, with the recorded host keys only.
+/// How to log in: the inventory's `ansible_*` and `ssh:`, with the recorded host keys only. Where the inventory names no
+/// `ansible_host`, at the address that is entered for the node.
 fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Target, PrepareError> {
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
-    let known = shared.addresses().get(node.name().as_str()).cloned();
+    let entered = node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none());
     Ok(Target {
         node: node.name().clone(),
-        host: known.unwrap_or(ssh.host),
+        host: entered.unwrap_or(ssh.host),
         port: ssh.port,
         user: ssh.user,
         identity: ssh.identity.map(Into::into),
@@ -191,6 +201,12 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
         connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
         state_dir: ssh.state_dir.map(Into::into),
     })
+}
+
+/// What a baseline's blob holds; None: no manager that answers has it.
+pub async fn recorded(shared: &Arc<Shared>, blob: Sha256) -> Option<Record> {
+    super::blobs::ensure(shared, &blob).await;
+    read(shared, blob)
 }
 
 fn read(shared: &Shared, blob: Sha256) -> Option<Record> {

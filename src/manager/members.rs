@@ -23,13 +23,14 @@ impl Members {
         Self { shared, busy: Arc::default() }
     }
 
-    /// Adds the first granted node that gossip has and Raft has not.
+    /// Adds the first granted node that gossip has and Raft has not, or has at another address than is entered.
     pub fn tick(&mut self, present: &BTreeMap<NodeName, Report>) {
         let status = self.shared.raft.status().borrow().clone();
         let inventory = self.shared.inventory();
         let next = inventory.nodes.values().find_map(|n| {
             let id = n.raft?;
-            (present.contains_key(n.name()) && !status.voters.contains_key(&id)).then(|| (id, n.spec.api.clone()))
+            let known = status.voters.get(&id);
+            (present.contains_key(n.name()) && known != Some(&n.spec.api)).then(|| (id, n.spec.api.clone()))
         });
         let Some((id, addr)) = next else { return };
         if self.busy.swap(true, Ordering::SeqCst) {
@@ -40,7 +41,7 @@ impl Members {
         tokio::spawn(async move {
             let step = tokio::time::timeout(STEP_TIMEOUT, add(&shared, id, addr, learner)).await;
             match step {
-                Ok(Ok(())) => tracing::info!(raft = %id, "is a voter now"),
+                Ok(Ok(())) => tracing::info!(raft = %id, "is a voter at the entered address now"),
                 Ok(Err(error)) => tracing::warn!(raft = %id, %error, "could not be made a voter; tried again"),
                 Err(_) => tracing::warn!(raft = %id, "making it a voter took too long; tried again"),
             }
@@ -73,8 +74,12 @@ impl Members {
 }
 
 async fn add(shared: &Shared, id: RaftId, addr: String, learner: bool) -> Result<(), crate::raft::MemberError> {
-    if !learner {
+    let status = shared.raft.status().borrow().clone();
+    if !learner || status.learners.get(&id) != Some(&addr) {
         shared.raft.add_learner(id, addr).await?;
+    }
+    if status.voters.contains_key(&id) {
+        return Ok(());
     }
     // A vote only for who has nearly the whole log: a promotion must not cost the quorum.
     let mut status = shared.raft.status();

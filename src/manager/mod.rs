@@ -13,6 +13,7 @@ mod members;
 mod notify;
 mod peers;
 mod perform;
+mod places;
 mod reach;
 mod recorder;
 mod shared;
@@ -83,6 +84,7 @@ impl ManagerTask {
                     while let Ok(more) = applied.try_recv() {
                         self.publish(more);
                     }
+                    places::follow(&self.shared);
                     self.feed(Event::Changed);
                 }
                 Some(event) = self.results.recv() => self.feed(event),
@@ -111,6 +113,7 @@ impl ManagerTask {
             blobs::ensure(&shared, &generation.blob).await;
             let book = shared.clone();
             if let Ok(Ok(fleet)) = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await {
+                shared.learn_hosts(&fleet);
                 shared.notices.configure(Some(Arc::new(fleet.config.clone())));
             }
         });
@@ -127,6 +130,7 @@ impl ManagerTask {
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
             self.shared.begin_record(wall());
             for (name, report) in self.members.clone() {
+                self.sighted(&name);
                 self.alive(&name, report);
             }
             for (node, line) in self.shared.reaches.all_missed() {
@@ -143,14 +147,18 @@ impl ManagerTask {
 
     fn gossip(&mut self, event: MemberEvent) {
         match event {
-            MemberEvent::Alive { name, addr, report, .. } | MemberEvent::Update { name, addr, report, .. } => {
+            MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
                 self.members.insert(name.clone(), report.clone());
-                self.shared.seen_at(&name, addr);
+                // An address is believed by the node's own signature only, which covers it.
+                self.shared.seen_at(&name, signed.then_some(addr));
+                places::follow(&self.shared);
+                self.sighted(&name);
                 self.shared.reported(&name, Some(report.clone()));
                 self.alive(&name, report);
             }
             MemberEvent::Gone { name, .. } => {
                 self.members.remove(&name);
+                self.shared.seen_at(&name, None);
                 self.shared.reported(&name, None);
                 let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
                 if let Some(node) = node {
@@ -174,6 +182,13 @@ impl ManagerTask {
                 self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
             MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
+        }
+    }
+
+    fn sighted(&mut self, name: &NodeName) {
+        let node = self.shared.inventory().by_name(name.as_str()).map(|n| n.id);
+        if let (Some(node), Some(addr)) = (node, self.shared.signed_at(name)) {
+            self.feed(Event::Sighted { node, gossip: addr.to_string() });
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::attempt::Attempts;
 use super::looks::Looks;
-use super::{errand, examine, members, reach, wall};
+use super::{errand, examine, members, places, reach, wall};
 use crate::engine::{About, Action, Event};
 use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
 use crate::ssh;
@@ -47,6 +47,14 @@ impl Performer {
             }
             Action::Run { job, attempt, phase, node } => self.attempts.run(job, attempt, phase, node),
             Action::Stop { attempt, now } => self.attempts.stop(attempt, now),
+            Action::Render { generation, moved } => {
+                let (shared, events) = (self.shared.clone(), self.events.clone());
+                tokio::spawn(async move {
+                    if let Some(result) = places::render(&shared, generation).await {
+                        let _ = events.send(Event::Rendered { generation, moved, result });
+                    }
+                });
+            }
             Action::HandOver { why, to } => self.members.hand_over(why, to),
             Action::Notify { key, node, text } => {
                 let name = node.and_then(|id| self.shared.inventory().node(id).map(|n| n.name().to_string()));

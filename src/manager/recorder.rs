@@ -105,7 +105,7 @@ fn trim(evidence: &mut crate::engine::Evidence) {
 /// The step to record; None: nothing was done, and nothing new was told.
 pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -> Option<Step> {
     let idle = match &event {
-        Event::Tick | Event::Changed => true,
+        Event::Tick | Event::Changed | Event::Sighted { .. } => true,
         Event::Proposed { applied, .. } => !matches!(applied, None | Some(Applied::Refused(_))),
         _ => false,
     };
@@ -115,13 +115,14 @@ pub fn step(at: Wall, inventory: &Inventory, event: Event, actions: &[Action]) -
     let about: Vec<Option<NodeId>> = actions.iter().map(|a| node_of(inventory, a)).collect();
     let told = match &event {
         Event::Alive { node, .. }
+        | Event::Sighted { node, .. }
         | Event::Gone { node }
         | Event::Probed { node, .. }
         | Event::Reach { node, .. }
         | Event::Examined { node, .. } => Some(*node),
         Event::Ran { job, .. } => inventory.job(*job).map(|j| j.node),
         Event::Proposed { about: About::Node(node), .. } => Some(*node),
-        Event::Proposed { .. } | Event::Changed | Event::Tick => None,
+        Event::Proposed { .. } | Event::Rendered { .. } | Event::Changed | Event::Tick => None,
     };
     let nodes = about.iter().flatten().copied().chain(told).collect();
     let rules = rules(inventory, &event, actions);
@@ -157,7 +158,7 @@ fn node_of(inventory: &Inventory, action: &Action) -> Option<NodeId> {
         | Action::Run { node, .. } => Some(*node),
         Action::Stop { attempt, .. } => of_attempt(*attempt),
         Action::Notify { node, .. } => *node,
-        Action::Propose { .. } | Action::HandOver { .. } => None,
+        Action::Propose { .. } | Action::Render { .. } | Action::HandOver { .. } => None,
     }
 }
 

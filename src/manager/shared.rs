@@ -5,7 +5,7 @@ use super::recorder::{Recorder, Step};
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, NodeId, NodeName, Report, Wall};
+use crate::model::{ClusterId, ClusterRole, Inventory, Known, NodeId, NodeName, Report, Wall};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::Remote;
@@ -72,7 +72,10 @@ pub struct Shared {
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
-    addresses: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    /// Where members gossip now, by their own signature.
+    signed: Mutex<BTreeMap<NodeName, SocketAddr>>,
+    /// Every `ansible_host` that the applied fleet's inventory has.
+    ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
     recorder: Mutex<Recorder>,
 }
@@ -98,7 +101,8 @@ impl Shared {
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
-            addresses: Mutex::default(),
+            signed: Mutex::default(),
+            ansible_hosts: Mutex::default(),
             reports: Mutex::default(),
             recorder: Mutex::default(),
         }
@@ -151,8 +155,29 @@ impl Shared {
         telemetry::unanswered(&self.counts, name.as_str())
     }
 
-    pub(super) fn seen_at(&self, name: &NodeName, addr: SocketAddr) {
-        self.addresses.lock().unwrap_or_else(|p| p.into_inner()).insert(name.clone(), addr);
+    /// None: it is gone, or its word for where it is does not count.
+    pub(super) fn seen_at(&self, name: &NodeName, addr: Option<SocketAddr>) {
+        let mut signed = self.signed.lock().unwrap_or_else(|p| p.into_inner());
+        match addr {
+            Some(addr) => signed.insert(name.clone(), addr),
+            None => signed.remove(name),
+        };
+    }
+
+    /// Where a member gossips now, by its own signature.
+    pub(super) fn signed_at(&self, name: &NodeName) -> Option<SocketAddr> {
+        self.signed.lock().unwrap_or_else(|p| p.into_inner()).get(name).copied()
+    }
+
+    /// The operator's word for where nodes are, of the applied fleet.
+    pub(super) fn learn_hosts(&self, fleet: &crate::config::Fleet) {
+        let names = fleet.inventory.hosts.keys();
+        let hosts = names.filter_map(|name| Some((NodeName::from(name.as_str()), fleet.ansible_host(name)?))).collect();
+        *self.ansible_hosts.lock().unwrap_or_else(|p| p.into_inner()) = hosts;
+    }
+
+    pub(super) fn ansible_host(&self, name: &NodeName) -> Option<String> {
+        self.ansible_hosts.lock().unwrap_or_else(|p| p.into_inner()).get(name).cloned()
     }
 
     /// A leadership begins, and with it the record of its steps.
@@ -185,20 +210,18 @@ impl Shared {
     }
 
     /// What a fleet is rendered with beside its own files.
-    pub fn known(&self) -> crate::fleet::Known {
-        let managers = self
-            .inventory()
-            .nodes
-            .values()
-            .filter(|n| n.role == ClusterRole::Manager)
-            .map(|n| n.name().to_string())
-            .collect();
-        crate::fleet::Known { addresses: self.addresses(), managers }
+    pub fn known(&self) -> Known {
+        known_of(&self.inventory())
     }
 
-    /// Where gossip has its members, as IP addresses; wins over what the inventory says.
+    /// Where the nodes are, as IP addresses: as joined, or as entered when they moved.
     pub fn addresses(&self) -> BTreeMap<String, String> {
-        let known = self.addresses.lock().unwrap_or_else(|p| p.into_inner());
-        known.iter().map(|(name, addr)| (name.to_string(), addr.ip().to_string())).collect()
+        self.inventory().addresses()
     }
+}
+
+/// What a fleet is rendered with in this state.
+pub fn known_of(inventory: &Inventory) -> Known {
+    let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
+    Known { addresses: inventory.addresses(), managers: managers.map(|n| n.name().to_string()).collect() }
 }

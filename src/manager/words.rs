@@ -11,6 +11,11 @@ pub fn told(event: &Event) -> String {
             "gossip has it, with a report of a version that can't be read".to_owned()
         }
         Event::Alive { report, .. } => format!("gossip has it: {}", summary(report)),
+        Event::Sighted { gossip, .. } => format!("it signs at {gossip}"),
+        Event::Rendered { result: Ok(hosts), .. } => {
+            format!("rendered anew: {} hosts differ from what was applied", hosts.len())
+        }
+        Event::Rendered { result: Err(why), .. } => format!("it can't be rendered anew: {why}"),
         Event::Gone { .. } => "gossip lost it".to_owned(),
         Event::Probed { answers: true, .. } => "its SSH port answers".to_owned(),
         Event::Probed { answers: false, .. } => "its SSH port does not answer".to_owned(),
@@ -63,6 +68,7 @@ pub fn asked(action: &Action) -> String {
         Action::Run { job, attempt, phase, .. } => format!("begin {phase} of job {job}, attempt {attempt}"),
         Action::Stop { attempt, now: false } => format!("stop what runs for attempt {attempt}, after its current task"),
         Action::Stop { attempt, now: true } => format!("stop what runs for attempt {attempt} at once"),
+        Action::Render { generation, .. } => format!("render generation {generation} with the addresses of now"),
         Action::HandOver { why, to: None } => format!("hand leadership over: {why}"),
         Action::HandOver { why, to: Some(to) } => format!("hand leadership over to manager {to}: {why}"),
         Action::Notify { text, .. } => format!("tell people: {text}"),
@@ -83,6 +89,9 @@ fn entry(command: &Command) -> String {
         }
         Command::Unclear { why, .. } => format!("still unknown: {why}"),
         Command::KeyChanged { fingerprint, .. } => format!("it offers another host key, {fingerprint}"),
+        Command::Readdress { gossip, .. } => format!("it is at {gossip} now"),
+        Command::Rendered { hosts, fault: None, .. } => format!("{} hosts are to be something else now", hosts.len()),
+        Command::Rendered { fault: Some(why), .. } => format!("what is desired stays: {why}"),
         Command::Want { .. } => "a re-setup is wanted".to_owned(),
         Command::DropWant { why, .. } => format!("a re-setup is wanted no more: {why}"),
         Command::OpenJob { runner, .. } => format!("a job, run by {runner}"),

@@ -66,6 +66,10 @@ pub struct Record {
     /// Paths whose recorded content is what the manager renders; all others are recorded only. None: nobody compared.
     #[serde(default)]
     pub rendered: Option<BTreeSet<String>>,
+    /// Addresses and roles that its last provisioning was rendered with: it is compared by these, not by those of now.
+    /// None: nobody noted them.
+    #[serde(default)]
+    pub known: Option<super::Known>,
 }
 
 impl Record {

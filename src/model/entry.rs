@@ -1,10 +1,11 @@
 //! Everything that may enter the Raft log. A refused command changes nothing (I12).
 
 use super::{
-    AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, Gone, JobId,
-    Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, Sha256, Wall, Want,
+    AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, GenerationSeq,
+    Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, Sha256, Wall, Want,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,11 +48,22 @@ pub enum Command {
         node: NodeId,
         founder: bool,
     },
-    /// Addresses are hints and may change.
+    /// The node signs at another address than the one entered. Refused where another node has that one and is not away,
+    /// unless it is `over`: the leader has seen that one elsewhere.
     Readdress {
         node: NodeId,
         api: String,
         gossip: String,
+        #[serde(default)]
+        over: Option<NodeId>,
+    },
+    /// What is desired, rendered anew after the move at `moved`: the hosts whose hash is another than the one that was
+    /// applied. With a `fault` nothing is changed, and nobody waits for it any longer.
+    Rendered {
+        generation: GenerationSeq,
+        moved: u64,
+        hosts: BTreeMap<NodeName, Sha256>,
+        fault: Option<String>,
     },
     TrustKey {
         node: NodeId,

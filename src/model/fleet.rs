@@ -2,7 +2,7 @@
 
 use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The strongest reason that the evidence shows; reboot before agent before network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,6 +39,15 @@ pub enum Policy {
     Check,
     /// Set up again always.
     Resetup,
+}
+
+/// What the cluster knows beyond the fleet; nothing where there is no cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// IP addresses by node name, as entered.
+    pub addresses: BTreeMap<String, String>,
+    /// Names of the nodes whose desired cluster role is manager.
+    pub managers: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

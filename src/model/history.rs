@@ -100,6 +100,16 @@ pub enum Happening {
     KeyTrusted {
         keys: Vec<String>,
     },
+    /// Addresses of gossip.
+    Moved {
+        from: String,
+        to: String,
+    },
+    /// After moves: so many hosts are to be something else now.
+    Rendered {
+        changed: u32,
+        fault: Option<String>,
+    },
     Breaker {
         why: String,
     },

@@ -8,7 +8,10 @@ mod batch;
 mod invites;
 mod jobs;
 mod nodes;
+mod places;
 mod undo;
+
+pub use places::ip_of;
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -47,6 +50,9 @@ pub struct Inventory {
     pub resumed: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
+    /// Index of the last entry by which a node moved.
+    #[serde(default)]
+    pub moved: u64,
 }
 
 /// So many closed jobs are kept.
@@ -98,7 +104,7 @@ impl Inventory {
 
     /// Hash of what the node is to be now; None: no generation speaks of it.
     pub fn desired(&self, node: &Node) -> Option<Sha256> {
-        self.generation()?.summary.hosts.get(node.name()).map(|h| h.desired)
+        self.generation()?.desired(node.name())
     }
 
     fn decide(&mut self, at: &At) -> Decision {
@@ -118,11 +124,9 @@ impl Inventory {
             Command::Invite { secret, name, role, expires } => self.invite(at, *secret, name, *role, *expires),
             Command::AcceptInvited { spec, secret } => self.accept_invited(at, spec, *secret),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
-            Command::Readdress { node, api, gossip } => {
-                let node = self.change(*node)?;
-                node.spec.api = api.clone();
-                node.spec.gossip = gossip.clone();
-                Ok(Applied::Done)
+            Command::Readdress { node, api, gossip, over } => self.readdress(at, *node, api, gossip, *over),
+            Command::Rendered { generation, moved, hosts, fault } => {
+                self.rendered(at, *generation, *moved, hosts, fault.as_deref())
             }
             Command::TrustKey { keys, .. } if keys.is_empty() => {
                 Err(Refusal::new("no-key", "no key was named that could be trusted"))
@@ -258,11 +262,19 @@ impl Inventory {
         let seq = GenerationSeq(self.current.0 + 1);
         if let Some(current) = self.generation()
             && current.blob == blob
-            && current.summary == *summary
+            && current.says(summary)
         {
             return Ok(Applied::Generation(self.current));
         }
-        let generation = Generation { seq, blob, at: at.entry.at, by: at.entry.by.clone(), summary: summary.clone() };
+        let generation = Generation {
+            seq,
+            blob,
+            at: at.entry.at,
+            by: at.entry.by.clone(),
+            summary: summary.clone(),
+            rendered: BTreeMap::new(),
+            rendered_for: 0,
+        };
         self.generations.insert(seq, Arc::new(generation));
         self.current = seq;
         let mut used: Vec<GenerationSeq> = vec![seq];

@@ -5,6 +5,7 @@ use super::{
     Reason, ServiceName, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -132,6 +133,14 @@ pub struct Hold {
     pub until: Option<Wall>,
 }
 
+/// The node is at another address than when it was last set up, or adopted: what is rendered with it is not right there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// IP address of then.
+    pub from: String,
+    pub since: Wall,
+}
+
 /// What a joining node says of itself; addresses are hints, the key is its identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
@@ -193,11 +202,20 @@ pub struct Node {
     /// Something ran on it that nobody has looked at since: it is examined whatever its agent says.
     #[serde(default)]
     pub unseen: bool,
+    #[serde(default)]
+    pub moved: Option<Moved>,
+    /// IP address that the provisioning under way was begun with.
+    #[serde(default)]
+    pub provisioned_at: Option<String>,
 }
 
 impl Node {
     pub fn name(&self) -> &NodeName {
         &self.spec.name
+    }
+    /// IP address, as entered; None: the record holds none.
+    pub fn ip(&self) -> Option<&str> {
+        super::ip_of(&self.spec.gossip)
     }
     /// An absence is open and the node has not come back.
     pub fn away(&self) -> bool {
@@ -255,10 +273,20 @@ pub struct Generation {
     pub at: Wall,
     pub by: String,
     pub summary: super::FleetSummary,
+    /// Hashes of hosts that are others than in `summary`, since nodes moved after it was applied.
+    #[serde(default)]
+    pub rendered: BTreeMap<NodeName, Sha256>,
+    /// Index of the last move that is in `rendered`.
+    #[serde(default)]
+    pub rendered_for: u64,
 }
 
 impl Generation {
     pub fn group_of(&self, node: &NodeName) -> Option<&GroupName> {
         self.summary.hosts.get(node).map(|h| &h.group)
+    }
+    /// Hash of what the node is to be, at the addresses that are entered now; None: the generation does not speak of it.
+    pub fn desired(&self, node: &NodeName) -> Option<Sha256> {
+        self.rendered.get(node).copied().or_else(|| self.summary.hosts.get(node).map(|h| h.desired))
     }
 }

@@ -162,3 +162,63 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     assert_eq!(out.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
 }
+
+#[test]
+fn managers_that_move_find_each_other_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pid = std::process::id();
+    let host = |last: u8| Ipv4Addr::new(127, 78, (pid % 250) as u8 + 1, last);
+    let folder = |name: &str| dir.path().join(name);
+    let mut init = remoor();
+    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(folder("m1"));
+    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+    let m1 = Daemon::start(&folder("m1"));
+    until("the first leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    fs::write(folder("token"), told["manager_token"].as_str().expect("a token")).expect("written");
+    let joined = |name: &str, at: Ipv4Addr| {
+        let mut join = remoor();
+        join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at.to_string()]);
+        done(join.arg("--dir").arg(folder(name)).arg("--token-file").arg(folder("token")));
+        Daemon::start(&folder(name))
+    };
+    let (m2, m3) = (joined("m2", host(2)), joined("m3", host(3)));
+
+    /// All three vote, are there, and are entered where they are.
+    fn whole(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
+        let status = at.json("status");
+        let nodes = status["nodes"].as_array()?;
+        let there = |(name, ip): (&str, Ipv4Addr)| {
+            let node = nodes.iter().find(|n| n["name"] == name);
+            node.is_some_and(|n| {
+                let vote = matches!(n["manager"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive";
+                vote && n["gossip"] == format!("{ip}:7946") && n["api"] == format!("{ip}:7947")
+            })
+        };
+        ["m1", "m2", "m3"].into_iter().zip(places).all(there).then_some(())
+    }
+    let moved = |mut daemon: Daemon, to: Ipv4Addr| {
+        daemon.kill();
+        let node = daemon.dir.join("node.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
+        config["advertise"] = to.to_string().into();
+        fs::write(&node, config.to_string()).expect("written");
+        let dir = daemon.dir.clone();
+        drop(daemon);
+        Daemon::start(&dir)
+    };
+    until("three managers", || whole(&m1, [host(1), host(2), host(3)]));
+    // One that follows, then the one that led: nobody is told but by gossip.
+    let m2 = moved(m2, host(12));
+    until("the second one at its new address", || whole(&m1, [host(1), host(12), host(3)]));
+    let m1 = moved(m1, host(11));
+    until("the first one at its new address", || whole(&m2, [host(11), host(12), host(3)]));
+    // Those two are the majority now: Raft has their new addresses.
+    drop(m3);
+    until("the two that moved to agree", || {
+        let out = m1.ask(&["maintenance", "m3", "--for", "1h"]);
+        (out.status.code() == Some(0)).then_some(())
+    });
+    let seen = m2.json("status");
+    let leader = seen["as_of"]["leader"].as_str().unwrap_or_default().to_owned();
+    assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
+}

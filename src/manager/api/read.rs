@@ -1,11 +1,11 @@
 //! Questions: status, history, jobs, why.
 
-use super::super::{Shared, blobs, wall};
+use super::super::{Shared, blobs, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
+use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -36,6 +36,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     }
     let heard = nodes.iter().filter(|n| n.report.is_some());
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
+    let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
+    warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(shared.notices.recent().into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
@@ -337,6 +339,8 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         () if raft.learners.contains_key(&id) => Some("learner"),
         () => None,
     });
+    let contradiction =
+        places::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
     let since = |at: Wall| Some(wire::rfc3339(at));
     let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
     let missed = shown.as_ref().map(|s| s.unreachable_from.clone()).unwrap_or_default();
@@ -355,14 +359,14 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
         api: node.spec.api.clone(),
         gossip: node.spec.gossip.clone(),
-        ssh: shared.addresses().get(node.name().as_str()).cloned(),
+        ssh: shared.ansible_host(node.name()).or_else(|| node.ip().map(|ip| ip.to_string())),
         ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
         outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),
         unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
         unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
-        conditions: shown.map(|s| s.conditions).unwrap_or_default(),
+        conditions: shown.map(|s| s.conditions).unwrap_or_default().into_iter().chain(contradiction).collect(),
         job: node.job.map(|j| j.0),
         absences: node.absences.0,
         agent_faults: node.agent_faults,

@@ -85,7 +85,11 @@ impl Inventory {
                     return Err(Refusal::new("wrong-phase", text));
                 }
                 attempt.phase = phase;
-                self.change(node)?.altered = at.index;
+                let changed = self.change(node)?;
+                changed.altered = at.index;
+                if phase == Phase::Provision {
+                    changed.provisioned_at = changed.ip().map(str::to_owned);
+                }
                 self.note(at, Some(node), Happening::Phase { job: id, attempt: attempt_id, phase });
                 Ok(Applied::Done)
             }
@@ -320,6 +324,10 @@ impl Inventory {
                 node.hold = None;
                 node.unseen = false;
                 node.watched = false;
+                // Who moved meanwhile was rendered with the address of before.
+                let from = node.provisioned_at.take();
+                let from = from.filter(|from| node.ip() != Some(from.as_str()));
+                node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };

@@ -10,7 +10,9 @@ impl Inventory {
                 let text = format!("the name {} belongs to node {id} with another key", spec.name);
                 return Err(Refusal::new("identity-conflict", text).next("join under another name"));
             }
-            known.spec = spec.clone();
+            let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
+            known.spec = NodeSpec { api, gossip, ..spec.clone() };
+            self.move_to(at, id, &spec.api, &spec.gossip)?;
             return Ok(Applied::Node(id));
         }
         if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
@@ -45,6 +47,8 @@ impl Inventory {
             altered: at.index,
             drifted_since: None,
             unseen: false,
+            moved: None,
+            provisioned_at: None,
         };
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));

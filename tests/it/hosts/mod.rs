@@ -11,6 +11,7 @@ mod fleets;
 mod halves;
 mod leader;
 mod limits;
+mod moved;
 mod noise;
 mod operator;
 mod power;
@@ -27,6 +28,7 @@ const LONGEST: &[(&str, u32)] = &[
     ("A25a", 90),
     ("G1", 80),
     ("G2", 70),
+    ("A10", 60),
     ("A25c", 46),
     ("A18", 44),
     ("A01", 38),
@@ -58,6 +60,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         undo::ALL,
         halves::ALL,
         roads::ALL,
+        moved::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

@@ -15,7 +15,9 @@ enum Line {
 }
 
 impl World {
-    fn line(&self, from: usize, to: usize, recorded: &[String]) -> Line {
+    /// From one host to whoever is where another one is entered.
+    fn line(&self, from: usize, recorded: &[String], entered: &str) -> Line {
+        let Some(to) = self.hosts.iter().position(|h| h.gossip() == entered) else { return Line::Dead };
         let host = &self.hosts[to];
         let source = &self.hosts[from];
         let no_road = host.cut == Cut::From(from) || host.no_road.contains(&from);
@@ -31,13 +33,18 @@ impl World {
 
     fn line_of(&mut self, term: u64, node: NodeId) -> Option<(usize, Line)> {
         let (from, view) = self.leader_of(term).map(|l| (l.host, l.view.is_some()))?;
-        let recorded = if view {
-            self.leader_of(term)?.view.as_ref()?.node(node)?.spec.ssh_host_keys.clone()
+        let spec = if view {
+            self.leader_of(term)?.view.as_ref()?.node(node)?.spec.clone()
         } else {
-            self.state.node(node)?.spec.ssh_host_keys.clone()
+            self.state.node(node)?.spec.clone()
         };
         let to = self.host_of(node);
-        Some((to, self.line(from, to, &recorded)))
+        let line = self.line(from, &spec.ssh_host_keys, &spec.gossip);
+        if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
+            self.fire("another host at the old address");
+        }
+        // Whoever lets a manager in by the key of this node is this node.
+        Some((to, line))
     }
 
     pub fn probe(&mut self, term: u64, node: NodeId) {
@@ -160,7 +167,7 @@ impl World {
             .state
             .generations
             .get(&known.generation)
-            .and_then(|g| g.summary.hosts.get(self.hosts[at].name).map(|h| h.desired))
+            .and_then(|g| g.desired(&self.hosts[at].name.into()))
             .unwrap_or_default();
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
             let event = Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };

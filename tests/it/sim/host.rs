@@ -73,6 +73,8 @@ pub struct Host {
     pub no_road: BTreeSet<usize>,
     pub sshd: Sshd,
     pub key: u64,
+    /// Number of its present address.
+    pub place: u64,
     pub parts: BTreeMap<&'static str, Part>,
     pub unreadable: bool,
     pub checks_hang: bool,
@@ -88,8 +90,15 @@ pub struct Host {
     pub copies: BTreeMap<AttemptId, BTreeMap<&'static str, Part>>,
     /// What gossip says of it.
     pub told: Option<Report>,
+    /// And where it has it.
+    pub told_at: u64,
     pub silent_ms: u64,
     digest: Option<NodeDigest>,
+}
+
+/// Address number `place`, as gossip has it.
+pub fn gossip(place: u64) -> String {
+    format!("10.0.0.{place}:7946")
 }
 
 pub fn services(group: &str) -> &'static [&'static str] {
@@ -124,6 +133,7 @@ impl Host {
             no_road: BTreeSet::new(),
             sshd: Sshd::Up,
             key: 1,
+            place: 0,
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
             unreadable: false,
             checks_hang: false,
@@ -134,6 +144,7 @@ impl Host {
             runs: Vec::new(),
             copies: BTreeMap::new(),
             told: None,
+            told_at: 0,
             silent_ms: 0,
             digest: None,
         }
@@ -145,7 +156,11 @@ impl Host {
     }
 
     pub fn keys(&self) -> Vec<String> {
-        vec![format!("key {}", self.key)]
+        vec![format!("key {} of {}", self.key, self.name)]
+    }
+
+    pub fn gossip(&self) -> String {
+        gossip(self.place)
     }
 
     pub fn heard(&self) -> bool {

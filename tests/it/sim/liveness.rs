@@ -16,6 +16,9 @@ pub fn missing(world: &mut World) -> Option<String> {
     for at in 0..world.hosts.len() {
         let node = world.state.node(world.hosts[at].id).expect("every host is a node").clone();
         let name = node.name().clone();
+        if node.spec.gossip != world.hosts[at].gossip() {
+            return Some(format!("{name} entered at {}", world.hosts[at].gossip()));
+        }
         if let Some(absence) = &node.absence {
             return Some(format!("the verdict on absence {} of {name}", absence.no));
         }
@@ -71,6 +74,9 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     let finding = node.finding.as_ref();
     if finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_))) {
         return Some("the last word is unknown".to_owned());
+    }
+    if node.moved.is_some() && world.state.desired(node) != Some(baseline.desired) {
+        return Some("moved, and not set up for its address".to_owned());
     }
     let edge = world.hosts[at].group == "edge";
     if edge && world.state.desired(node) != Some(baseline.desired) {

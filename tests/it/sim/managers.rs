@@ -1,6 +1,6 @@
 //! The managers: elections, a log with terms, proposals that get lost, late or doubled.
 
-use super::host::Cut;
+use super::host::{Cut, gossip};
 use super::laws::Fact;
 use super::planted::Planted;
 use super::world::{Due, EPOCH, Leader, World};
@@ -81,7 +81,9 @@ impl World {
         self.note(format!("{} leads in term {}", self.hosts[host].name, self.term));
         for at in 0..self.hosts.len() {
             if let Some(report) = self.hosts[at].told.clone() {
-                self.tell(self.term, Event::Alive { node: self.hosts[at].id, report });
+                let (node, place) = (self.hosts[at].id, self.hosts[at].told_at);
+                self.tell(self.term, Event::Sighted { node, gossip: gossip(place) });
+                self.tell(self.term, Event::Alive { node, report });
             }
         }
     }
@@ -259,8 +261,10 @@ impl World {
     }
 
     pub fn hear(&mut self, at: usize, report: Report) {
-        if self.hosts[at].told.as_ref() != Some(&report) {
-            self.hosts[at].told = Some(report.clone());
+        let place = self.hosts[at].place;
+        if self.hosts[at].told.as_ref() != Some(&report) || self.hosts[at].told_at != place {
+            (self.hosts[at].told, self.hosts[at].told_at) = (Some(report.clone()), place);
+            self.tell_all(Event::Sighted { node: self.hosts[at].id, gossip: gossip(place) });
             self.tell_all(Event::Alive { node: self.hosts[at].id, report });
         }
     }

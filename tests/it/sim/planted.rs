@@ -23,6 +23,8 @@ pub enum Planted {
     UnknownIsDrift,
     /// I10: nobody hears that a phase ended.
     LosesResults,
+    /// I10: nobody hears that a node signs at another address.
+    StaysAtTheOldAddress,
     /// I11: an absence is opened again after its verdict.
     ConcludesTwice,
     /// I12: a refused command leaves a trace.
@@ -35,7 +37,7 @@ pub enum Planted {
     HandsOverAtOnce,
 }
 
-pub const ALL: [(Planted, &str); 15] = [
+pub const ALL: [(Planted, &str); 16] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -46,6 +48,7 @@ pub const ALL: [(Planted, &str); 15] = [
     (Planted::ForgetsDecommission, "I8"),
     (Planted::UnknownIsDrift, "I9"),
     (Planted::LosesResults, "I10"),
+    (Planted::StaysAtTheOldAddress, "I10"),
     (Planted::ConcludesTwice, "I11"),
     (Planted::RefusesHalfway, "I12"),
     (Planted::IgnoresWindows, "I13"),

@@ -259,7 +259,7 @@ fn another_host_key_stops_everything_until_it_is_trusted() {
     story.edit("w1", "web");
     story.world.hosts[w1].key = 2;
     story.secs(60);
-    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2"));
+    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2 of w1"));
     assert!(story.jobs("w1").is_empty() && story.verdicts("w1").is_empty(), "nothing was sent");
     let (id, keys) = (story.node("w1").id, story.world.hosts[w1].keys());
     story.order(Command::TrustKey { node: id, keys });
@@ -275,7 +275,7 @@ fn a_host_key_that_changes_under_a_job_is_recorded_and_the_job_goes_on_when_it_i
     story.world.hosts[w1].key = 2;
     story.want("w1", Occasion::Live, false);
     story.secs(30);
-    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2"));
+    assert_eq!(story.node("w1").key_changed.as_deref(), Some("key 2 of w1"));
     let job = story.jobs("w1").pop().expect("a job");
     assert_eq!((job.state, job.attempts.len()), (JobState::Open, 1));
     let (id, keys) = (story.node("w1").id, story.world.hosts[w1].keys());

@@ -95,7 +95,33 @@ impl World {
                 }
             }
             20 => self.blobs_missing = !self.blobs_missing && self.rng.chance(300),
+            21 => {
+                self.renumber(at);
+                if self.rng.chance(500) {
+                    self.edit(at);
+                }
+            }
             _ => self.disaster(),
+        }
+    }
+
+    /// The host is cut off and comes back with another address; often one that another host has given up.
+    fn renumber(&mut self, at: usize) {
+        let free: Vec<u64> = (1..=14).filter(|p| self.hosts.iter().all(|h| h.place != *p)).collect();
+        let place = free[self.rng.below(free.len())];
+        let ms = self.rng.between(500, 20_000);
+        self.cut(at, Cut::Full, ms);
+        self.moves(at, place);
+    }
+
+    /// Another address from now on. Gossip begins anew there, so the agent loses its peers for a moment at least.
+    pub fn moves(&mut self, at: usize, place: u64) {
+        self.fire("another address");
+        let host = &mut self.hosts[at];
+        host.place = place;
+        if host.up && host.agent_up && !host.isolated {
+            host.isolated = true;
+            host.isolation += 1;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The world: hosts, network, managers with their log, and the queue of what happens next. One thread, one clock, one
 //! seed. The engine and the inventory are the real ones; everything they touch is here.
 
-use super::host::{Host, Run, services};
+use super::host::{Host, Run, gossip, services};
 use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
@@ -136,7 +136,9 @@ pub const HOSTS: [(&str, &str); 9] = [
 impl World {
     /// Nine nodes in three groups, three of them managers, all adopted but the last, which was accepted only.
     pub fn new(options: Options) -> Self {
-        let hosts = HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
+        let mut hosts: Vec<Host> =
+            HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
+        (1..).zip(&mut hosts).for_each(|(home, host)| host.place = home);
         let mut rng = Rng::new(options.seed);
         let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
         let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().only(law));
@@ -185,6 +187,8 @@ impl World {
                 public_key: format!("key of {}", host.name),
                 ssh_host_keys: host.keys(),
                 machine_id: host.name.to_owned(),
+                api: host.gossip().replace("7946", "7947"),
+                gossip: host.gossip(),
                 ..NodeSpec::default()
             };
             let manager = host.manager;
@@ -232,7 +236,8 @@ impl World {
             hosts: HOSTS
                 .iter()
                 .map(|(name, of)| {
-                    ((*name).into(), HostSummary { group: (*of).into(), desired: desired(of, self.version_of(of)) })
+                    let desired = self.rendered(name, of, self.version);
+                    ((*name).into(), HostSummary { group: (*of).into(), desired })
                 })
                 .collect(),
             groups: [group("master", true, 1, &[]), group("worker", false, 2, &[]), group("edge", false, 1, &edge)]
@@ -248,9 +253,36 @@ impl World {
         Command::Generation { blob: Sha256::of(&self.version.to_be_bytes()), summary: Box::new(summary) }
     }
 
-    /// Every second version changes the workers only.
-    fn version_of(&self, group: &str) -> u64 {
-        if group == "worker" { self.version } else { self.version.div_ceil(2) }
+    /// What a host is to be by that version of the fleet, at the addresses that are entered: its own is in it, and in
+    /// that of a worker those of all workers. At home all are as [`desired`] says.
+    fn rendered(&self, name: &str, group: &str, version: u64) -> Sha256 {
+        // Every second version changes the workers only.
+        let version = if group == "worker" { version } else { version.div_ceil(2) };
+        let within = |(_, (other, of)): &(u64, &(&str, &str))| *other == name || *of == group && group == "worker";
+        let moved: Vec<String> = (1..)
+            .zip(&HOSTS)
+            .filter(within)
+            .filter_map(|(home, (other, _))| {
+                let at = self.state.by_name(other).map_or(gossip(home), |n| n.spec.gossip.clone());
+                (at != gossip(home)).then(|| format!("{other} {at}"))
+            })
+            .collect();
+        match moved.is_empty() {
+            true => desired(group, version),
+            false => Sha256::of(format!("{group} {version} {moved:?}").as_bytes()),
+        }
+    }
+
+    /// What a manager answers when it is asked to render.
+    fn render(&mut self, term: u64, generation: GenerationSeq, moved: u64) {
+        let Some(known) = self.state.generations.get(&generation).cloned() else { return };
+        let Some(version) = (1..=self.version).find(|v| Sha256::of(&v.to_be_bytes()) == known.blob) else { return };
+        self.fire("rendered anew");
+        let hosts = HOSTS.iter().map(|(name, group)| (NodeName::from(*name), self.rendered(name, group, version)));
+        let differ = |(name, now): &(NodeName, Sha256)| known.summary.hosts.get(name).map(|h| h.desired) != Some(*now);
+        let result = Ok(hosts.filter(differ).collect());
+        let ms = self.rng.between(20, 2_000);
+        self.after(ms, Due::Tell { term, event: Box::new(Event::Rendered { generation, moved, result }) });
     }
 
     pub fn baseline(&mut self, host: usize, adopted: bool) -> Baseline {
@@ -359,6 +391,9 @@ impl World {
         {
             return;
         }
+        if self.options.planted == Some(Planted::StaysAtTheOldAddress) && matches!(event, Event::Sighted { .. }) {
+            return;
+        }
         self.tell_laws(&Fact::Told { term, event: &event });
         if self.options.planted == Some(Planted::OpensWithoutRoute)
             && let Event::Reach { by, line: engine::Line::Dead { .. }, .. } = &event
@@ -416,6 +451,7 @@ impl World {
                 let ms = self.rng.between(5, 200);
                 self.after(ms, Due::Stop { term, attempt, now });
             }
+            Action::Render { generation, moved } => self.render(term, generation, moved),
             Action::HandOver { to, .. } => {
                 let to = to.map(|to| self.host_of(to));
                 if to.is_some() {

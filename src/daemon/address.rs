@@ -1,0 +1,255 @@
+//! The address at which this node is now: that of `node.json` while the machine has it, otherwise the one from which its
+//! routes to the known nodes start. Follows it while the daemon runs; what managers make of it is theirs to enter.
+
+use super::layout::{Layout, NodeConfig};
+use super::run::DaemonError;
+use crate::gossip::{Gossip, cache, netlink};
+use crate::rpc::server::{self, Limits};
+use crate::rpc::tls::ServerTls;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+
+/// A machine that boots may get the address of `node.json` so much later than the daemon starts.
+const BOOT_MAX: Duration = Duration::from_secs(10);
+const BOOT_STEP: Duration = Duration::from_millis(500);
+/// An address is taken away for a moment when a lease is renewed or a network is set up anew: it must be gone so long.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Looked at without any news from the kernel, which may be lost; also the wait after a move that failed.
+const EVERY: Duration = Duration::from_secs(30);
+/// Routes that are looked up at most.
+const ROUTES_MAX: usize = 64;
+
+/// Where the routes of this machine start. Nothing is sent.
+trait Routes {
+    /// Source address of a packet to `peer`; None: there is no route.
+    fn source(&self, peer: IpAddr) -> Option<IpAddr>;
+}
+
+struct Kernel;
+
+impl Routes for Kernel {
+    fn source(&self, peer: IpAddr) -> Option<IpAddr> {
+        let any: IpAddr = if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        // Connecting a datagram socket looks up the route only (udp(7)); 9 is the discard port.
+        socket.connect((peer, 9)).ok()?;
+        Some(socket.local_addr().ok()?.ip()).filter(|ip| !ip.is_unspecified())
+    }
+}
+
+/// Whether the machine has this address: the kernel routes a packet to an address of its own from that address. Unlike a
+/// try to bind it, this is not deceived by `ip_nonlocal_bind`.
+fn present(ip: IpAddr, routes: &impl Routes) -> bool {
+    ip.is_loopback() || routes.source(ip) == Some(ip)
+}
+
+/// The address to use: `own` is that of `node.json`, `current` the one in use. None: none can be told, nothing changes.
+fn choose(own: IpAddr, current: IpAddr, peers: &[IpAddr], routes: &impl Routes) -> Option<IpAddr> {
+    for ip in [own, current] {
+        if present(ip, routes) {
+            return Some(ip);
+        }
+    }
+    let mut votes: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for peer in peers.iter().filter(|p| !p.is_loopback()).take(ROUTES_MAX) {
+        if let Some(source) = routes.source(*peer).filter(|ip| !ip.is_loopback()) {
+            *votes.entry(source).or_default() += 1;
+        }
+    }
+    let most = votes.values().copied().max()?;
+    votes.into_iter().find(|(_, count)| *count == most).map(|(ip, _)| ip)
+}
+
+fn peers(layout: &Layout) -> Vec<IpAddr> {
+    let known = cache::load(&layout.addresses()).unwrap_or_default();
+    known.into_values().flatten().map(|addr| addr.ip()).collect()
+}
+
+/// The settings to start with. An address that is bound by another than the advertised one is the operator's affair, and
+/// is never changed here.
+pub async fn at_start(config: NodeConfig, layout: &Layout) -> NodeConfig {
+    if config.bind.is_some() {
+        return config;
+    }
+    let began = tokio::time::Instant::now();
+    while !present(config.advertise, &Kernel) && began.elapsed() < BOOT_MAX {
+        tokio::time::sleep(BOOT_STEP).await;
+    }
+    match choose(config.advertise, config.advertise, &peers(layout), &Kernel) {
+        Some(ip) if ip != config.advertise => {
+            tracing::warn!(configured = %config.advertise, now = %ip, "this machine has another address than node.json says");
+            NodeConfig { advertise: ip, ..config }
+        }
+        _ => config,
+    }
+}
+
+/// Follows the address while the daemon runs: gossip moves with it, and whoever watches `now` is told.
+pub struct Follow {
+    /// Of `node.json`.
+    pub own: IpAddr,
+    /// As started.
+    pub config: NodeConfig,
+    pub layout: Layout,
+    pub gossip: Gossip,
+    pub now: watch::Sender<IpAddr>,
+}
+
+impl Follow {
+    pub async fn run(mut self, mut stopped: watch::Receiver<bool>) {
+        if self.config.bind.is_some() {
+            return;
+        }
+        let bell = Arc::new(Notify::new());
+        let ear = bell.clone();
+        let listening = tokio::spawn(async move {
+            let error = netlink::listen(ear).await;
+            tracing::warn!(%error, "network changes are not noticed; the own address is looked at now and then");
+        });
+        loop {
+            tokio::select! {
+                _ = stopped.changed() => break,
+                () = bell.notified() => {}
+                () = tokio::time::sleep(EVERY) => {}
+            }
+            let Some(ip) = self.chosen() else { continue };
+            tokio::select! {
+                _ = stopped.changed() => break,
+                () = tokio::time::sleep(SETTLE) => {}
+            }
+            if self.chosen() == Some(ip) {
+                self.move_to(ip).await;
+            }
+        }
+        listening.abort();
+    }
+
+    /// Another address than the one in use, where there is one to use.
+    fn chosen(&self) -> Option<IpAddr> {
+        let current = *self.now.borrow();
+        choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| *ip != current)
+    }
+
+    async fn move_to(&mut self, ip: IpAddr) {
+        let before = *self.now.borrow();
+        let config = NodeConfig { advertise: ip, ..self.config.clone() };
+        match self.gossip.move_to(config.gossip_bind(), config.gossip()).await {
+            Ok(()) => {
+                tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip goes on there");
+                self.config = config;
+                self.now.send_replace(ip);
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(%before, now = %ip, error, "gossip does not start at the new address; tried again");
+            }
+        }
+    }
+}
+
+/// Serves the API on `listener`, and from a move on at the new address. What is not served there is tried again.
+pub async fn serve(
+    listener: TcpListener,
+    config: NodeConfig,
+    mut now: watch::Receiver<IpAddr>,
+    (tls, router): (ServerTls, axum::Router),
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut listener = Some(listener);
+    loop {
+        let ip = *now.borrow_and_update();
+        let config = NodeConfig { advertise: ip, ..config.clone() };
+        if listener.is_none() {
+            listener = listen(&config).await.map_err(|error| tracing::error!(%error, "tried again")).ok();
+        }
+        let retry = listener.is_none();
+        let (end, ended) = watch::channel(false);
+        let serving = listener.take().map(|listener| {
+            let until = async move {
+                let mut ended = ended;
+                let _ = ended.wait_for(|end| *end).await; // a dropped sender is an end too
+            };
+            tokio::spawn(server::serve_tls(listener, tls.clone(), router.clone(), Limits::default(), until))
+        });
+        let over = tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => true,
+            // Where nobody follows the address, it stays what it is.
+            () = moved(&mut now) => false,
+            () = tokio::time::sleep(SETTLE), if retry => false,
+        };
+        let _ = end.send(true);
+        if over {
+            if let Some(serving) = serving {
+                let _ = serving.await;
+            }
+            return;
+        }
+    }
+}
+
+async fn moved(now: &mut watch::Receiver<IpAddr>) {
+    if now.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Binds the API's port.
+pub async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
+    let addr: SocketAddr = config.api_bind();
+    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { what: addr.to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these addresses, each with a network of 24 bits; the first one has the default route.
+    struct Machine(Vec<[u8; 4]>);
+
+    impl Routes for Machine {
+        fn source(&self, peer: IpAddr) -> Option<IpAddr> {
+            let IpAddr::V4(peer) = peer else { return None };
+            let near = self.0.iter().find(|own| own[..3] == peer.octets()[..3]);
+            let exact = self.0.iter().find(|own| **own == peer.octets());
+            exact.or(near).or(self.0.first()).map(|own| IpAddr::from(*own))
+        }
+    }
+
+    fn chosen(own: [u8; 4], current: [u8; 4], machine: &[[u8; 4]], peers: &[[u8; 4]]) -> Option<[u8; 4]> {
+        let peers: Vec<IpAddr> = peers.iter().map(|p| IpAddr::from(*p)).collect();
+        match choose(own.into(), current.into(), &peers, &Machine(machine.to_vec()))? {
+            IpAddr::V4(ip) => Some(ip.octets()),
+            IpAddr::V6(_) => None,
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_there_stays_and_that_of_node_json_comes_first() {
+        let (own, other, peers) = ([10, 0, 0, 4], [10, 0, 0, 50], [[10, 0, 0, 1], [10, 0, 0, 2]]);
+        assert_eq!(chosen(own, own, &[own, other], &peers), Some(own));
+        assert_eq!(chosen(own, other, &[other], &peers), Some(other), "moved before");
+        assert_eq!(chosen(own, other, &[other, own], &peers), Some(own), "back again");
+    }
+
+    #[test]
+    fn a_lost_address_gives_way_to_the_one_that_most_known_nodes_are_reached_from() {
+        let own = [10, 0, 0, 4];
+        let peers = [[10, 0, 0, 1], [10, 0, 0, 2], [192, 168, 7, 3]];
+        let machine = [[192, 168, 7, 9], [10, 0, 0, 50]];
+        assert_eq!(chosen(own, own, &machine, &peers), Some([10, 0, 0, 50]));
+        assert_eq!(chosen(own, own, &machine, &[]), None, "nobody is known");
+        assert_eq!(chosen(own, own, &[], &peers), None, "no route: it is waited for");
+        assert_eq!(chosen(own, own, &machine, &[[127, 0, 0, 1]]), None, "loopback tells nothing");
+    }
+
+    #[test]
+    fn the_kernel_tells_an_own_address_from_another() {
+        assert!(present(IpAddr::from([127, 0, 0, 1]), &Kernel) && present(IpAddr::from([127, 9, 9, 9]), &Kernel));
+        // TEST-NET-3 of RFC 5737 is nobody's.
+        assert!(!present(IpAddr::from([203, 0, 113, 77]), &Kernel));
+    }
+}

@@ -1,0 +1,135 @@
+//! Where nodes are. An address that a node signs at is entered before its return is, and what is desired is rendered anew
+//! before anybody is examined by it. It looks for nobody and opens no job.
+
+use super::event::{About, Action};
+use super::manager::{Manager, Moment};
+use crate::model::{Command, GenerationSeq, Inventory, Node, NodeId, NodeName, Now, Sha256};
+use std::collections::BTreeMap;
+
+/// An answer to [`Action::Render`] that takes longer is asked for again.
+const RENDER_MS: u64 = 15_000;
+/// Nobody waits longer than this for what can't be rendered.
+const RENDER_WAIT_MS: u64 = 60_000;
+
+/// What to do about a node that signs at some address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Placing {
+    /// It is entered there, or the address is none.
+    Stays,
+    /// Enter it there; `was` had this address, and is away or elsewhere.
+    Enter { command: Command, was: Option<NodeId> },
+    /// Another node that is there has it: two machines use one address, or one of them is no node of ours.
+    Held(NodeId),
+}
+
+/// `elsewhere` says of another node whether it signs at another address now.
+pub fn placing(inventory: &Inventory, node: &Node, gossip: &str, elsewhere: impl Fn(NodeId) -> bool) -> Placing {
+    let elsewhere_now = gossip.rsplit_once(':').filter(|_| node.spec.gossip != gossip);
+    let Some((host, _)) = elsewhere_now else { return Placing::Stays };
+    let holder = inventory.holder(node.id, gossip);
+    let over = holder.map(|n| n.id).filter(|id| elsewhere(*id));
+    if let Some(holder) = holder.filter(|n| !n.away() && over.is_none()) {
+        return Placing::Held(holder.id);
+    }
+    // The API listens on the same address; its port is not gossiped and stays.
+    let port = node.spec.api.rsplit_once(':').map_or("7947", |(_, port)| port);
+    let api = format!("{host}:{port}");
+    let command = Command::Readdress { node: node.id, api, gossip: gossip.to_owned(), over };
+    Placing::Enter { command, was: holder.map(|n| n.id) }
+}
+
+/// What is desired, on its way to be rendered anew.
+#[derive(Debug, Clone, Default)]
+pub struct Rendering {
+    /// Since when it is due.
+    due: Option<Now>,
+    asked: Option<Now>,
+    /// The answer, proposed until it is applied or overtaken.
+    answer: Option<Command>,
+}
+
+impl Rendering {
+    pub(super) fn came(
+        &mut self,
+        generation: GenerationSeq,
+        moved: u64,
+        result: Result<BTreeMap<NodeName, Sha256>, String>,
+    ) {
+        let (hosts, fault) = match result {
+            Ok(hosts) => (hosts, None),
+            Err(fault) => (BTreeMap::new(), Some(fault)),
+        };
+        self.answer = Some(Command::Rendered { generation, moved, hosts, fault });
+    }
+}
+
+impl Manager {
+    /// True: an entry about its address is on the way, and all else about the node waits for it.
+    pub(super) fn place(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
+        let seen = self.seen.get(&node.id);
+        let Some(gossip) = seen.and_then(|s| s.gossip.clone()) else { return false };
+        let elsewhere = |id: NodeId| {
+            let there = self.seen.get(&id).filter(|s| s.alive).and_then(|s| s.gossip.as_ref());
+            there.is_some_and(|other| *other != gossip)
+        };
+        let name = |id: NodeId| at.inventory.node(id).map(|n| n.name().to_string()).unwrap_or_default();
+        match placing(at.inventory, node, &gossip, elsewhere) {
+            Placing::Stays => {
+                self.seen.entry(node.id).or_default().held = None;
+                false
+            }
+            Placing::Held(other) => {
+                let text = format!(
+                    "{} signs at {gossip}, which is the address of {}: two machines use one address; the old one stays \
+                     entered, and nobody logs in without the right host key",
+                    node.name(),
+                    name(other)
+                );
+                let seen = self.seen.entry(node.id).or_default();
+                if seen.held.as_ref() != Some(&gossip) {
+                    let key = format!("address-held {} {gossip}", node.id);
+                    seen.held = Some(gossip);
+                    out.push(Action::Notify { key, node: Some(node.id), text });
+                }
+                false
+            }
+            Placing::Enter { command, was } => {
+                if let Some(other) = was {
+                    let text = format!("{} is at {gossip} now, which was the address of {}", node.name(), name(other));
+                    let key = format!("address-taken {} {gossip}", node.id);
+                    out.push(Action::Notify { key, node: Some(node.id), text });
+                }
+                self.propose(at, node.id, command, out);
+                true
+            }
+        }
+    }
+
+    /// After a move: has the generation rendered with the addresses of now, and enters what came of it.
+    pub(super) fn render(&mut self, at: Moment, out: &mut Vec<Action>) {
+        let Some((generation, moved)) = at.inventory.unrendered() else {
+            self.rendering = Rendering::default();
+            return;
+        };
+        self.rendering.due.get_or_insert(at.now);
+        let fits = |command: &Command| matches!(command, Command::Rendered { generation: g, moved: m, .. } if (*g, *m) == (generation, moved));
+        if let Some(answer) = &self.rendering.answer {
+            if !fits(answer) {
+                (self.rendering.answer, self.rendering.asked) = (None, None);
+            } else if self.fleet_is_free(at.now) {
+                self.proposing_fleet = Some(at.now);
+                out.push(Action::Propose { about: About::Fleet, command: answer.clone() });
+            }
+        }
+        let waits = self.rendering.asked.is_some_and(|since| at.now.since(since) < RENDER_MS);
+        if self.rendering.answer.is_none() && !waits {
+            self.rendering.asked = Some(at.now);
+            out.push(Action::Render { generation, moved });
+        }
+    }
+
+    /// What is desired is about to be known: whoever is examined now would be compared with what was.
+    pub(super) fn is_rendering(&self, now: Now) -> bool {
+        self.rendering.due.is_some_and(|since| now.since(since) < RENDER_WAIT_MS)
+    }
+}

@@ -1,0 +1,241 @@
+//! Entries about where nodes are, and what follows for what they are to be.
+
+use super::*;
+
+/// The IP address of `ip:port`, without the brackets of IPv6. That it is one is known to whoever entered it.
+pub fn ip_of(gossip: &str) -> Option<&str> {
+    let (host, port) = gossip.rsplit_once(':')?;
+    let ip = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
+    (!ip.is_empty() && port.parse::<u16>().is_ok()).then_some(ip)
+}
+
+impl Inventory {
+    /// Another node that is entered at this address of gossip, those that are away last.
+    pub fn holder(&self, node: NodeId, gossip: &str) -> Option<&Node> {
+        let others = self.nodes.values().map(Arc::as_ref).filter(|n| n.id != node && n.spec.gossip == gossip);
+        others.min_by_key(|n| n.away())
+    }
+
+    /// IP addresses by name, as entered.
+    pub fn addresses(&self) -> BTreeMap<String, String> {
+        self.nodes.values().filter_map(|n| Some((n.name().to_string(), n.ip()?.to_string()))).collect()
+    }
+
+    /// The current generation and the last move, where its hashes were not made with that yet.
+    pub fn unrendered(&self) -> Option<(GenerationSeq, u64)> {
+        self.generation().filter(|g| g.rendered_for < self.moved).map(|g| (g.seq, self.moved))
+    }
+
+    /// What is desired of the node is not what it was set up with, and no generation is the reason: addresses changed.
+    pub fn only_moved(&self, node: &Node) -> bool {
+        let (Some(baseline), Some(generation)) = (&node.baseline, self.generation()) else { return false };
+        let applied = generation.summary.hosts.get(node.name()).map(|h| h.desired);
+        generation.desired(node.name()).is_some_and(|now| now != baseline.desired)
+            && (baseline.generation == generation.seq || applied == Some(baseline.desired))
+    }
+
+    pub(super) fn readdress(&mut self, at: &At, id: NodeId, api: &str, gossip: &str, over: Option<NodeId>) -> Decision {
+        if ip_of(gossip).is_none() {
+            return Err(Refusal::new("bad-address", format!("{gossip:?} is not ip:port")));
+        }
+        let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node has the id {id}")))?;
+        if (known.spec.api.as_str(), known.spec.gossip.as_str()) == (api, gossip) {
+            return Err(Refusal::new("nothing-new", "it is entered there already"));
+        }
+        if let Some(other) = self.holder(id, gossip).filter(|n| !n.away() && Some(n.id) != over) {
+            return Err(Refusal::new("address-held", format!("{gossip} is the address of {}", other.name())));
+        }
+        self.move_to(at, id, api, gossip)
+    }
+
+    pub(super) fn move_to(&mut self, at: &At, id: NodeId, api: &str, gossip: &str) -> Decision {
+        let changed = self.change(id)?;
+        let from = std::mem::replace(&mut changed.spec.gossip, gossip.to_owned());
+        changed.spec.api = api.to_owned();
+        let (before, to) = (ip_of(&from), ip_of(gossip));
+        if before == to {
+            return Ok(Applied::Done); // another port: nothing is rendered with it
+        }
+        // Whoever looked at the old address may have seen another machine.
+        changed.altered = at.index;
+        changed.key_changed = None;
+        changed.moved = match (changed.moved.take(), before) {
+            (Some(moved), _) if to == Some(moved.from.as_str()) => None,
+            (Some(moved), _) => Some(moved),
+            (None, Some(before)) if changed.baseline.is_some() => {
+                Some(Moved { from: before.to_string(), since: at.entry.at })
+            }
+            (None, _) => None,
+        };
+        self.moved = at.index;
+        self.note(at, Some(id), Happening::Moved { from, to: gossip.to_owned() });
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn rendered(
+        &mut self,
+        at: &At,
+        seq: GenerationSeq,
+        moved: u64,
+        hosts: &BTreeMap<NodeName, Sha256>,
+        fault: Option<&str>,
+    ) -> Decision {
+        if seq != self.current || moved != self.moved {
+            return Err(Refusal::new("overtaken", "another generation or another move came in between"));
+        }
+        let generation = self.generations.get_mut(&seq).map(Arc::make_mut);
+        let generation = generation.ok_or_else(|| Refusal::new("no-generation", "no fleet was applied"))?;
+        if generation.rendered_for >= moved {
+            return Err(Refusal::new("nothing-new", "it was rendered anew already"));
+        }
+        generation.rendered_for = moved;
+        let mut changed = 0;
+        if fault.is_none() {
+            let before = std::mem::take(&mut generation.rendered);
+            generation.rendered = hosts.clone();
+            let names = generation.summary.hosts.keys();
+            changed = names.filter(|name| before.get(*name) != hosts.get(*name)).count() as u32;
+        }
+        if changed > 0 || fault.is_some() {
+            self.note(at, None, Happening::Rendered { changed, fault: fault.map(str::to_owned) });
+        }
+        Ok(Applied::Done)
+    }
+}
+
+impl Generation {
+    /// Whether a fleet with this summary is this generation: as it was applied, or as it was rendered since.
+    pub(super) fn says(&self, summary: &FleetSummary) -> bool {
+        let mut own = self.summary.clone();
+        if own == *summary {
+            return true;
+        }
+        for (name, host) in &mut own.hosts {
+            host.desired = self.rendered.get(name).copied().unwrap_or(host.desired);
+        }
+        own == *summary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Log(Inventory);
+
+    impl Log {
+        fn write(&mut self, command: Command) -> Applied {
+            let index = self.0.applied + 1;
+            self.0.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+        }
+
+        fn readdress(&mut self, node: u64, last: u8, over: Option<u64>) -> Result<(), String> {
+            let (api, gossip) = (format!("10.0.0.{last}:7947"), format!("10.0.0.{last}:7946"));
+            let command = Command::Readdress { node: NodeId(node), api, gossip, over: over.map(NodeId) };
+            self.write(command).refusal().map_or(Ok(()), |r| Err(r.code.clone()))
+        }
+
+        fn node(&self, id: u64) -> &Node {
+            self.0.node(NodeId(id)).expect("a node")
+        }
+
+        fn from(&self, id: u64) -> Option<&str> {
+            self.node(id).moved.as_ref().map(|m| m.from.as_str())
+        }
+
+        fn summary() -> FleetSummary {
+            let host = |name: &str| {
+                let desired = Sha256::of(name.as_bytes());
+                (NodeName::from(name), HostSummary { group: "web".into(), desired })
+            };
+            FleetSummary { hosts: [host("w1"), host("w2")].into(), ..FleetSummary::default() }
+        }
+    }
+
+    /// w1 is node 1 at .1, w2 node 2 at .2, both of generation 1 and adopted.
+    fn two() -> Log {
+        let mut log = Log(Inventory::default());
+        for (name, last) in [("w1", 1), ("w2", 2)] {
+            let spec = NodeSpec {
+                name: name.into(),
+                public_key: name.to_owned(),
+                api: format!("10.0.0.{last}:7947"),
+                gossip: format!("10.0.0.{last}:7946"),
+                ..NodeSpec::default()
+            };
+            log.write(Command::Accept { spec, role: ClusterRole::Worker });
+        }
+        log.write(Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(Log::summary()) });
+        for id in [1, 2] {
+            let desired = log.0.desired(log.node(id)).expect("desired");
+            let (generation, root, blob) = (GenerationSeq(1), Sha256::default(), Sha256::default());
+            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(4) };
+            log.write(Command::Adopt { node: NodeId(id), baseline });
+        }
+        log
+    }
+
+    #[test]
+    fn a_move_is_remembered_until_the_node_is_home_or_set_up_there() {
+        let mut log = two();
+        assert_eq!(log.readdress(1, 1, None), Err("nothing-new".to_owned()));
+        assert_eq!(log.readdress(1, 9, None), Ok(()));
+        assert_eq!(log.readdress(1, 8, None), Ok(()));
+        assert_eq!((log.from(1), log.node(1).spec.api.as_str()), (Some("10.0.0.1"), "10.0.0.8:7947"));
+        assert_eq!(log.readdress(1, 1, None), Ok(()));
+        assert_eq!(log.from(1), None, "what is there was made for this address");
+        let command =
+            Command::Readdress { node: NodeId(1), api: String::new(), gossip: "10.0.0.1".to_owned(), over: None };
+        assert!(log.write(command).refusal().is_some(), "no port");
+        assert_eq!((ip_of("[fd00::1]:7946"), ip_of("10.0.0.1:7946")), (Some("fd00::1"), Some("10.0.0.1")));
+        assert_eq!((ip_of(""), ip_of(":7946"), ip_of("10.0.0.1:x")), (None, None, None));
+    }
+
+    #[test]
+    fn an_address_is_taken_over_from_who_is_away_or_elsewhere_only() {
+        let mut log = two();
+        assert_eq!(log.readdress(1, 2, None), Err("address-held".to_owned()));
+        assert_eq!(log.readdress(1, 2, Some(1)), Err("address-held".to_owned()), "over somebody else");
+        let mut swapped = Log(log.0.clone());
+        assert_eq!((swapped.readdress(1, 2, Some(2)), swapped.readdress(2, 1, None)), (Ok(()), Ok(())));
+        log.write(Command::AbsenceOpened {
+            node: NodeId(2),
+            no: AbsenceNo(1),
+            last_seen: Wall(1),
+            seen_by: Vec::new(),
+            gone: Gone::Away,
+            planned: false,
+            returned: None,
+        });
+        assert_eq!(log.readdress(1, 2, None), Ok(()));
+    }
+
+    #[test]
+    fn what_is_rendered_anew_is_of_the_last_move_and_no_new_generation() {
+        let mut log = two();
+        assert_eq!(log.0.unrendered(), None);
+        log.readdress(1, 9, None).expect("moved");
+        let (seq, moved) = log.0.unrendered().expect("due");
+        let hosts: BTreeMap<NodeName, Sha256> =
+            [("w1".into(), Sha256::of(b"w1 at 9")), ("w2".into(), Sha256::of(b"w2 with w1 at 9"))].into();
+        let rendered = |moved| Command::Rendered { generation: seq, moved, hosts: hosts.clone(), fault: None };
+        assert!(log.write(rendered(moved - 1)).refusal().is_some(), "of an earlier move");
+        assert_eq!(log.write(rendered(moved)), Applied::Done);
+        assert!(log.write(rendered(moved)).refusal().is_some(), "once");
+        assert_eq!((log.0.unrendered(), log.0.desired(log.node(2))), (None, hosts.get(&NodeName::from("w2")).copied()));
+        assert!(log.0.only_moved(log.node(2)) && log.0.only_moved(log.node(1)));
+        // The same fleet again, rendered by who applies it: nothing new.
+        let mut summary = Log::summary();
+        for (name, host) in &mut summary.hosts {
+            host.desired = hosts[name];
+        }
+        let again = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
+        assert_eq!(log.write(again), Applied::Generation(seq));
+        // Back home, nothing differs from what was applied.
+        log.readdress(1, 1, None).expect("home");
+        let (seq, moved) = log.0.unrendered().expect("due again");
+        log.write(Command::Rendered { generation: seq, moved, hosts: BTreeMap::new(), fault: None });
+        assert!(!log.0.only_moved(log.node(2)));
+        assert_eq!(log.0.desired(log.node(1)), Some(Sha256::of(b"w1")));
+    }
+}

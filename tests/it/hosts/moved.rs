@@ -1,0 +1,105 @@
+//! A10: a node comes back with another address, and later with its old one. Meanwhile another host answers where it was.
+
+use super::operator::{NETPLUGIN, Story, clean, hooked, is};
+use super::stories::away;
+use crate::lab::cluster::{Cluster, PATIENCE, row};
+use crate::lab::{five, wait_for};
+use anyhow::{Context, Result, ensure};
+use std::net::Ipv4Addr;
+
+pub const ALL: &[Story] = &[("A10 a node comes back with another address", moved)];
+
+/// Logins that the host's sshd let in, ever.
+fn logins(c: &Cluster, host: &str) -> Result<usize> {
+    let log = c.lab.shell(host, "journalctl -t sshd -t sshd-session --no-pager -o cat")?;
+    Ok(log.lines().filter(|line| line.starts_with("Accepted")).count())
+}
+
+fn moved(c: &Cluster) -> Result<()> {
+    clean(c)?;
+    let home = c.lab.host("w1").ip;
+    // An ansible_host is the operator's word and would stand: this fleet leaves it to remoor where w1 is.
+    let own = format!("w1: {{ansible_host: {home}}}");
+    c.apply(|path, text| match path {
+        "inventory.yml" => {
+            assert!(text.contains(&own), "no {own}");
+            hooked(path, text.replace(&own, "w1: {}"))
+        }
+        _ => hooked(path, text),
+    })?;
+    let told = there_and_back(c, home);
+    c.apply(hooked)?;
+    told?;
+    clean(c)
+}
+
+fn there_and_back(c: &Cluster, home: Ipv4Addr) -> Result<()> {
+    let new = c.lab.address(77);
+    comes_back(c, new, |c| another_host_answers(c, home))?;
+    // Its old address is nobody's now, and w2, which had it for a while, is still where it was.
+    ensure!(c.node("w2")?["gossip"].as_str().is_some_and(|g| g.starts_with(&c.lab.host("w2").ip.to_string())));
+    comes_back(c, home, |_| Ok(()))
+}
+
+/// w1 is cut off, gets the address `ip`, and is back: entered there, called outdated, and set up for it.
+fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
+    let before = c.lab.host("w1").ip;
+    let runs = five::runs(&c.lab, "w1")?.len();
+    let no = away(c, "w1", |c| {
+        c.lab.wait_isolated("w1")?;
+        c.lab.readdress("w1", ip)?;
+        meanwhile(c)
+    })?;
+    let verdict = c.verdict("w1", no)?;
+    ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "outdated", "{verdict:#}");
+    let evidence = format!("its address was {before}, is {ip}");
+    ensure!(verdict["evidence"].as_array().is_some_and(|all| all.iter().any(|e| e == &evidence)), "{verdict:#}");
+    c.wait(&format!("w1 to be set up at {ip}"), |s| {
+        let w1 = row(s, "w1")?;
+        let there = w1["gossip"] == format!("{ip}:7946") && w1["ssh"] == ip.to_string();
+        let right = w1["outdated"] == false && w1["finding"]["verdict"]["is"] == "same" && !is(w1, "moved");
+        (there && right && w1["job"].is_null()).then_some(())
+    })?;
+    let ran = c.ran_since("w1", runs)?;
+    for phase in ["cleanup", "provision"] {
+        let of = |service: &str| ran.iter().filter(|(p, s)| p == phase && s == service).count();
+        ensure!((of("etcd"), of("contiv_network")) == (1, 1), "once and as a whole: {ran:?}");
+    }
+    // What runs there was given the new address, not only its file.
+    let wanted = format!("-vtep-ip {ip} -ctrl-ip {ip} ");
+    let file = String::from_utf8_lossy(&c.lab.read("w1", NETPLUGIN)?).into_owned();
+    ensure!(file.contains(&wanted), "{file}");
+    let pid = five::main_pid(&c.lab, "w1", "netplugin.service")?;
+    let line = c.lab.shell("w1", "tr '\\0' ' ' < /proc/$(systemctl show -P MainPID netplugin)/cmdline")?;
+    ensure!(line.contains(&wanted), "process {pid}: {line}");
+    let table = c.ask(&["status"])?;
+    ensure!(table.contains("w1"), "{table}");
+    let shown = c.ask(&["nodes", "w1"])?;
+    ensure!(shown.contains(&ip.to_string()) && !shown.contains(&format!("{before}:")), "{shown}");
+    // The others follow: their caches name the new address first.
+    wait_for("w2 to have it in its cache", PATIENCE, || {
+        let cache = c.lab.read("w2", "/var/lib/remoor/addresses.json").ok()?;
+        let cache: serde_json::Value = serde_json::from_slice(&cache).ok()?;
+        (cache["nodes"]["w1"][0] == format!("{ip}:7946")).then_some(())
+    })
+}
+
+/// w2 answers at the address at which w1 is entered: it is reached, and nobody logs in.
+fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
+    let let_in = logins(c, "w2")?;
+    ensure!(let_in > 0, "w2's sshd tells of no login at all");
+    // A word for the neighbours, who may still have w1's in their tables.
+    c.lab.shell("w2", &format!("ip addr add {old}/24 dev eth0 && (arping -q -c 2 -A -I eth0 {old} || true)"))?;
+    let told = (|| {
+        c.wait("its host to answer", |s| (row(s, "w1")?["presence"] == "agent-down").then_some(()))?;
+        let leader = c.leader()?;
+        let check = c.run(&leader, &["check", "w1"])?;
+        let said = format!("{}{}", check.text(), String::from_utf8_lossy(&check.stderr));
+        ensure!(check.code != 0 && said.contains("host key"), "{said}");
+        let after = logins(c, "w2")?;
+        ensure!(after == let_in, "w2 was taken for w1: {let_in} logins became {after}");
+        Ok(())
+    })();
+    c.lab.shell("w2", &format!("ip addr del {old}/24 dev eth0")).context("giving the address back")?;
+    told
+}
