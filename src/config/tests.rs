@@ -125,7 +125,7 @@ fn where_to_log_in() {
     assert_eq!((w2.port, w2.user.as_str(), w2.identity.as_deref()), (22, "root", Some("/k")), "variables win");
     let refused = load(GOOD, &words("-L 80:db:80")).ssh_target("w2").unwrap_err();
     expect![[r#"
-        inventory.yml:4:7: `-L 80:db:80` in ansible_ssh_common_args of the host `w2` can't be used (host w2)
+        inventory.yml:5:7: `-L 80:db:80` in ansible_ssh_common_args of the host `w2` can't be used (host w2)
           hint: a manager's login takes no such option: take it out, or leave it to ansible.cfg"#]]
     .assert_eq(&refused.to_string());
     expect![[r#"
@@ -305,8 +305,8 @@ fn what_fits_badly_together() {
         GOOD,
         INVENTORY,
         expect![[r#"
-        inventory.yml: warning: `-oUserKnownHostsFile=/dev/null` in ansible_ssh_common_args is left out: host keys are always checked (host w2)
-        inventory.yml: warning: `StrictHostKeyChecking=no` in ansible_ssh_common_args is left out: host keys are always checked (host w2)"#]],
+        inventory.yml: warning: `StrictHostKeyChecking=no` in ansible_ssh_common_args is left out: host keys are always checked (host w2)
+        inventory.yml: warning: `UserKnownHostsFile=/dev/null` in ansible_ssh_common_args is left out: host keys are always checked (host w2)"#]],
     );
     let config = r#"version: 1
 inventory: inventory.yml

@@ -23,6 +23,7 @@ impl Cluster {
         let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
         fs::write(at("token"), told["manager_token"].as_str().expect("a token")).expect("written");
         let mut managers = vec![Daemon::start(&at("m1"))];
+        until("the first leads", || (managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
         for (name, last) in [("m2", 2), ("m3", 3)] {
             let mut join = remoor();
             join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &host(last)]);
