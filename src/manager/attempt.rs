@@ -291,12 +291,7 @@ impl Work {
     }
 
     /// What `phase` runs, compiled; the text of every fault otherwise.
-    async fn work(
-        &self,
-        phase: Phase,
-        job: &Job,
-        generation: &Arc<Generation>,
-    ) -> Result<Made, String> {
+    async fn work(&self, phase: Phase, job: &Job, generation: &Arc<Generation>) -> Result<Made, String> {
         super::blobs::ensure(&self.shared, &generation.blob).await;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).cloned().ok_or("the node is gone")?;

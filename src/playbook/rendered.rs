@@ -190,7 +190,7 @@ impl<'p> Walk<'p> {
                     let names: Vec<String> = names.filter(|name| self.frame.unknown.insert(name.clone())).collect();
                     let inner = self.frame.scope(play, task);
                     self.perhaps(|walk| walk.item(task, &inner));
-                    names.iter().for_each(|name| drop(self.frame.unknown.remove(name)));
+                    self.frame.unknown.retain(|name| !names.contains(name));
                 }
                 Err(_) => {}
             },

@@ -32,12 +32,14 @@ impl World {
     }
 
     fn line_of(&mut self, term: u64, node: NodeId) -> Option<(usize, Line)> {
-        let (from, view) = self.leader_of(term).map(|l| (l.host, l.view.is_some()))?;
-        let spec = if view {
-            self.leader_of(term)?.view.as_ref()?.node(node)?.spec.clone()
-        } else {
-            self.state.node(node)?.spec.clone()
-        };
+        let from = self.leader_of(term)?.host;
+        self.line_from(term, from, node)
+    }
+
+    /// From one host to the node, where the leader has it entered.
+    fn line_from(&mut self, term: u64, from: usize, node: NodeId) -> Option<(usize, Line)> {
+        let seen = self.leader_of(term)?.view.as_ref().map(|view| view.node(node).map(|n| n.spec.clone()));
+        let spec = seen.unwrap_or_else(|| self.state.node(node).map(|n| n.spec.clone()))?;
         let to = self.host_of(node);
         let line = self.line(from, &spec.ssh_host_keys, &spec.gossip);
         if self.hosts[to].gossip() != spec.gossip && matches!(line, Line::OtherKey(_)) {
@@ -61,7 +63,8 @@ impl World {
             if from != leader && !(self.can_vote(from) && self.can_vote(leader)) {
                 continue;
             }
-            let (ms, line) = match self.line(from, self.host_of(node), &[]) {
+            let Some((_, line)) = self.line_from(term, from, node) else { continue };
+            let (ms, line) = match line {
                 Line::Open | Line::OtherKey(_) => (self.rng.between(5, 300), engine::Line::Open),
                 Line::Dead | Line::Hangs => (self.rng.between(1_000, 3_000), self.dead()),
             };
@@ -91,10 +94,9 @@ impl World {
         let Some((at, mut line)) = self.line_of(term, node) else { return };
         if let (Some(by), Some(leader)) = (by, self.leader_of(term).map(|l| l.host)) {
             let from = self.host_of(by);
-            let recorded = self.state.node(node).map(|n| n.spec.ssh_host_keys.clone()).unwrap_or_default();
-            line = match self.can_vote(from) && self.can_vote(leader) {
-                true => self.line(from, at, &recorded),
-                false => Line::Dead,
+            line = match self.line_from(term, from, node) {
+                Some((_, line)) if self.can_vote(from) && self.can_vote(leader) => line,
+                _ => Line::Dead,
             };
             self.fire("examined from another manager");
         }

@@ -36,7 +36,7 @@ const SEEDS: u64 = 10_000;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 44] = [
+const FAULTS: [&str; 47] = [
     "agent killed",
     "all managers down",
     "an undo ends well",
