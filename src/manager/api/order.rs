@@ -379,7 +379,7 @@ mod tests {
         let (old, gone) = (key("ecdsa-sha2-nistp256", "AAAAb2xk"), key("ssh-ed25519", "AAAAZ29uZQ=="));
         let print = crate::ssh::fingerprint(&new).expect("a key line");
         let offered = || vec![new.clone(), other.clone(), old.clone()];
-        assert_eq!(compared(offered(), &print, &[]), [new.clone()]);
+        assert_eq!(compared(offered(), &print, &[]), std::slice::from_ref(&new));
         let recorded = [format!("{old} root@w1"), gone];
         assert_eq!(
             compared(offered(), &print, &recorded),
