@@ -41,17 +41,17 @@ impl Law for Roads {
                     self.began.entry(leader.term).or_insert(world.now);
                 }
             }
-            Fact::Told { term, event: Event::Reach { node, by, line } } => {
-                if world.hosts[world.host_of(*node)].told.is_some() {
-                    self.told.insert((*term, *node, *by), (*line == Line::Open, world.now));
-                }
+            Fact::Told { term, event: Event::Reach { node, by, line } }
+                if world.hosts[world.host_of(*node)].told.is_some() =>
+            {
+                self.told.insert((*term, *node, *by), (*line == Line::Open, world.now));
             }
             // Gone is gone, and a login proves that there is a way.
             Fact::Told { term, event: Event::Gone { node } } => self.forget(*term, *node),
-            Fact::Told { term, event: Event::Examined { node, outcome, .. } } => {
-                if matches!(**outcome, ExamOutcome::Found(_)) {
-                    self.forget(*term, *node);
-                }
+            Fact::Told { term, event: Event::Examined { node, outcome, .. } }
+                if matches!(**outcome, ExamOutcome::Found(_)) =>
+            {
+                self.forget(*term, *node);
             }
             Fact::Proposed { term, host, command } => {
                 let node = match command {
