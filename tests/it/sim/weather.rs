@@ -1,12 +1,15 @@
 //! What goes wrong: one fault at a time, chosen by the seed, with an end.
 
 use super::host::{Cut, Sshd, services};
+use super::planted::Planted;
 use super::world::{Due, World};
 
 impl World {
     pub fn fault(&mut self) {
         let at = self.rng.below(self.hosts.len());
-        match self.rng.below(23) {
+        // Bugs about roads are looked for where roads are lost often.
+        let roads = matches!(self.options.planted, Some(Planted::OpensWithoutRoute | Planted::HandsOverAtOnce));
+        match if roads && self.rng.chance(400) { 22 } else { self.rng.below(24) } {
             0 | 1 => {
                 let ms = self.rng.between(3_000, 30_000);
                 self.cut(at, Cut::Full, ms);
@@ -86,17 +89,17 @@ impl World {
                 }
             }
             19 => self.depose(),
-            22 => {
-                let ms = self.rng.between(5_000, 40_000);
-                let lost = self.some_managers();
-                self.lose_roads(at, &lost, ms);
+            20 => self.blobs_missing = !self.blobs_missing && self.rng.chance(300),
+            21 => {
+                self.renumber(at);
                 if self.rng.chance(500) {
                     self.edit(at);
                 }
             }
-            20 => self.blobs_missing = !self.blobs_missing && self.rng.chance(300),
-            21 => {
-                self.renumber(at);
+            22 => {
+                let ms = self.rng.between(5_000, 40_000);
+                let lost = self.some_managers();
+                self.lose_roads(at, &lost, ms);
                 if self.rng.chance(500) {
                     self.edit(at);
                 }
