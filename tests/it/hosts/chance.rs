@@ -6,7 +6,7 @@ use super::fleets::in_short;
 use anyhow::Result;
 
 /// So many failures are no accident of the machine.
-pub const AT_MOST: usize = 3;
+pub const AT_MOST: usize = 5;
 
 /// One that failed at first.
 #[derive(Debug)]
