@@ -69,6 +69,7 @@ const ABOUT_HOST_KEYS: &[&str] = &[
 const SETTLED: &str = "remoor settles it itself";
 /// In small letters.
 const REMOORS_OWN: &[&str] = &[
+    "addkeystoagent",
     "batchmode",
     "clearallforwardings",
     "connectionattempts",
@@ -81,6 +82,11 @@ const REMOORS_OWN: &[&str] = &[
     "forwardagent",
     "forwardx11",
     "forwardx11trusted",
+    "gssapikeyexchange",
+    "gssapitrustdns",
+    "ignoreunknown",
+    "sendenv",
+    "setenv",
     "loglevel",
     "numberofpasswordprompts",
     "permitlocalcommand",

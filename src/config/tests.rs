@@ -330,7 +330,8 @@ services: {nginx: {}, unused: {}}
         inventory.yml: ansible_port of the host `w2` is not a port (host w2)
         remoor.yml:3:1: the host `d1` is in no group of `groups:`
           hint: its groups in the inventory: db
-        remoor.yml:4:3: warning: the group `web` has no `cleanup` playbook: provisioning runs on what is there
+        remoor.yml:4:3: warning: the group `web` has no `cleanup` playbook, and nothing is provisioned without one
+          hint: name a playbook that takes down what `provision` sets up
         remoor.yml:4:3: the host `w1` is in 2 groups: prod, web
           hint: a host belongs to one group of `groups:`; move the others, or keep the inner ones only
         remoor.yml:4:3: the host `w2` is in 2 groups: prod, web

@@ -171,7 +171,9 @@ impl Fleet {
                     "the group `{name}` has a `cleanup` and no `provision` playbook: its hosts would be taken down and left down"
                 );
                 let hint = format!("add `provision: playbooks/...yml` to the group {name}, or take `cleanup` out");
-                left_down = Some(self.config.fault(&format!("{path}.cleanup"), message).hint(hint));
+                let fault = self.config.fault(&format!("{path}.cleanup"), message).hint(hint);
+                // For who only decommissions a cleanup is enough.
+                left_down = Some(Fault { warning: !repairs, ..fault });
             } else if group.provision.is_none() && repairs {
                 let hint = "name a playbook, or set every policy to report".to_owned();
                 warn(
@@ -182,8 +184,8 @@ impl Fleet {
             }
             if group.provision.is_some() && group.cleanup.is_none() && group.provisioner == Provisioner::Remoor {
                 let message =
-                    format!("the group `{name}` has no `cleanup` playbook: provisioning runs on what is there");
-                warn(&path, message, None);
+                    format!("the group `{name}` has no `cleanup` playbook, and nothing is provisioned without one");
+                warn(&path, message, Some("name a playbook that takes down what `provision` sets up".to_owned()));
             }
             faults.extend(left_down);
         }

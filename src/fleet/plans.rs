@@ -81,7 +81,8 @@ pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scop
     }
     let (files, mut faults) = look(fleet, &plan, &context, &Map::new());
     faults.retain(|fault| !fault.warning);
-    if !faults.is_empty() {
+    // The cleanup is that of what is there, and nobody can mend it any more: it is tried, and ends where it must.
+    if phase == Phase::Provision && !faults.is_empty() {
         return Err(faults);
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
@@ -152,7 +153,8 @@ pub(super) fn left_down(
         let tags = tags_of(fleet, &scope.services);
         // Most services are found by the tags in the plan that is there; only the others are compiled again.
         if !provision.has_tag(&tags) && acts(Phase::Cleanup) && !acts(Phase::Provision) {
-            out.push(idle(fleet, &group, host, &scope.services));
+            // Of a whole group it may be meant so: a scoped attempt is refused before it begins.
+            out.push(Fault { warning: true, ..idle(fleet, &group, host, &scope.services) });
         }
     }
     out

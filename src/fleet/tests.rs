@@ -197,7 +197,8 @@ fn a_scoped_provisioning_that_selects_nothing_is_refused_before() {
 
     "#]]
     .assert_eq(&format!("{why}\n"));
-    assert_eq!(lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>(), why, "lint says the same");
+    let told = lint(&typo).iter().map(|f| format!("{f}\n")).collect::<String>();
+    assert_eq!(told.replacen("warning: ", "", 1), why, "lint warns of the same");
     assert_eq!(refused(&typo, &[]), None, "the whole group is set up all the same");
     // Neither cleaned up nor set up: nothing is lost, but the attempt would be for nothing.
     assert!(refused(&typo, &["db"]).is_some());
@@ -295,6 +296,55 @@ fn texts_of_playbooks_that_can_never_be_rendered_are_refused_before() {
         let told = told(perhaps);
         assert!(told.contains("warning: ") && told.contains("did you mean `port`?"), "{perhaps}{told}");
     }
+}
+
+/// What a run may render, as far as anybody can tell here, is at most warned of: a refusal would leave a node unrepaired.
+#[test]
+fn what_a_run_may_render_is_never_refused() {
+    let may = |files: &[(&str, &str)], what: &str| {
+        let refused = refused(&fleet(files), &[]);
+        assert!(refused.is_none(), "{what}: {refused:?}");
+    };
+    let provision = PROVISION.replace("app.conf.tera", "a.j2");
+    for text in [
+        "{% if ansible_os_family == 'Debian' %}{% set user='www' %}{% else %}{% set user='apache' %}{% endif %}{{ user }}\n",
+        "{% set prt = prt | default(80) %}{{ prt }} {{ ansible_hostname }}\n",
+        "{{ ansible_hostname }} {{ proxy.host | default('') }}\n",
+        "{% if docker.tls is defined %}{{ docker.tls }}{% endif %}{{ ansible_hostname }}\n",
+        "{{ port | default(prt) }} {{ ansible_hostname }}\n",
+        "{{ node.tls.key | default('') }} {{ ansible_hostname }}\n",
+        "{% macro line(prt) %}{{ prt }}{% endmacro %}{{ line(1) }} {{ ansible_hostname }}\n",
+    ] {
+        may(&[("playbooks/provision.yml", &provision), ("templates/a.j2", text)], text);
+    }
+    let setup =
+        [("playbooks/setup-a.yml", "- set_fact: {packages: [x]}\n"), ("playbooks/setup-b.yml", "- command: id\n")];
+    for tasks in [
+        "    - include_tasks: 'setup-{{ ansible_os_family }}.yml'\n    - {copy: {content: '{{ packages }}', dest: /x}}\n",
+        "    - {command: id, loop: '{{ prt }}', when: ansible_os_family == 'RedHat'}\n",
+        "    - {command: id, notify: vip}\n  handlers:\n    - {name: vip, command: 'echo {{ prt }}'}\n",
+        "    - {command: id, register: port}\n    - {copy: {content: '{{ port.stdout }}', dest: /x}}\n",
+    ] {
+        let provision = format!("{PROVISION}{tasks}");
+        let files: Vec<(&str, &str)> =
+            [("playbooks/provision.yml", provision.as_str())].into_iter().chain(setup).collect();
+        may(&files, tasks);
+    }
+}
+
+/// A fact that only a run sets makes no file certain, whatever it was before.
+#[test]
+fn what_may_be_set_in_a_run_is_not_taken_for_what_it_was() {
+    let tasks = "    - {set_fact: {found: false}}\n    - {command: id, register: r}\n    \
+        - {set_fact: {found: true}, loop: '{{ r.stdout_lines }}'}\n    \
+        - {copy: {content: a, dest: /etc/app.if}, when: found}\n    - {copy: {content: b, dest: /etc/app.not}, when: not found}\n";
+    let fleet = fleet(&[("playbooks/provision.yml", &format!("{PROVISION}{tasks}"))]);
+    let context = context(&fleet, "w1", &Known::default()).unwrap();
+    let files = expected_files(&fleet, "w1", &context, &Map::new()).unwrap();
+    assert_eq!(
+        files.keys().filter(|path| path.starts_with("/etc/app.")).map(String::as_str).collect::<Vec<_>>(),
+        ["/etc/app.conf"]
+    );
 }
 
 #[test]

@@ -141,7 +141,9 @@ impl Backup {
     /// A large file that leaves keeps its content under a second name, which takes no room. Else it is copied, while
     /// there is room for that on the disk and in the bound of one attempt.
     fn keep_large(&mut self, path: &Path, copy: &Path, size: u64, fate: Fate) -> Result<(), SafeError> {
-        if fate == Fate::Leaves && safe::second_name(path, copy).is_ok() {
+        // With another name besides, whoever writes there would write into what was kept.
+        let only = || safe::look(path).ok().flatten().is_some_and(|stat| stat.st_nlink == 1);
+        if fate == Fate::Leaves && only() && safe::second_name(path, copy).is_ok() {
             return Ok(());
         }
         let refuse = |why: String| {

@@ -4,7 +4,7 @@
 //! is data and is never rendered. Which it is, is decided here once, when the value comes in.
 
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One variable's value.
@@ -57,6 +57,13 @@ impl VarMap {
 
     pub fn get(&self, name: &str) -> Option<&Var> {
         self.index.get(name).map(|&at| &self.pairs[at].1)
+    }
+
+    /// The same without these names.
+    pub fn without(&self, names: &BTreeSet<String>) -> Self {
+        let mut out = Self::default();
+        self.iter().filter(|(name, _)| !names.contains(&***name)).for_each(|(name, var)| out.set(name, var.clone()));
+        out
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Var)> {

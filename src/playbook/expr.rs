@@ -76,18 +76,24 @@ pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
     again_if_undefined(text, attempt)
 }
 
+/// Whether a text says anywhere what holds where a value is undefined, so that it is tried again.
+pub fn lenient(text: &str) -> bool {
+    ["default", "d(", "defined", "ternary"].iter().any(|word| text.contains(word))
+}
+
 fn again_if_undefined<T>(text: &str, attempt: impl Fn(&Environment<'static>) -> Result<T, Error>) -> Result<T, Error> {
-    let words = ["default", "d(", "defined", "ternary"];
     attempt(&STRICT).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);
         }
         // Variables in variables that all fail would double the work with each level.
-        if words.iter().any(|word| text.contains(word))
-            && super::scope::depth() < 6
-            && let Ok(value) = attempt(&CHAIN)
-        {
-            return Ok(value);
+        if lenient(text) && super::scope::depth() < 6 {
+            match attempt(&CHAIN) {
+                Ok(value) => return Ok(value),
+                // It got past what is undefined: what stopped it there is the matter.
+                Err(then) if then.kind() != ErrorKind::UndefinedError => return Err(then),
+                Err(_) => {}
+            }
         }
         if e.detail().is_none() { attempt(&NAMED) } else { Err(e) }
     })

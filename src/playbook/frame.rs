@@ -24,6 +24,8 @@ pub struct Frame<'p> {
     /// Items of includes that are open.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
+    /// Of these nobody knows whether they still have the value that a layer gives them.
+    forgotten: BTreeSet<String>,
     plan: &'p Plan,
 }
 
@@ -40,6 +42,7 @@ impl<'p> Frame<'p> {
             registers: VarMap::default(),
             params: Vec::new(),
             unknown: BTreeSet::new(),
+            forgotten: BTreeSet::new(),
             plan,
         }
     }
@@ -51,7 +54,14 @@ impl<'p> Frame<'p> {
     /// Sets a register or fact: data, never rendered.
     pub fn set(&mut self, name: &str, value: &Value) {
         self.unknown.remove(name);
+        self.forgotten.remove(name);
         self.registers.set(name, Var::new(value, false));
+    }
+
+    /// From here on only a run can tell the value of `name`, whatever it was before.
+    pub fn forget(&mut self, name: &str) {
+        self.unknown.insert(name.to_owned());
+        self.forgotten.insert(name.to_owned());
     }
 
     pub fn scope(&self, play: &Play, task: &Task) -> Scope {
@@ -62,6 +72,9 @@ impl<'p> Frame<'p> {
         layers.extend(pick(&play.vars));
         layers.extend(pick(&task.vars));
         layers.push(Arc::new(self.registers.clone()));
+        for layer in layers.iter_mut().filter(|layer| self.forgotten.iter().any(|name| layer.get(name).is_some())) {
+            *layer = Arc::new(layer.without(&self.forgotten));
+        }
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
         Scope::new(layers, self.unknown.clone())

@@ -165,6 +165,18 @@ pub fn uses(template: &str, name: &str) -> Vec<Use> {
     out
 }
 
+/// Whether a template gives `name` a value anywhere: `set`, `for`, `macro`, or an import under that name. An engine that
+/// knows no scope of an `if` sees it where a reader of the text does not.
+pub fn sets(template: &str, name: &str) -> bool {
+    let tokens = tokens(template);
+    let mut sections = tokens.split(|token| *token == Token::Sign(';'));
+    sections.any(|section| {
+        let head = section.iter().take_while(|t| !matches!(t, Token::Sign('=') | Token::Word("in")));
+        let words: Vec<&str> = head.filter_map(|t| if let Token::Word(w) = t { Some(*w) } else { None }).collect();
+        matches!(words.first(), Some(&("set" | "for" | "macro" | "import" | "from"))) && words[1..].contains(&name)
+    })
+}
+
 /// What a template reads as `name.field.field`, with where it stands.
 pub fn paths(template: &str) -> Vec<(String, usize)> {
     let tokens = tokens(template);

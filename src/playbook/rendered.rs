@@ -4,7 +4,7 @@ use super::data::has_markup;
 use super::frame::{self, Frame};
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{Place, Plan, Play, Step, Task};
+use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task};
 use super::scope::{Scope, Trace, traced};
 use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use super::{expr, facts, lint};
@@ -85,6 +85,8 @@ struct Walk<'p> {
     review: Option<Review<'p>>,
     /// What is looked at may never run, or may fail without harm.
     doubtful: bool,
+    /// It may never run: what it sets is known to nobody.
+    maybe: bool,
 }
 
 impl<'p> Walk<'p> {
@@ -100,22 +102,27 @@ impl<'p> Walk<'p> {
             faults: Vec::new(),
             review: None,
             doubtful: false,
+            maybe: false,
         }
     }
 
     fn plan(&mut self) {
         for play in &self.frame.plan().plays {
             play.sections.iter().for_each(|section| self.steps(play, section));
+            // Whether one is notified only a run can tell.
+            let doubtful = std::mem::replace(&mut self.doubtful, true);
             play.handlers.iter().for_each(|handler| self.task(play, &handler.task));
+            self.doubtful = doubtful;
         }
     }
 
     /// Does `f` with what may never happen: nothing of what it makes is certain afterwards.
     fn perhaps(&mut self, f: impl FnOnce(&mut Self)) {
         let before = self.files.clone();
-        let doubtful = std::mem::replace(&mut self.doubtful, true);
+        let (doubtful, maybe) = (self.doubtful, self.maybe);
+        (self.doubtful, self.maybe) = (true, true);
         f(self);
-        self.doubtful = doubtful;
+        (self.doubtful, self.maybe) = (doubtful, maybe);
         self.files = before.into_iter().filter(|(path, file)| self.files.get(path) == Some(file)).collect();
     }
 
@@ -137,9 +144,13 @@ impl<'p> Walk<'p> {
                     let scope = self.frame.scope(play, &include.task);
                     let items = match &include.task.repeat {
                         None => vec![None],
-                        Some(repeat) => {
-                            frame::items(&scope, repeat).unwrap_or_default().into_iter().map(Some).collect()
-                        }
+                        Some(repeat) => match frame::items(&scope, repeat) {
+                            Ok(items) => items.into_iter().map(Some).collect(),
+                            Err(_) => {
+                                self.any_of(play, include, Some(repeat));
+                                continue;
+                            }
+                        },
                     };
                     for (index, item) in items.iter().enumerate() {
                         let layer = item
@@ -156,7 +167,11 @@ impl<'p> Walk<'p> {
                         let name = frame::args(&inner, &include.task)
                             .ok()
                             .and_then(|a| a.get("file")?.as_str().map(str::to_owned));
-                        if let Some(steps) = name.and_then(|n| include.choices.get(&n)) {
+                        let Some(name) = name else {
+                            self.any_of(play, include, include.task.repeat.as_ref());
+                            continue;
+                        };
+                        if let Some(steps) = include.choices.get(&name) {
                             let depth = self.frame.params.len();
                             self.frame.params.extend(layer.map(std::sync::Arc::new));
                             match holds {
@@ -169,6 +184,22 @@ impl<'p> Walk<'p> {
                 }
             }
         }
+    }
+
+    /// An include of which only a run can tell what it includes, or how often: each of its choices may be.
+    fn any_of(&mut self, play: &'p Play, include: &'p Include, repeat: Option<&'p Repeat>) {
+        let names = self.guess_items(repeat);
+        for steps in include.choices.values() {
+            self.perhaps(|walk| walk.steps(play, steps));
+        }
+        self.frame.unknown.retain(|name| !names.contains(name));
+    }
+
+    /// The names of a loop whose items are not known; those that were unknown before are left out.
+    fn guess_items(&mut self, repeat: Option<&Repeat>) -> Vec<String> {
+        let Some(repeat) = repeat else { return Vec::new() };
+        let names = [Some(repeat.var.clone()), repeat.index_var.clone(), Some(LOOP_VAR.to_owned())];
+        names.into_iter().flatten().filter(|name| self.frame.unknown.insert(name.clone())).collect()
     }
 
     fn task(&mut self, play: &'p Play, task: &'p Task) {
@@ -184,10 +215,9 @@ impl<'p> Walk<'p> {
                 }
                 // How often it runs, and with what, only the node knows.
                 Err(_) if !matches!(frame::all_hold(&scope, &task.when), Ok(false)) => {
-                    self.value(task, &scope, &repeat.items, true);
-                    let names = [Some(repeat.var.clone()), repeat.index_var.clone(), Some(LOOP_VAR.to_owned())];
-                    let names = names.into_iter().flatten();
-                    let names: Vec<String> = names.filter(|name| self.frame.unknown.insert(name.clone())).collect();
+                    let certain = frame::all_hold(&scope, &task.when).is_ok();
+                    self.value(task, &scope, &repeat.items, certain && !may_fail(task));
+                    let names = self.guess_items(Some(repeat));
                     let inner = self.frame.scope(play, task);
                     self.perhaps(|walk| walk.item(task, &inner));
                     self.frame.unknown.retain(|name| !names.contains(name));
@@ -195,7 +225,7 @@ impl<'p> Walk<'p> {
                 Err(_) => {}
             },
         }
-        self.frame.unknown.extend(task.register.clone());
+        task.register.iter().for_each(|name| self.frame.forget(name));
     }
 
     fn item(&mut self, task: &'p Task, scope: &Scope) {
@@ -208,12 +238,12 @@ impl<'p> Walk<'p> {
         let args = frame::args(scope, task);
         if task.module == "set_fact" {
             for (name, value) in args.clone().unwrap_or_default() {
-                if holds.is_ok() {
+                if holds.is_ok() && !self.maybe {
                     self.frame.set(&name, &value);
                 }
             }
-            if holds.is_err() || args.is_err() {
-                self.frame.unknown.extend(task.args.keys().filter(|k| !has_markup(k)).cloned());
+            if holds.is_err() || args.is_err() || self.maybe {
+                task.args.keys().filter(|k| !has_markup(k)).for_each(|name| self.frame.forget(name));
             }
             return;
         }
@@ -394,7 +424,7 @@ fn judged(
     let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
     if fault.undefined && scope.get(root).is_some() {
         let here = |u: &lint::Use| lint::place(text, u.offset).0 == fault.line && !u.conditional;
-        let always = lint::uses(text, root).iter().any(here);
+        let always = !expr::lenient(text) && lint::uses(text, root).iter().any(here);
         return Some((fault, always));
     }
     TemplateFault::of_names(path, text, Language::of(path), scope)

@@ -79,14 +79,16 @@ impl TemplateFault {
     }
 
     /// A name that `text` reads, nobody defines and no run will tell, and whether it is certain that it is read: what is
-    /// found where rendering ended early, at a name that only a run can tell.
+    /// found where rendering ended early, at a name that only a run can tell. Where a text asks for what is undefined at all, or sets
+    /// the name anywhere, nothing is certain: the engines are more lenient than this reading of its words.
     pub fn of_names(path: &str, text: &str, language: Language, scope: &Scope) -> Option<(Self, bool)> {
         let names = match language {
             Language::Jinja => expr::names_read(text),
             Language::Tera => tera_text::names_read(text),
         };
         let mut found: Option<(Self, bool)> = None;
-        for name in names.iter().filter(|name| !scope.knows(name)) {
+        let lenient = expr::lenient(text);
+        for name in names.iter().filter(|name| !scope.knows(name) && !lint::sets(text, name)) {
             let uses = lint::uses(text, name);
             let Some(first) = uses.iter().filter(|u| !u.guarded).min_by_key(|u| u.conditional) else { continue };
             // Of Tera, an undefined name is false in a condition.
@@ -96,7 +98,7 @@ impl TemplateFault {
             if language == Language::Tera && asked {
                 continue;
             }
-            let certain = !first.conditional;
+            let certain = !first.conditional && !lenient;
             if found.as_ref().is_some_and(|(_, before)| *before || !certain) {
                 continue;
             }
