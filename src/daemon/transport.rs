@@ -16,15 +16,16 @@ pub struct TlsTransport(pub Arc<Peers>);
 impl Transport for TlsTransport {
     fn send(
         &self,
-        _target: RaftId,
+        target: RaftId,
         addr: String,
         kind: &'static str,
         body: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
         let peers = self.0.clone();
         Box::pin(async move {
-            let sent = peers.post_bytes(&addr, &format!("/raft/{kind}"), body, WITHIN).await;
-            sent.map_err(|error| match error {
+            let client = peers.member(target, &addr).within(WITHIN);
+            let sent = client.post_bytes(&format!("/raft/{kind}"), body.into()).await;
+            sent.map(|answer| answer.to_vec()).map_err(|error| match error {
                 ApiError::Status { message, .. } => TransportError::Refused(message),
                 other => TransportError::Unreachable(other.to_string()),
             })

@@ -77,7 +77,10 @@ impl ManagerTask {
         loop {
             tokio::select! {
                 _ = shutdown.changed() => break,
-                Ok(()) = status.changed() => self.leadership().await,
+                Ok(()) = status.changed() => {
+                    places::follow(&self.shared);
+                    self.leadership().await;
+                }
                 Some(event) = gossip.recv() => self.gossip(event),
                 Some(news) = applied.recv() => {
                     self.publish(news);

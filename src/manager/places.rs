@@ -1,11 +1,13 @@
 //! Addresses, outside of the engine: what is desired rendered with those of now, and other managers found where they are.
 
+use super::peers::Whereabouts;
 use super::shared::known_of;
 use super::{Shared, blobs};
 use crate::fleet;
-use crate::model::{GenerationSeq, Node, NodeName, Sha256};
+use crate::model::{GenerationSeq, Node, NodeName, RaftId, Sha256};
+use crate::raft::RaftStatus;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// The hosts of a generation that are to be something else at the addresses of now. Err: why it can't be rendered with
@@ -36,21 +38,46 @@ pub async fn render(shared: &Arc<Shared>, seq: GenerationSeq) -> Option<Result<B
 pub fn follow(shared: &Shared) {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
-    let now = |node: &Node| {
-        let port: u16 = node.spec.api.rsplit_once(':')?.1.parse().ok()?;
-        let ip = shared.signed_at(node.name()).map(|addr| addr.ip()).or_else(|| node.ip()?.parse().ok())?;
-        Some(SocketAddr::from((ip, port)).to_string())
-    };
-    let managers = || inventory.nodes.values().filter_map(|n| Some((n, n.raft?, now(n)?)));
-    let taken: BTreeSet<String> = managers().map(|(_, _, now)| now).collect();
-    let mut moved = BTreeMap::new();
-    for (node, raft, now) in managers() {
-        let known = [Some(&node.spec.api), status.voters.get(&raft), status.learners.get(&raft)];
-        for before in known.into_iter().flatten().filter(|before| !taken.contains(*before)) {
-            moved.insert(before.clone(), now.clone());
+    let managers = inventory.nodes.values().filter_map(|node| {
+        let entered = node.spec.api.as_str();
+        Some(Entered { raft: node.raft?, api: entered, signed: shared.signed_at(node.name()).map(|addr| addr.ip()) })
+    });
+    shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));
+}
+
+/// A manager as the state has it.
+struct Entered<'a> {
+    raft: RaftId,
+    api: &'a str,
+    /// Where it gossips now, by its own signature.
+    signed: Option<IpAddr>,
+}
+
+impl Entered<'_> {
+    /// The API listens where gossip does, on the port that was entered.
+    fn now(&self) -> String {
+        let port = self.api.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+        match (self.signed, port) {
+            (Some(ip), Some(port)) => SocketAddr::from((ip, port)).to_string(),
+            _ => self.api.to_owned(),
         }
     }
-    shared.peers.redirect(moved);
+}
+
+fn whereabouts(managers: &[Entered<'_>], status: &RaftStatus) -> Whereabouts {
+    let taken: BTreeSet<String> = managers.iter().map(Entered::now).collect();
+    let mut found = Whereabouts::default();
+    for manager in managers {
+        let member = status.voters.get(&manager.raft).or_else(|| status.learners.get(&manager.raft));
+        let now = manager.now();
+        for before in [manager.api].into_iter().chain(member.map(String::as_str)).filter(|b| !taken.contains(*b)) {
+            found.moved.insert(before.to_owned(), now.clone());
+        }
+        let signed = manager.signed.map(|_| now);
+        // Raft's newest word where gossip has none.
+        found.members.extend(signed.or_else(|| member.cloned()).map(|at| (manager.raft, at)));
+    }
+    found
 }
 
 /// Where the inventory's own word for a node that moved stands against where it is.
@@ -58,4 +85,48 @@ pub fn contradiction(shared: &Shared, node: &Node) -> Option<String> {
     let (written, ip, moved) = (shared.ansible_host(node.name())?, node.ip()?, node.moved.as_ref()?);
     let text = format!("ansible_host {written} of the inventory is asked; the node moved from {} to {ip}", moved.from);
     (written != ip).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "10.0.0.2:7947";
+    const NEW: &str = "10.0.0.12:7947";
+
+    fn status(voters: [(u64, &str); 2]) -> RaftStatus {
+        let voters = voters.into_iter().map(|(id, addr)| (RaftId(id), addr.to_owned())).collect();
+        RaftStatus { voters, ..RaftStatus::default() }
+    }
+
+    fn entered(raft: u64, api: &str, signed: Option<[u8; 4]>) -> Entered<'_> {
+        Entered { raft: RaftId(raft), api, signed: signed.map(IpAddr::from) }
+    }
+
+    #[test]
+    fn a_manager_is_asked_where_it_signs_whatever_is_entered() {
+        let managers = [entered(1, "10.0.0.1:7947", None), entered(7, OLD, Some([10, 0, 0, 12]))];
+        let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
+        assert_eq!((found.of(OLD), found.of("10.0.0.1:7947")), (NEW, "10.0.0.1:7947"));
+        assert_eq!(found.of_member(RaftId(7), OLD), NEW);
+    }
+
+    #[test]
+    fn a_stream_that_began_at_the_old_address_finds_its_member_once_raft_has_the_new_one() {
+        let moved = status([(1, "10.0.0.1:7947"), (7, NEW)]);
+        for signed in [Some([10, 0, 0, 12]), None] {
+            let found = whereabouts(&[entered(1, "10.0.0.1:7947", None), entered(7, NEW, signed)], &moved);
+            assert!(found.moved.is_empty(), "nobody is told of an address that nobody has any more: {found:?}");
+            assert_eq!(found.of_member(RaftId(7), OLD), NEW, "{signed:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_another_manager_took_over_is_the_other_ones() {
+        let managers = [entered(1, "10.0.0.1:7947", Some([10, 0, 0, 2])), entered(7, OLD, Some([10, 0, 0, 12]))];
+        let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
+        assert_eq!(found.of(OLD), OLD);
+        assert_eq!((found.of_member(RaftId(1), "10.0.0.1:7947"), found.of_member(RaftId(7), OLD)), (OLD, NEW));
+        assert_eq!(found.of_member(RaftId(9), "10.0.0.3:7947"), "10.0.0.3:7947", "not entered yet");
+    }
 }
