@@ -113,9 +113,11 @@ impl Routes {
             Some(false) => {}
         }
         let open = |by: &&NodeId| self.reaches(node, **by, now, every) == Some(true);
+        let missed = |by: &NodeId| self.reaches(node, *by, now, every) == Some(false);
         match others.iter().find(open) {
             Some(other) => Road::From(*other),
-            None if others.iter().any(|by| self.awaits(node, *by, now)) => Road::Asking,
+            // While it is asked again, what was said before holds.
+            None if others.iter().any(|by| self.awaits(node, *by, now) && !missed(by)) => Road::Asking,
             None => Road::Nowhere,
         }
     }
@@ -175,6 +177,7 @@ mod tests {
         assert_eq!(road(&routes, 5_000), Road::Nowhere);
         assert!(!routes.ask(W1, Now(30_900), EVERY), "every 30 s at most");
         assert!(routes.ask(W1, Now(31_000), EVERY));
+        assert_eq!(road(&routes, 31_000), Road::Nowhere, "until somebody says otherwise");
         routes.told(W1, ME, Line::Open, Now(31_010));
         assert_eq!(road(&routes, 31_010), Road::Here);
     }
