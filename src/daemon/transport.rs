@@ -16,14 +16,15 @@ pub struct TlsTransport(pub Arc<Peers>);
 impl Transport for TlsTransport {
     fn send(
         &self,
-        _target: RaftId,
+        target: RaftId,
         addr: String,
         kind: &'static str,
         body: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
         let peers = self.0.clone();
         Box::pin(async move {
-            let sent = peers.post_bytes(&addr, &format!("/raft/{kind}"), body, WITHIN).await;
+            let client = peers.client_of(&addr, Some(target)).within(WITHIN);
+            let sent = client.post_bytes(&format!("/raft/{kind}"), body.into()).await.map(|b| b.to_vec());
             sent.map_err(|error| match error {
                 ApiError::Status { message, .. } => TransportError::Refused(message),
                 other => TransportError::Unreachable(other.to_string()),

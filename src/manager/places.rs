@@ -1,9 +1,10 @@
 //! Addresses, outside of the engine: what is desired rendered with those of now, and other managers found where they are.
 
+use super::peers::Places;
 use super::shared::known_of;
 use super::{Shared, blobs};
 use crate::fleet;
-use crate::model::{GenerationSeq, Node, NodeName, Sha256};
+use crate::model::{GenerationSeq, Node, NodeId, NodeName, RaftId, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,10 +48,20 @@ pub fn follow(shared: &Shared) {
     for (node, raft, now) in managers() {
         let known = [Some(&node.spec.api), status.voters.get(&raft), status.learners.get(&raft)];
         for before in known.into_iter().flatten().filter(|before| !taken.contains(*before)) {
-            moved.insert(before.clone(), now.clone());
+            moved.insert(before.clone(), (now.clone(), node.id));
         }
     }
-    shared.peers.redirect(moved);
+    let ids: BTreeMap<RaftId, NodeId> = inventory.nodes.values().filter_map(|n| Some((n.raft?, n.id))).collect();
+    let mut entered = BTreeMap::new();
+    let mut twice = BTreeSet::new();
+    for (raft, addr) in status.voters.iter().chain(&status.learners) {
+        let Some(node) = ids.get(raft) else { continue };
+        if entered.insert(addr.clone(), *node).is_some_and(|other| other != *node) {
+            twice.insert(addr.clone());
+        }
+    }
+    entered.retain(|addr, _| !twice.contains(addr)); // who of them answers nobody can say
+    shared.peers.redirect(Places { moved, entered, ids });
 }
 
 /// Where the inventory's own word for a node that moved stands against where it is.
