@@ -97,6 +97,8 @@ pub struct Follow {
     pub layout: Layout,
     pub gossip: Gossip,
     pub now: watch::Sender<IpAddr>,
+    /// A move failed, and gossip runs nowhere: the address in use is one to move to as well, once it is back.
+    pub stopped: bool,
 }
 
 impl Follow {
@@ -128,10 +130,10 @@ impl Follow {
         listening.abort();
     }
 
-    /// Another address than the one in use, where there is one to use.
+    /// The address to move to: another one than that in use, or any where gossip runs at none.
     fn chosen(&self) -> Option<IpAddr> {
         let current = *self.now.borrow();
-        choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| *ip != current)
+        choose(self.own, current, &peers(&self.layout), &Kernel).filter(|ip| self.stopped || *ip != current)
     }
 
     async fn move_to(&mut self, ip: IpAddr) {
@@ -140,10 +142,12 @@ impl Follow {
         match self.gossip.move_to(config.gossip_bind(), config.gossip()).await {
             Ok(()) => {
                 tracing::warn!(%before, now = %ip, "the address of this machine changed; gossip goes on there");
-                self.config = config;
-                self.now.send_replace(ip);
+                (self.config, self.stopped) = (config, false);
+                // The API is served at the old address still, if it is that one again.
+                self.now.send_if_modified(|now| std::mem::replace(now, ip) != ip);
             }
             Err(error) => {
+                self.stopped = true;
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(%before, now = %ip, error, "gossip does not start at the new address; tried again");
             }
@@ -206,6 +210,8 @@ pub async fn listen(config: &NodeConfig) -> Result<TcpListener, DaemonError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gossip;
+    use crate::model::Report;
 
     /// A machine with these addresses, each with a network of 24 bits; the first one has the default route.
     struct Machine(Vec<[u8; 4]>);
@@ -244,6 +250,40 @@ mod tests {
         assert_eq!(chosen(own, own, &machine, &[]), None, "nobody is known");
         assert_eq!(chosen(own, own, &[], &peers), None, "no route: it is waited for");
         assert_eq!(chosen(own, own, &machine, &[[127, 0, 0, 1]]), None, "loopback tells nothing");
+    }
+
+    #[tokio::test]
+    async fn after_a_move_that_failed_gossip_goes_on_at_the_old_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let config = NodeConfig { advertise: here, bind: None, api_port: 0, gossip_port: 0, metrics: None };
+        let member = gossip::Config {
+            cluster: "c1".into(),
+            name: "w1".into(),
+            bind: config.gossip_bind(),
+            advertise: config.gossip(),
+            key: [7; 32],
+            signer: ed25519_dalek::SigningKey::from_bytes(&[1; 32]),
+            verify: Arc::new(|_| gossip::KeyLookup::Unknown),
+            timing: gossip::Timing::default(),
+        };
+        let report = Report {
+            boot: "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0".into(),
+            instance: "0000000000000001".into(),
+            ..Report::default()
+        };
+        let (gossip, _events) = gossip::start(member, report).await.unwrap();
+        let layout = Layout(dir.path().to_owned());
+        let mut follow =
+            Follow { own: here, config, layout, gossip: gossip.clone(), now: watch::channel(here).0, stopped: false };
+        assert_eq!(follow.chosen(), None);
+        // TEST-NET-3 of RFC 5737: it can't be bound.
+        follow.move_to(IpAddr::from([203, 0, 113, 77])).await;
+        assert_eq!((follow.chosen(), gossip.addr().ip()), (Some(here), here));
+        follow.move_to(here).await;
+        assert_eq!((follow.chosen(), *follow.now.borrow()), (None, here));
+        gossip.join(gossip.addr()).await.expect("it runs");
+        gossip.shutdown().await;
     }
 
     #[test]

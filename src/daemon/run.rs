@@ -107,6 +107,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         layout: layout.clone(),
         gossip: gossip.clone(),
         now,
+        stopped: false,
     };
     tokio::spawn(follow.run(stopped.clone()));
 

@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 16;
 pub enum Found<T> {
     Missing,
     Whole(T),
-    /// It could not be read, and is at this path now.
+    /// It made no sense, and is at this path now.
     Damaged(PathBuf),
 }
 
@@ -28,7 +28,8 @@ impl<T: Default> Found<T> {
     }
 }
 
-/// Reads JSON; what can't be read is put aside, with an error in the log. Err: it could not even be put aside, and is as it was.
+/// Reads JSON; what is none, or no file, is put aside, with an error in the log. Err: it could not be read at this moment,
+/// or not even be put aside, and is as it was.
 pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, DiskError> {
     let why = match std::fs::read(path) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
@@ -36,7 +37,9 @@ pub fn read_or_set_aside<T: DeserializeOwned>(path: &Path) -> Result<Found<T>, D
             Err(error) => error.to_string(),
         },
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Missing),
-        Err(e) => e.to_string(),
+        Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => e.to_string(),
+        // No permission, no descriptor, a disk that fails: that says nothing about what stands in the file.
+        Err(e) => return Err(DiskError::io("reading", path)(e)),
     };
     set_aside(path, &why).map(Found::Damaged)
 }
@@ -81,5 +84,18 @@ mod tests {
             assert_eq!((std::fs::read_to_string(&aside).unwrap().as_str(), path.exists()), (bad, false));
         }
         assert_eq!(damaged(dir.path()), ["a.json.damaged"]);
+        std::fs::create_dir(dir.path().join("b.json")).unwrap();
+        assert!(matches!(read_or_set_aside::<u32>(&dir.path().join("b.json")).unwrap(), Found::Damaged(_)));
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_now_stays_where_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        // A link to itself is refused on opening (ELOOP), whoever asks; EACCES would not be for root.
+        let path = dir.path().join("a.json");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let error = read_or_set_aside::<u32>(&path).unwrap_err();
+        assert!(matches!(error, DiskError::Io { .. }), "{error}");
+        assert!(path.is_symlink() && damaged(dir.path()).is_empty());
     }
 }

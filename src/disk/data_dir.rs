@@ -14,6 +14,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const IDENTITY_VERSION: u32 = 1;
+/// What remoor's daemon or executor puts into a data directory, as far as its name can't be anybody's.
+const OURS: [&str; 9] = [
+    "identity.json",
+    "unfinished",
+    "node.key",
+    "credentials.json",
+    "node.json",
+    "agent.lock",
+    "agent.json",
+    "fence.json",
+    "fence.lock",
+];
+/// Made in a fresh file system by mkfs.
+const LOST_AND_FOUND: &str = "lost+found";
+/// Anybody may write there, and remove only what is theirs.
+const STICKY: u32 = 0o1000;
 /// An identity is a few hundred bytes; anything larger is not one.
 const IDENTITY_BYTES_MAX: usize = 64 * 1024;
 /// Looks at the agent's lock take no longer.
@@ -60,7 +76,8 @@ pub struct DataDir {
 
 impl DataDir {
     /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`]. A
-    /// directory that others may enter is shut to them, with a warning: it holds keys.
+    /// directory of remoor, or an empty one, that others may enter is shut to them, with a warning: it holds keys. Any
+    /// other is refused with [`DiskError::Foreign`], and is as it was.
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
@@ -143,10 +160,22 @@ fn keep_private(dir: &Path) -> Result<(), DiskError> {
     if mode & 0o077 == 0 {
         return Ok(());
     }
+    if mode & STICKY != 0 || !is_ours(dir)? {
+        return Err(DiskError::Foreign(dir.to_owned()));
+    }
     let private = std::fs::Permissions::from_mode(mode & 0o700);
     std::fs::set_permissions(dir, private).map_err(DiskError::io("shutting to others", dir))?;
     tracing::warn!(dir = %dir.display(), was = format!("{mode:04o}"), "the data directory was open to others; it is 0700 now");
     Ok(())
+}
+
+/// Whether remoor was at work there, or nobody was yet.
+fn is_ours(dir: &Path) -> Result<bool, DiskError> {
+    if OURS.iter().any(|name| dir.join(name).is_file()) {
+        return Ok(true);
+    }
+    let mut entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
+    Ok(entries.all(|entry| entry.is_ok_and(|e| e.file_name() == LOST_AND_FOUND)))
 }
 
 fn lock(path: &Path) -> Result<File, DiskError> {
@@ -207,17 +236,45 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_may_enter_is_shut_to_them() {
+    fn a_directory_of_ours_that_others_may_enter_is_shut_to_them() {
         let dir = tempfile::tempdir().unwrap();
         let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
-        for (was, is) in [(0o755, 0o700), (0o710, 0o700), (0o1777, 0o700), (0o500, 0o500)] {
-            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(was)).unwrap();
+        let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        for (was, is) in [(0o755, 0o700), (0o710, 0o700), (0o500, 0o500)] {
+            set(was);
             keep_private(dir.path()).unwrap();
             assert_eq!(mode(), is, "{was:o}");
         }
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        DataDir::open(dir.path()).unwrap();
+        set(0o755);
+        std::fs::create_dir(dir.path().join(LOST_AND_FOUND)).unwrap();
+        DataDir::open(dir.path()).unwrap().store_identity(&identity()).unwrap();
         assert_eq!(mode(), 0o700, "opening it is enough");
+        set(0o755);
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700, "there is an identity in it");
+    }
+
+    #[test]
+    fn a_directory_of_others_is_refused_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777;
+        let set = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let refused = |was: u32| {
+            set(was);
+            let error = DataDir::open(dir.path()).unwrap_err();
+            assert!(matches!(&error, DiskError::Foreign(at) if at == dir.path()), "{was:o}: {error}");
+            assert_eq!((mode(), dir.path().join("lock").exists()), (was, false));
+        };
+        refused(0o1777); // empty, as /tmp may be
+        std::fs::write(dir.path().join("x"), "").unwrap();
+        refused(0o755);
+        set(0o700);
+        DataDir::open(dir.path()).unwrap().store_identity(&identity()).unwrap();
+        std::fs::remove_file(dir.path().join("lock")).unwrap();
+        refused(0o1777);
+        set(0o750);
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]

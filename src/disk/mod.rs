@@ -29,6 +29,9 @@ pub enum DiskError {
     /// Another process works on this directory.
     #[error("a second daemon on the same directory: {} is held by {holder}", path.display())]
     Held { path: PathBuf, holder: String },
+    /// Others may enter it, and what is in it is not of this program: it is not ours to shut.
+    #[error("{} is open to others and is no directory of remoor; name one of its own", .0.display())]
+    Foreign(PathBuf),
     /// Written by a later version of this program.
     #[error("{} has format {found}, this program knows up to {known}: install the newer program", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },

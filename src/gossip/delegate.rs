@@ -226,13 +226,15 @@ impl ConflictDelegate for Ears {
 
     async fn notify_conflict(&self, existing: Node, other: Node) {
         let (name, addr, meta) = parts(&other);
-        // The very process that is known here, by its own signature: it has moved, and its old address is found dead soon.
+        // The very process that is known here, by its own signature: it has moved, and its old address is found dead soon;
+        // or, where both stay alive, somebody has copied a running machine.
         let moved = match self.0.judge.judge(&name, addr, &meta) {
             Judgement::Member { report, key: Some(_), .. } => report.instance,
             _ => Instance::default(),
         };
         let mut view = self.0.view();
-        if !moved.0.is_empty() && view.get(&name).is_some_and(|e| e.report.instance == moved) {
+        let same = !moved.0.is_empty() && view.get(&name).is_some_and(|e| e.report.instance == moved);
+        if same && view.moving(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
             return;
         }

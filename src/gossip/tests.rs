@@ -475,7 +475,9 @@ async fn what_can_not_work_is_refused_at_the_start() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_moves_is_the_same_instance_elsewhere() {
     let keys = Keys::abc();
-    let mut a = peer(config("a", 1, &keys)).await;
+    let mut patient = config("a", 1, &keys);
+    patient.timing.copy_grace = PATIENCE; // its old address is found dead within the grace, however slow this machine is
+    let mut a = peer(patient).await;
     let mut b = peer(config("b", 2, &keys)).await;
     b.gossip.join(a.gossip.addr()).await.expect("joined");
     a.saw_alive("b").await;

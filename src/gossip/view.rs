@@ -23,7 +23,7 @@ pub struct Entry {
     pub key: Option<[u8; 32]>,
 }
 
-/// A record of this node at another address.
+/// A record of a node at another address than the one that is known.
 #[derive(Debug)]
 struct Sighting {
     addr: SocketAddr,
@@ -36,6 +36,8 @@ pub struct View {
     members: BTreeMap<NodeName, Entry>,
     alarms: Limiter,
     sighting: Option<Sighting>,
+    /// Members that sign at another address as the same process: they have moved, or are copies of a running machine.
+    moves: BTreeMap<NodeName, Sighting>,
     copy_grace: Duration,
     /// Two sightings further apart than this are two stories.
     copy_gap: Duration,
@@ -51,6 +53,7 @@ impl View {
             members: BTreeMap::new(),
             alarms: Limiter::new(timing.alarm_interval),
             sighting: None,
+            moves: BTreeMap::new(),
             copy_grace: timing.copy_grace,
             copy_gap: timing.copy_grace.saturating_add(timing.exchange_interval * 6),
             version: 0,
@@ -75,6 +78,7 @@ impl View {
     /// Takes out a member; the event it makes if it was one.
     pub fn remove(&mut self, name: &NodeName) -> Option<MemberEvent> {
         self.version += 1;
+        self.moves.remove(name);
         let old = self.members.remove(name)?;
         self.population += 1;
         Some(MemberEvent::Gone { name: name.clone(), addr: old.addr })
@@ -126,6 +130,24 @@ impl View {
     ) -> Option<MemberEvent> {
         let allowed = self.alarms.allow("conflict", name.as_str(), now);
         allowed.then(|| MemberEvent::Conflict { name: name.clone(), existing, other })
+    }
+
+    /// Notes that a live member's very process signs at `addr`; whether that may be a move still, whose old address is
+    /// found dead soon. A copy of a running machine keeps both alive, and is no move after the grace.
+    pub fn moving(&mut self, name: &NodeName, addr: SocketAddr, instance: Instance, now: Instant) -> bool {
+        match self.moves.get_mut(name) {
+            Some(seen) if seen.instance == instance && now.saturating_duration_since(seen.last) <= self.copy_gap => {
+                // Where it is now does not begin the grace anew: two copies would take turns.
+                (seen.addr, seen.last) = (addr, now);
+                now.saturating_duration_since(seen.first) < self.copy_grace
+            }
+            _ => {
+                if self.members.contains_key(name) {
+                    self.moves.insert(name.clone(), Sighting { addr, instance, first: now, last: now });
+                }
+                true
+            }
+        }
     }
 
     /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
@@ -198,6 +220,26 @@ mod tests {
         let later = start + Duration::from_secs(31);
         assert_eq!(view.elsewhere(addr(9), "a".into(), later), Some(MemberEvent::SignedElsewhere { addr: addr(9) }));
         assert_eq!(view.elsewhere(addr(9), "a".into(), later), None, "not at every packet");
+    }
+
+    #[test]
+    fn a_process_at_two_addresses_is_a_move_for_a_while_only() {
+        let mut view = View::new(&Timing::default());
+        let (w1, start) = (NodeName::from("w1"), Instant::now());
+        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        assert!(at(9, 0), "nobody is known by this name: nothing is kept");
+        view.put(w1.clone(), entry(0));
+        let mut at = |last, second| view.moving(&w1, addr(last), "a".into(), start + Duration::from_secs(second));
+        assert!(at(9, 100) && at(9, 129));
+        assert!(!at(9, 131), "both live on");
+        assert!(!at(8, 132), "a second copy");
+        assert!(at(9, 3600), "another story");
+        view.remove(&w1);
+        view.put(w1.clone(), entry(0));
+        assert!(
+            view.moving(&w1, addr(9), "a".into(), start + Duration::from_secs(3640)),
+            "the old address was found dead"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::{Shared, examine, reach};
 use crate::engine::{ExamOutcome, Line};
 use crate::model::NodeId;
 use crate::rpc::client::ApiError;
+use crate::rpc::wire::Code;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,11 @@ use std::time::Duration;
 const SLACK: Duration = Duration::from_secs(8);
 /// The other manager gets so long to apply what the asking one had applied.
 const CATCH_UP: Duration = Duration::from_secs(3);
+/// A place is waited for so long.
+const PLACE_MAX: Duration = Duration::from_secs(3);
+/// A manager that has no place, or has not caught up, is asked again so often within the time of the whole.
+const ASKS_MAX: usize = 4;
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Longest answer, bytes.
 const ANSWER_MAX: usize = 16 << 20;
 
@@ -24,7 +30,11 @@ pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId, basis: u64
     };
     let within = Duration::from_millis(inventory.limits().exam_timeout_ms) + SLACK;
     let path = format!("/manager/v1/examine/{node}?basis={basis}");
-    match shared.peers.get_bytes(&addr, &path, within).await {
+    let send = |left| {
+        let (peers, addr, path) = (shared.peers.clone(), addr.clone(), path.clone());
+        async move { peers.get_bytes(&addr, &path, left).await }
+    };
+    match patiently(within, ASK_AGAIN, send).await {
         Ok(bytes) => unpack(&bytes).unwrap_or_else(|| ExamOutcome::Failed(format!("what {name} found can't be read"))),
         Err(error @ (ApiError::Unreachable { .. } | ApiError::Timeout { .. })) => {
             ExamOutcome::Unreachable(format!("{name} was to examine it: {error}"))
@@ -33,9 +43,30 @@ pub async fn ask(shared: &Arc<Shared>, manager: NodeId, node: NodeId, basis: u64
     }
 }
 
+/// Sends, and again as long as the answer is that now is no time for it: that says nothing about the node. The last answer
+/// stands. `send` is given the time that is left.
+async fn patiently<T, F>(within: Duration, pause: Duration, send: impl Fn(Duration) -> F) -> Result<T, ApiError>
+where
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let until = tokio::time::Instant::now() + within;
+    let mut asked = 1;
+    loop {
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        let answer = send(left).await;
+        let busy = answer.as_ref().is_err_and(|e| e.code() == Some(Code::Retry.as_str()));
+        if !busy || asked == ASKS_MAX || tokio::time::Instant::now() + pause >= until {
+            return answer;
+        }
+        asked += 1;
+        tokio::time::sleep(pause).await;
+    }
+}
+
 /// Examines for another manager. Err: why not, in words for that one.
 pub async fn serve(shared: &Arc<Shared>, node: NodeId, basis: u64) -> Result<Vec<u8>, String> {
-    let _place = shared.reaches.places.try_acquire().map_err(|_| "too much is looked at from here already")?;
+    let place = tokio::time::timeout(PLACE_MAX, shared.reaches.errands.acquire()).await;
+    let _place = place.map_err(|_| "too much is examined from here already")?;
     let mut state = shared.raft.state();
     let caught_up = tokio::time::timeout(CATCH_UP, state.wait_for(|i| i.applied >= basis)).await;
     if !caught_up.is_ok_and(|applied| applied.is_ok()) {
@@ -78,6 +109,44 @@ mod tests {
     use super::*;
     use crate::engine::Evidence;
     use crate::model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest, Sha256};
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn a_manager_that_is_busy_is_asked_again_a_few_times_and_in_time() {
+        let busy = || ApiError::Status {
+            code: Code::Retry.as_str().to_owned(),
+            message: "busy".to_owned(),
+            next: None,
+            details: Box::default(),
+            http: 503,
+        };
+        let asked = Cell::new(0);
+        let free_at = |n: usize, slow: Duration| {
+            let asked = &asked;
+            asked.set(0);
+            move |_| async move {
+                tokio::time::sleep(slow).await;
+                asked.set(asked.get() + 1);
+                if asked.get() >= n { Ok(7) } else { Err(busy()) }
+            }
+        };
+        let (minute, pause) = (Duration::from_secs(60), Duration::from_millis(1));
+        assert_eq!(patiently(minute, pause, free_at(3, Duration::ZERO)).await, Ok(7));
+        assert_eq!(patiently(minute, pause, free_at(99, Duration::ZERO)).await, Err(busy()));
+        assert_eq!(asked.get(), ASKS_MAX);
+        assert_eq!(
+            patiently(Duration::from_millis(50), pause, free_at(99, Duration::from_millis(60))).await,
+            Err(busy())
+        );
+        assert_eq!(asked.get(), 1, "no longer than it was given");
+        let broken = || ApiError::Protocol { addr: String::new(), reason: String::new() };
+        asked.set(0);
+        let fails = |_| {
+            asked.set(asked.get() + 1);
+            async { Err::<(), _>(broken()) }
+        };
+        assert_eq!((patiently(minute, pause, fails).await, asked.get()), (Err(broken()), 1));
+    }
 
     #[test]
     fn what_was_found_arrives_as_it_was_sent() {

@@ -116,6 +116,9 @@ impl Performer {
                     return;
                 }
             };
+            if target.takes_another_way() {
+                return; // what answers there, or does not, may be another host
+            }
             let probe = ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await;
             let answers = matches!(probe, ssh::Probe::Answers { .. });
             let _ = events.send(Event::Probed { node, answers });

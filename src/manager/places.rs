@@ -4,7 +4,7 @@ use super::peers::Whereabouts;
 use super::shared::known_of;
 use super::{Shared, blobs};
 use crate::fleet;
-use crate::model::{GenerationSeq, Node, NodeName, RaftId, Sha256};
+use crate::model::{GenerationSeq, Node, NodeId, NodeName, RaftId, Sha256};
 use crate::raft::RaftStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -40,13 +40,15 @@ pub fn follow(shared: &Shared) {
     let inventory = shared.inventory();
     let managers = inventory.nodes.values().filter_map(|node| {
         let entered = node.spec.api.as_str();
-        Some(Entered { raft: node.raft?, api: entered, signed: shared.signed_at(node.name()).map(|addr| addr.ip()) })
+        let signed = shared.signed_at(node.name()).map(|addr| addr.ip());
+        Some(Entered { node: node.id, raft: node.raft?, api: entered, signed })
     });
     shared.peers.redirect(whereabouts(&managers.collect::<Vec<_>>(), &status));
 }
 
 /// A manager as the state has it.
 struct Entered<'a> {
+    node: NodeId,
     raft: RaftId,
     api: &'a str,
     /// Where it gossips now, by its own signature.
@@ -67,16 +69,26 @@ impl Entered<'_> {
 fn whereabouts(managers: &[Entered<'_>], status: &RaftStatus) -> Whereabouts {
     let taken: BTreeSet<String> = managers.iter().map(Entered::now).collect();
     let mut found = Whereabouts::default();
+    let mut twice = BTreeSet::new();
     for manager in managers {
         let member = status.voters.get(&manager.raft).or_else(|| status.learners.get(&manager.raft));
         let now = manager.now();
         for before in [manager.api].into_iter().chain(member.map(String::as_str)).filter(|b| !taken.contains(*b)) {
-            found.moved.insert(before.to_owned(), now.clone());
+            found.moved.insert(before.to_owned(), (now.clone(), manager.node));
+        }
+        found.ids.insert(manager.raft, manager.node);
+        if let Some(at) = member
+            && found.entered.insert(at.clone(), manager.node).is_some_and(|other| other != manager.node)
+        {
+            twice.insert(at.clone());
         }
         let signed = manager.signed.map(|_| now);
         // Raft's newest word where gossip has none.
         found.members.extend(signed.or_else(|| member.cloned()).map(|at| (manager.raft, at)));
     }
+    // Who answers where two are said to be nobody can say.
+    let another = |addr: &str, node: NodeId| managers.iter().any(|m| m.node != node && m.now() == addr);
+    found.entered.retain(|addr, node| !twice.contains(addr) && !another(addr, *node));
     found
 }
 
@@ -100,15 +112,16 @@ mod tests {
     }
 
     fn entered(raft: u64, api: &str, signed: Option<[u8; 4]>) -> Entered<'_> {
-        Entered { raft: RaftId(raft), api, signed: signed.map(IpAddr::from) }
+        Entered { node: NodeId(raft + 100), raft: RaftId(raft), api, signed: signed.map(IpAddr::from) }
     }
 
     #[test]
     fn a_manager_is_asked_where_it_signs_whatever_is_entered() {
         let managers = [entered(1, "10.0.0.1:7947", None), entered(7, OLD, Some([10, 0, 0, 12]))];
         let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
-        assert_eq!((found.of(OLD), found.of("10.0.0.1:7947")), (NEW, "10.0.0.1:7947"));
-        assert_eq!(found.of_member(RaftId(7), OLD), NEW);
+        let at = |addr: &str, node| (addr.to_owned(), Some(NodeId(node)));
+        assert_eq!((found.of(OLD), found.of("10.0.0.1:7947")), (at(NEW, 107), at("10.0.0.1:7947", 101)));
+        assert_eq!(found.of_member(RaftId(7), OLD), at(NEW, 107));
     }
 
     #[test]
@@ -117,7 +130,7 @@ mod tests {
         for signed in [Some([10, 0, 0, 12]), None] {
             let found = whereabouts(&[entered(1, "10.0.0.1:7947", None), entered(7, NEW, signed)], &moved);
             assert!(found.moved.is_empty(), "nobody is told of an address that nobody has any more: {found:?}");
-            assert_eq!(found.of_member(RaftId(7), OLD), NEW, "{signed:?}");
+            assert_eq!(found.of_member(RaftId(7), OLD), (NEW.to_owned(), Some(NodeId(107))), "{signed:?}");
         }
     }
 
@@ -125,8 +138,10 @@ mod tests {
     fn an_address_that_another_manager_took_over_is_the_other_ones() {
         let managers = [entered(1, "10.0.0.1:7947", Some([10, 0, 0, 2])), entered(7, OLD, Some([10, 0, 0, 12]))];
         let found = whereabouts(&managers, &status([(1, "10.0.0.1:7947"), (7, OLD)]));
-        assert_eq!(found.of(OLD), OLD);
-        assert_eq!((found.of_member(RaftId(1), "10.0.0.1:7947"), found.of_member(RaftId(7), OLD)), (OLD, NEW));
-        assert_eq!(found.of_member(RaftId(9), "10.0.0.3:7947"), "10.0.0.3:7947", "not entered yet");
+        let at = |addr: &str, node: Option<u64>| (addr.to_owned(), node.map(NodeId));
+        assert_eq!(found.of(OLD), at(OLD, None));
+        assert_eq!(found.of_member(RaftId(1), "10.0.0.1:7947"), at(OLD, Some(101)));
+        assert_eq!(found.of_member(RaftId(7), OLD), at(NEW, Some(107)));
+        assert_eq!(found.of_member(RaftId(9), "10.0.0.3:7947"), at("10.0.0.3:7947", None), "not entered yet");
     }
 }

@@ -16,8 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
-/// So many are looked for, or examined for another manager, at once.
+/// So many are looked for at once.
 const LOOKS_MAX: usize = 16;
+/// So many are examined for other managers at once: as many as one of them asks for.
+const ERRANDS_MAX: usize = 16;
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(8);
 /// Whoever asks again within this time gets the same answer.
@@ -32,12 +34,19 @@ pub struct Reaches {
     own: Mutex<BTreeMap<NodeId, (Line, Instant)>>,
     /// By node and manager.
     heard: Mutex<BTreeMap<(NodeId, NodeId), Line>>,
-    pub(super) places: Semaphore,
+    places: Semaphore,
+    /// Examinations for other managers have places of their own: looks must not keep them waiting.
+    pub(super) errands: Semaphore,
 }
 
 impl Default for Reaches {
     fn default() -> Self {
-        Self { own: Mutex::default(), heard: Mutex::default(), places: Semaphore::new(LOOKS_MAX) }
+        Self {
+            own: Mutex::default(),
+            heard: Mutex::default(),
+            places: Semaphore::new(LOOKS_MAX),
+            errands: Semaphore::new(ERRANDS_MAX),
+        }
     }
 }
 
@@ -98,8 +107,8 @@ pub async fn own(shared: &Arc<Shared>, node: NodeId) -> Line {
 
 async fn find(shared: &Arc<Shared>, node: NodeId) -> Result<(), String> {
     let target = examine::target(shared, node).await.map_err(|e| e.to_string())?;
-    if target.user_config.is_some() {
-        return Ok(()); // it may lead over another host: only a login can tell
+    if target.takes_another_way() {
+        return Ok(()); // only a login can tell
     }
     match ssh::probe(&target.host, target.port, PROBE_TIMEOUT).await {
         Probe::Answers { .. } => Ok(()),

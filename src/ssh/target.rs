@@ -33,6 +33,14 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether ssh may go another way than straight to host and port, by the operator's configuration, a jump host or a
+    /// command. Then a bare connection tells nothing, and only a login does.
+    pub fn takes_another_way(&self) -> bool {
+        let ways = ["proxyjump", "proxycommand", "hostname"];
+        self.user_config.is_some()
+            || self.options.iter().any(|(name, _)| ways.iter().any(|w| name.eq_ignore_ascii_case(w)))
+    }
+
     pub(super) fn check(&self) -> Result<(), SshError> {
         check_host(&self.host)?;
         if !is_word(&self.user) {
