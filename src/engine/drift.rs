@@ -67,7 +67,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     let applied = node.baseline.as_ref().map(|b| b.desired);
     let outdated = inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
     if outdated {
-        let text = match (&node.moved, node.ip()) {
+        let text = match (inventory.own_move(node), node.ip()) {
             (Some(moved), Some(ip)) => {
                 format!("its own address changed from {} to {ip} since the last provisioning", moved.from)
             }

@@ -36,14 +36,14 @@ impl Manager {
         let again = seen.looked_at.filter(|(before, _, _)| *before == look);
         let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
         let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
+        let owed = at.inventory.own_move(node).is_some();
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,
-            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || behind && node.moved.is_some(),
+            Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || owed,
             Remedy::None | Remedy::Report => false,
         });
         // It moved, and whoever looked last did not know what it was to be there, or looked for another reason.
-        let owed = behind && node.moved.is_some();
         let said =
             |f: &Finding| f.verdict != Verdict::Same && (f.occasion != Occasion::Live || f.remedy != Remedy::Report);
         let unsaid = owed && finding.is_none_or(|f| !said(f));

@@ -16,7 +16,7 @@ use crate::model::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A proposal without an answer is given up after this time; it may still be applied, which apply can bear.
-const PROPOSAL_MS: u64 = 15_000;
+pub(super) const PROPOSAL_MS: u64 = 15_000;
 /// An examination without an answer, beyond its own limit.
 const EXAM_SLACK_MS: u64 = 10_000;
 /// A new leader takes nobody for absent before its gossip has settled.
@@ -274,11 +274,7 @@ impl Manager {
             return;
         }
         // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).
-        let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-        let stale = want.examined.is_some_and(|e| {
-            unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e)
-        });
-        if want.by.is_none() && stale {
+        if stale(at, node, want) {
             if self.road(at, node) != Road::Nowhere {
                 self.examine(at, node, Purpose::Live(want.occasion), out);
             }
@@ -296,7 +292,7 @@ impl Manager {
     }
 
     /// Whether those that came back are too many to begin with one of them; found out once for each state and moment.
-    fn crowd(&mut self, at: Moment) -> bool {
+    pub(super) fn crowd(&mut self, at: Moment) -> bool {
         match self.crowd_at {
             Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
             _ => {
@@ -311,6 +307,13 @@ impl Manager {
     pub(super) fn is_me(&self, at: Moment, node: &Node) -> bool {
         node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
+}
+
+/// What remoor itself wants, and examined too long ago to begin with it.
+pub(super) fn stale(at: Moment, node: &Node, want: &Want) -> bool {
+    let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+    let old = |e: Wall| unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
+    want.by.is_none() && want.examined.is_some_and(old)
 }
 
 fn may_open_now(at: Moment, node: &Node) -> bool {

@@ -49,7 +49,7 @@ pub fn decide(
     }
     let policy = match verdict {
         // Its own address: no word of an operator is needed to make that right on its return.
-        Verdict::Outdated if node.moved.is_some() => {
+        Verdict::Outdated if inventory.own_move(node).is_some() => {
             match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
                 (Policy::Report, apply) => apply,
                 (on_return, _) => on_return,
@@ -75,7 +75,7 @@ pub fn decide(
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
-        (Policy::Check, Verdict::Conflict) if node.moved.is_some() => Some(Vec::new()),
+        (Policy::Check, Verdict::Conflict) if inventory.own_move(node).is_some() => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
@@ -148,5 +148,73 @@ pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) ->
             return all.into_iter().collect();
         }
         all.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::drift;
+    use crate::model::*;
+    use std::collections::BTreeMap;
+
+    /// Entrusted w1 of group web, which has the policies that nothing is said about; it moved from .1 to .9.
+    fn moved(after: Vec<Command>) -> Inventory {
+        let mut inventory = Inventory::default();
+        let gossip = |last: u8| format!("10.0.0.{last}:7946");
+        let spec = NodeSpec { name: "w1".into(), gossip: gossip(1), ..NodeSpec::default() };
+        let baseline = Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(b"one"),
+            root: Sha256::default(),
+            blob: Sha256::default(),
+            adopted: true,
+            at: Wall(3),
+        };
+        let mut commands = vec![
+            Command::Accept { spec, role: ClusterRole::Worker },
+            generation("one"),
+            Command::Adopt { node: NodeId(1), baseline },
+            Command::Entrust { node: NodeId(1) },
+            Command::Readdress { node: NodeId(1), api: String::new(), gossip: gossip(9), over: None },
+        ];
+        commands.extend(after);
+        for (index, command) in (1..).zip(commands) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        inventory
+    }
+
+    fn generation(desired: &str) -> Command {
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(desired.as_bytes()) };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        Command::Generation { blob: Sha256::of(desired.as_bytes()), summary: Box::new(summary) }
+    }
+
+    fn judged(inventory: &Inventory) -> (Remedy, String) {
+        let node = inventory.by_name("w1").unwrap();
+        assert!(node.moved.is_some());
+        let evidence =
+            drift::Evidence { exam: Exam::default(), expected: Some(NodeDigest::default()), rendered: BTreeSet::new() };
+        let (verdict, reasons) = drift::compare(inventory, node, &evidence);
+        assert_eq!(verdict, Verdict::Outdated);
+        let (remedy, _) = decide(inventory, node, Occasion::Network, &verdict, &reasons, Wall(9_000_000));
+        (remedy, reasons[0].text.clone())
+    }
+
+    #[test]
+    fn an_own_move_is_made_up_for_and_excuses_no_later_apply() {
+        let hosts = BTreeMap::from([("w1".into(), Sha256::of(b"one at 9"))]);
+        let rendered = Command::Rendered { generation: GenerationSeq(1), moved: 5, hosts, fault: None };
+        let (remedy, why) = judged(&moved(vec![rendered.clone()]));
+        assert_eq!(remedy, Remedy::Resetup(Vec::new()));
+        assert!(why.starts_with("its own address changed from 10.0.0.1"), "{why}");
+        for after in [vec![generation("two")], vec![rendered, generation("two")]] {
+            let (remedy, why) = judged(&moved(after));
+            assert_eq!((remedy, why.as_str()), (Remedy::Report, "what is desired changed since the last provisioning"));
+        }
     }
 }

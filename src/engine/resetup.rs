@@ -12,7 +12,7 @@ use super::event::{Action, PhaseResult, Verified};
 use super::manager::{Manager, Moment};
 use super::routes::Road;
 use crate::model::{
-    AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase,
+    AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase, Wall,
     may_retry,
 };
 
@@ -80,7 +80,7 @@ impl Manager {
             return;
         }
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
-        let pause = failure.class == FailureClass::Unreachable && at.wall.since(*closed) < UNREACHABLE_PAUSE_MS;
+        let pause = pauses(at, failure, *closed);
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
         let free = due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok();
         if free && self.runs_here(at, node, out) {
@@ -141,6 +141,11 @@ impl Manager {
         };
         self.answers.insert(attempt.id, (phase, command));
     }
+}
+
+/// An attempt that ended so is not followed by another one yet.
+pub(super) fn pauses(at: Moment, failure: &Failure, closed: Wall) -> bool {
+    failure.class == FailureClass::Unreachable && at.wall.since(closed) < UNREACHABLE_PAUSE_MS
 }
 
 fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {

@@ -2,12 +2,15 @@
 //! handed the leadership. Who examines follows the same roads, without any hand-over.
 
 use super::event::Action;
-use super::manager::{Manager, Moment};
+use super::manager::{Manager, Moment, PROPOSAL_MS, Seen, stale};
+use super::resetup::pauses;
 use super::routes::Road;
-use crate::model::{Job, JobState, Node, NodeId, may_open, may_retry};
+use crate::model::{Job, JobState, Node, NodeId, Outcome, may_open, may_retry};
 
 /// A hand-over that was asked for is not asked for again sooner.
 const HAND_OVER_MS: u64 = 15_000;
+/// While one is under way, nothing is begun that the next leader would have to take over.
+const HANDING_MS: u64 = 5_000;
 /// So many of the nodes that wait are compared before a hand-over.
 const WAITING_MAX: usize = 32;
 
@@ -37,6 +40,9 @@ impl Manager {
     /// Whether this leader is the one to open an attempt on the node now. Where another manager has the only way to it, that
     /// one is handed the leadership first; where none has, nothing is opened.
     pub(super) fn runs_here(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
+        if self.handed.is_some_and(|last| at.now.since(last) < HANDING_MS) {
+            return false;
+        }
         match self.road(at, node) {
             Road::Here => return true,
             Road::Asking | Road::Nowhere => return false,
@@ -46,7 +52,8 @@ impl Manager {
         let rested = at.now.since(self.began) >= at.inventory.limits().leader_grace_ms
             && self.handed.is_none_or(|last| at.now.since(last) >= HAND_OVER_MS);
         let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
-        if !rested || busy {
+        let asks = |s: &Seen| s.proposing.is_some_and(|since| at.now.since(since) <= PROPOSAL_MS);
+        if !rested || busy || self.seen.values().any(asks) {
             return false;
         }
         if let Some(to) = self.better(at, node) {
@@ -57,10 +64,12 @@ impl Manager {
         false
     }
 
-    /// The manager that reaches this node and the most of all that wait, if these are not fewer than are reached from here.
+    /// The manager that reaches this node and the most of all that wait, if these are more than are reached from here: what
+    /// can begin here begins here first.
     fn better(&mut self, at: Moment, node: &Node) -> Option<NodeId> {
         let me = at.inventory.by_name(self.me.as_str())?.id;
-        let also = at.inventory.nodes.values().filter(|n| n.id != node.id && waits(at, n)).map(|n| n.id);
+        let shut = self.crowd(at) || self.is_rendering(at.now);
+        let also = at.inventory.nodes.values().filter(|n| n.id != node.id && waits(at, n, shut)).map(|n| n.id);
         let also = also.filter(|id| self.seen.get(id).is_some_and(|s| s.alive));
         let waiting: Vec<NodeId> = std::iter::once(node.id).chain(also).take(WAITING_MAX).collect();
         let every = every(at);
@@ -80,7 +89,7 @@ impl Manager {
         let able = others.iter().filter(|by| self.routes.reaches(node.id, **by, at.now, every) == Some(true));
         let best = able.map(|by| (reached(*by), std::cmp::Reverse(*by))).max();
         let (count, std::cmp::Reverse(by)) = best?;
-        if count >= here {
+        if count > here {
             return Some(by);
         }
         unknown.into_iter().for_each(|n| self.routes.wonder(n));
@@ -88,19 +97,31 @@ impl Manager {
     }
 }
 
-/// Something could begin on this node at once.
-fn waits(at: Moment, node: &Node) -> bool {
+/// Something could begin on this node at once. While `shut`, nothing begins that nobody ordered.
+fn waits(at: Moment, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
             && job.open_attempt().is_none()
             && job.retry_at.is_some_and(|due| at.wall >= due)
+            && !resting(at, job)
             && may_retry(at.inventory, node, job, at.wall).is_ok()
     };
     match (&node.want, node.job.and_then(|j| at.inventory.job(j))) {
         (_, Some(job)) => retries(job),
-        (Some(want), None) => may_open(at.inventory, node, want, at.wall).is_ok(),
+        (Some(want), None) => {
+            let free = want.by.is_some() || !shut && !stale(at, node, want);
+            free && may_open(at.inventory, node, want, at.wall).is_ok()
+        }
         (None, None) => false,
     }
+}
+
+/// Its last attempt did not reach the node a moment ago.
+fn resting(at: Moment, job: &Job) -> bool {
+    job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
+        Outcome::Failed(failure) => pauses(at, failure, *closed),
+        _ => false,
+    })
 }
 
 /// The pause between two askings about a node that somebody does not reach.

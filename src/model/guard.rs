@@ -3,7 +3,7 @@
 
 use super::{
     Availability, ClusterRole, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion,
-    Wall, Want, weekday_text,
+    Wall, Want, Witness, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -22,6 +22,7 @@ pub enum Wait {
     /// When the window opens; none: never.
     Window(Option<Wall>),
     Held(String),
+    Moved,
     Breaker(String),
     Budget(String),
     Manager(String),
@@ -42,6 +43,7 @@ impl fmt::Display for Wait {
             Wait::Window(Some(at)) => write!(f, "window opens at {}", weekday_text(*at)),
             Wait::Window(None) => f.write_str("its windows never open"),
             Wait::Held(why) => write!(f, "held: {why}"),
+            Wait::Moved => f.write_str("it moved just now, and may move on"),
             Wait::Breaker(why) => write!(f, "breaker open: {why}"),
             Wait::Budget(text) => write!(f, "budget: {text}"),
             Wait::Manager(name) => write!(f, "manager {name} is being set up"),
@@ -91,7 +93,7 @@ struct Question<'a> {
 type Ask = fn(&Question) -> Option<Wait>;
 
 /// In this order.
-const ASKED: [Ask; 14] = [
+const ASKED: [Ask; 15] = [
     away,
     unexamined,
     lifecycle,
@@ -100,6 +102,7 @@ const ASKED: [Ask; 14] = [
     paused,
     maintenance,
     held,
+    moved,
     window,
     breaker,
     rollout,
@@ -170,6 +173,13 @@ fn maintenance(q: &Question) -> Option<Wait> {
 fn held(q: &Question) -> Option<Wait> {
     let hold = q.node.held(q.at).filter(|_| !q.want.now && q.want.undo.is_none());
     hold.map(|hold| Wait::Held(hold.why.clone()))
+}
+
+/// An address that changes again and again is no reason to set a node up each time: the last one stands for a while first.
+fn moved(q: &Question) -> Option<Wait> {
+    let own = q.inventory.own_move(q.node).filter(|_| q.automatic && !q.want.now && !q.node.half_done())?;
+    let only = q.want.reasons.iter().all(|r| r.by == Witness::Desired);
+    (only && q.at.since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
 /// Windows protect what serves, and are no reason to leave half done what is half done.

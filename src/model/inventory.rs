@@ -135,7 +135,7 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.spec.ssh_host_keys = keys.clone();
                 changed.key_changed = None;
-                changed.altered = at.index;
+                (changed.altered, changed.trusted) = (at.index, at.index);
                 self.note(at, Some(*node), Happening::KeyTrusted { keys: keys.clone() });
                 Ok(Applied::Done)
             }
@@ -202,6 +202,7 @@ impl Inventory {
                 changed.failed = None;
                 changed.altered = at.index;
                 changed.unseen = false;
+                changed.moved = None;
                 changed.is_right(Some(baseline.root), at.entry.at);
                 self.note(at, Some(*node), Happening::Adopted { files: true });
                 Ok(Applied::Done)

@@ -138,6 +138,7 @@ pub struct Hold {
 pub struct Moved {
     /// IP address of then.
     pub from: String,
+    /// When it moved last.
     pub since: Wall,
 }
 
@@ -202,6 +203,9 @@ pub struct Node {
     /// Something ran on it that nobody has looked at since: it is examined whatever its agent says.
     #[serde(default)]
     pub unseen: bool,
+    /// Index of the entry by which an operator last trusted its SSH host keys.
+    #[serde(default)]
+    pub trusted: u64,
     #[serde(default)]
     pub moved: Option<Moved>,
     /// IP address that the provisioning under way was begun with.

@@ -307,7 +307,10 @@ impl Inventory {
         }
         let node = self.change(node_id)?;
         node.altered = at.index;
-        if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome {
+        // An attempt from before `trust-key` was told the keys of then.
+        if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome
+            && attempt_id.0 > node.trusted
+        {
             node.key_changed = Some(offered_in(message).unwrap_or(message).to_owned());
         }
         if *outcome == Outcome::Done {

@@ -47,6 +47,7 @@ impl Inventory {
             altered: at.index,
             drifted_since: None,
             unseen: false,
+            trusted: 0,
             moved: None,
             provisioned_at: None,
         };

@@ -34,6 +34,11 @@ impl Inventory {
             && (baseline.generation == generation.seq || applied == Some(baseline.desired))
     }
 
+    /// The node's own move, where addresses are the only reason why what is desired is not what it was set up with.
+    pub fn own_move<'a>(&self, node: &'a Node) -> Option<&'a Moved> {
+        node.moved.as_ref().filter(|_| self.only_moved(node))
+    }
+
     pub(super) fn readdress(&mut self, at: &At, id: NodeId, api: &str, gossip: &str, over: Option<NodeId>) -> Decision {
         if ip_of(gossip).is_none() {
             return Err(Refusal::new("bad-address", format!("{gossip:?} is not ip:port")));
@@ -61,7 +66,7 @@ impl Inventory {
         changed.key_changed = None;
         changed.moved = match (changed.moved.take(), before) {
             (Some(moved), _) if to == Some(moved.from.as_str()) => None,
-            (Some(moved), _) => Some(moved),
+            (Some(moved), _) => Some(Moved { since: at.entry.at, ..moved }),
             (None, Some(before)) if changed.baseline.is_some() => {
                 Some(Moved { from: before.to_string(), since: at.entry.at })
             }
@@ -96,10 +101,24 @@ impl Inventory {
             let names = generation.summary.hosts.keys();
             changed = names.filter(|name| before.get(*name) != hosts.get(*name)).count() as u32;
         }
+        if fault.is_none() {
+            self.forget_moves();
+        }
         if changed > 0 || fault.is_some() {
             self.note(at, None, Happening::Rendered { changed, fault: fault.map(str::to_owned) });
         }
         Ok(Applied::Done)
+    }
+
+    /// Where nothing is rendered with the address that changed, what is there is right: there is nothing to make up for.
+    fn forget_moves(&mut self) {
+        let right = |n: &Node| n.baseline.as_ref().is_some_and(|b| self.desired(n) == Some(b.desired));
+        let over = self.nodes.values().filter(|n| n.moved.is_some() && right(n)).map(|n| n.id);
+        for id in over.collect::<Vec<NodeId>>() {
+            if let Some(node) = self.nodes.get_mut(&id) {
+                Arc::make_mut(node).moved = None;
+            }
+        }
     }
 }
 
@@ -148,7 +167,8 @@ mod tests {
                 let desired = Sha256::of(name.as_bytes());
                 (NodeName::from(name), HostSummary { group: "web".into(), desired })
             };
-            FleetSummary { hosts: [host("w1"), host("w2")].into(), ..FleetSummary::default() }
+            let groups = [("web".into(), GroupSummary::default())].into();
+            FleetSummary { hosts: [host("w1"), host("w2")].into(), groups, ..FleetSummary::default() }
         }
     }
 
@@ -237,5 +257,54 @@ mod tests {
         log.write(Command::Rendered { generation: seq, moved, hosts: BTreeMap::new(), fault: None });
         assert!(!log.0.only_moved(log.node(2)));
         assert_eq!(log.0.desired(log.node(1)), Some(Sha256::of(b"w1")));
+    }
+
+    #[test]
+    fn a_move_that_changes_no_hash_or_was_adopted_is_over() {
+        let mut log = two();
+        log.readdress(1, 9, None).expect("moved");
+        let (generation, moved) = log.0.unrendered().expect("due");
+        let mut adopted = Log(log.0.clone());
+        let mut failed = Log(log.0.clone());
+        let rendered = |fault| Command::Rendered { generation, moved, hosts: BTreeMap::new(), fault };
+        log.write(rendered(None));
+        assert_eq!(log.from(1), None);
+        failed.write(rendered(Some("no".to_owned())));
+        assert_eq!(failed.from(1), Some("10.0.0.1"), "nobody knows");
+        let baseline = adopted.node(1).baseline.clone().expect("adopted before");
+        adopted.write(Command::Adopt { node: NodeId(1), baseline });
+        assert_eq!(adopted.from(1), None);
+    }
+
+    #[test]
+    fn who_moved_is_not_set_up_for_that_before_it_stays_there() {
+        let mut log = two();
+        log.readdress(1, 9, None).expect("moved");
+        log.readdress(1, 8, None).expect("moved on");
+        let since = Wall(log.0.applied);
+        let (generation, moved) = log.0.unrendered().expect("due");
+        let hosts = [("w1".into(), Sha256::of(b"w1 at 8"))].into();
+        log.write(Command::Rendered { generation, moved, hosts, fault: None });
+        assert_eq!(log.0.own_move(log.node(1)).map(|m| m.since), Some(since), "the last move counts");
+        let reason = |by| Reason { service: "".into(), text: String::new(), grave: false, by };
+        let want = Want {
+            occasion: Occasion::Network,
+            reasons: vec![reason(Witness::Desired)],
+            services: Vec::new(),
+            since,
+            examined: None,
+            by: None,
+            now: false,
+            decommission: false,
+            force: false,
+            undo: None,
+        };
+        let ask = |want: &Want, ms| guard::may_open(&log.0, log.node(1), want, since.after(ms));
+        let settle = log.0.limits().settle_ms;
+        assert_eq!(ask(&want, settle - 1), Err(guard::Wait::Moved));
+        assert_eq!(ask(&want, settle), Ok(()));
+        let drifted = Want { reasons: vec![reason(Witness::Desired), reason(Witness::Digest)], ..want.clone() };
+        assert_eq!(ask(&drifted, 0), Ok(()), "not only for the move");
+        assert_eq!(ask(&Want { by: Some("admin".to_owned()), ..want }, 0), Ok(()), "an order");
     }
 }
