@@ -69,7 +69,8 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     if outdated {
         let text = match (inventory.own_move(node), node.ip()) {
             (Some(moved), Some(ip)) => {
-                format!("its own address changed from {} to {ip} since the last provisioning", moved.from)
+                let besides = if inventory.only_moved(node) { "" } else { ", and what is desired changed besides" };
+                format!("its own address changed from {} to {ip} since the last provisioning{besides}", moved.from)
             }
             _ if inventory.only_moved(node) => {
                 "addresses of other nodes changed since the last provisioning".to_owned()

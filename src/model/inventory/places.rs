@@ -34,9 +34,12 @@ impl Inventory {
             && (baseline.generation == generation.seq || applied == Some(baseline.desired))
     }
 
-    /// The node's own move, where addresses are the only reason why what is desired is not what it was set up with.
+    /// The node's own move, where it is not what it is to be there: set up for an address that is not its own is drift of the
+    /// world, and is made up for with the present generation, as drift is. A move without effect on it is forgotten
+    /// when that was rendered, and one that was adopted too, so that no later `apply` takes it for a reason.
     pub fn own_move<'a>(&self, node: &'a Node) -> Option<&'a Moved> {
-        node.moved.as_ref().filter(|_| self.only_moved(node))
+        let outdated = node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|d| d != b.desired));
+        node.moved.as_ref().filter(|_| outdated)
     }
 
     pub(super) fn readdress(&mut self, at: &At, id: NodeId, api: &str, gossip: &str, over: Option<NodeId>) -> Decision {
