@@ -11,7 +11,7 @@ use remoor::model::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// So many happenings are kept for the report of a failure.
-const TRACE_MAX: usize = 50000;
+const TRACE_MAX: usize = 50;
 /// The wall clock at the beginning of every run.
 pub const EPOCH: u64 = 1_000_000_000;
 

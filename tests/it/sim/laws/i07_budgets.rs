@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 pub struct Budgets {
     /// Hosts on which a cleanup began and no provisioning ended well since.
     broken: BTreeSet<usize>,
+    /// Of these, those on which a provisioning ended well since, which nobody has verified yet.
+    provisioned: BTreeSet<usize>,
 }
 
 impl Law for Budgets {
@@ -19,18 +21,24 @@ impl Law for Budgets {
         match fact {
             Fact::Touches { host, phase: Phase::Cleanup, .. } => {
                 self.broken.insert(*host);
+                self.provisioned.remove(host);
+            }
+            Fact::Ended { host, phase: Phase::Provision, well: true, .. } => {
+                self.provisioned.insert(*host);
             }
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
-            // Called off halfway, looked at afterwards, and really whole.
+            // Called off halfway, looked at afterwards, and really whole, or set up before it was called off: what happened
+            // to it after that look is another matter.
             Fact::Applied {
                 entry: Entry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
                 ..
             } if finding.verdict == Verdict::Same => {
                 let host = world.host_of(*node);
-                if world.hosts[host].parts.values().all(|p| p.running && p.version.is_some()) {
+                let whole = world.hosts[host].parts.values().all(|p| p.running && p.version.is_some());
+                if whole || self.provisioned.contains(&host) {
                     self.broken.remove(&host);
                 }
             }
