@@ -132,9 +132,15 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
         ensure!(of_w1["colour"] == "blue" && of_w1["ansible_host"] == lab.host("w1").ip.to_string(), "{of_w1:#}");
         ensure!(of_w1["remoor_lifecycle"] == "commissioned", "{of_w1:#}");
     }
-    // The script's own word on one host is what it says of it in the whole.
-    let own: Value = serde_json::from_str(&on(lab, &["inventory", "--host", "w1"])?)?;
-    ensure!(own == one, "remoor says {own:#}, and Ansible {one:#}");
+    // The script's own word on one host is what Ansible reads; a verdict may come between the two questions.
+    let host = |text: String| serde_json::from_str::<Value>(&text).context("a host's variables");
+    let mut both = (one, Value::Null);
+    let same = wait_for("remoor and Ansible to say the same", PATIENCE, || {
+        let own = host(on(lab, &["inventory", "--host", "w1"]).ok()?).ok()?;
+        both = (host(ask(&["ansible-inventory", "--host", "w1"]).ok()?).ok()?, own);
+        (both.0 == both.1).then_some(())
+    });
+    same.with_context(|| format!("remoor says {:#}, and Ansible {:#}", both.1, both.0))?;
     let ping = ["ansible", "web", "-m", "ping", "--private-key", "/root/.ssh/id_ed25519"];
     // As remoor does it: the host's key is the one that was recorded when it was added.
     let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
