@@ -50,9 +50,13 @@ pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -
     for text in globs {
         let trimmed = text.trim_end_matches('/');
         let whole = if trimmed.starts_with('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
-        match glob(&whole) {
-            Ok(glob) => drop(set.add(glob)),
-            Err(why) => drop(faults.insert(text.clone(), why)),
+        // With a `/` at its end it is a directory, and means what is below it as well.
+        let below = text.ends_with('/').then(|| glob(&format!("{whole}/**")));
+        for glob in below.into_iter().chain([glob(&whole)]) {
+            match glob {
+                Ok(glob) => drop(set.add(glob)),
+                Err(why) => drop(faults.insert(text.clone(), why)),
+            }
         }
     }
     set.build().unwrap_or_else(|e| {
@@ -220,6 +224,11 @@ mod tests {
             assert!(!set.is_match(path), "{path}");
         }
         assert!(faults.contains_key("["));
+        let set = matcher(&["/etc/keys/".into(), "private/".into()], &mut faults);
+        for path in ["/etc/keys", "/etc/keys/a/b", "/x/private/y"] {
+            assert!(set.is_match(path), "{path}");
+        }
+        assert!(!set.is_match("/etc/keys2/a") && !set.is_match("/x/etc/keys/a"));
     }
 
     #[test]
