@@ -4,7 +4,6 @@
 use super::{Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -247,33 +246,11 @@ impl Cluster {
         .with_context(|| format!("{node}: {}", self.node(node).unwrap_or_default()))
     }
 
-    /// What was run on the host since `before` lines: (phase, service) in order. Where another manager took a job over, what
-    /// it began anew does not count twice: a machine with other work to do elects at any time.
+    /// What was run on the host since `before` lines: (phase, service) in order.
     pub fn ran_since(&self, host: &str, before: usize) -> Result<Vec<(String, String)>> {
         let runs = five::runs(&self.lab, host)?;
         ensure!(runs.len() >= before, "the log of runs of {host} became shorter");
-        let runs = &runs[before..];
-        let again = runs.windows(2).any(|pair| pair[0].job == pair[1].job && pair[0].attempt != pair[1].attempt);
-        let over = if again { self.taken_over()? } else { BTreeSet::new() };
-        let counts = runs.iter().filter(|r| !over.contains(&r.attempt));
-        Ok(counts.map(|r| (r.phase.clone(), r.service.clone())).collect())
-    }
-
-    /// The attempts that ended because another manager leads.
-    fn taken_over(&self) -> Result<BTreeSet<String>> {
-        let view: Value = serde_json::from_str(&self.ask(&["job", "list", "-o", "json"])?)?;
-        let mut over = BTreeSet::new();
-        for job in view["jobs"].as_array().context("jobs")? {
-            for pair in job["attempts"].as_array().context("attempts")?.windows(2) {
-                if pair[1]["why"].as_str().is_some_and(|why| why.contains("leader changed")) {
-                    over.insert(pair[0]["id"].to_string());
-                }
-            }
-        }
-        if !over.is_empty() {
-            eprintln!("hosts: taken over by another manager: attempts {over:?}");
-        }
-        Ok(over)
+        Ok(runs[before..].iter().map(|r| (r.phase.clone(), r.service.clone())).collect())
     }
 }
 

@@ -49,11 +49,7 @@ fn blips(c: &Cluster) -> Result<()> {
     let (mut round, mut tried) = (0, 0);
     while round < 20 {
         tried += 1;
-        if tried > 60 {
-            // Measured each time: the cable was out for longer than a blip is, so nothing was shown either way.
-            eprintln!("SKIPPED: A03 BLIPS: this machine is too busy to pull a cable for two seconds only");
-            return Ok(());
-        }
+        ensure!(tried <= 60, "this machine is too slow to pull a cable for two seconds only");
         if round >= rounds && number(&c.node("w1")?, "unanswered")? > unanswered {
             break;
         }
@@ -170,8 +166,7 @@ fn told_of_failure(c: &Cluster, host: &str, job: u64, phase: &str) -> Result<()>
     let lines: Vec<String> = (11..=29).map(|n| n.to_string()).chain(["the reason is here".to_owned()]).collect();
     for (from, job) in [("job show", &shown), ("why", &why["job"])] {
         let attempts = job["attempts"].as_array().with_context(|| format!("no attempts: {job:#}"))?;
-        // One that another manager took over did not fail.
-        for attempt in attempts.iter().filter(|a| a["closed"][1]["superseded"].is_null()) {
+        for attempt in attempts {
             let failure = &attempt["closed"][1]["failed"];
             ensure!(failure["rc"] == 2 && failure["phase"] == phase, "{from}: {attempt:#}");
             ensure!(failure["tail"] == json!(lines), "{from}: the last lines are {:#}", failure["tail"]);
@@ -305,23 +300,15 @@ fn much_output(c: &Cluster) -> Result<()> {
     let silent = Instant::now();
     ends(c, "m1", 0, &["resetup", "w1", "--force", "--service", "contiv_network"])?;
     let (silent, then) = (silent.elapsed(), daemons(c)?);
-    let mut job = String::new();
-    // Other work on this machine makes a run slow now and then; what remoor costs is there each time.
-    for last in [false, false, true] {
-        c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
-        let loud = Instant::now();
-        let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
-        let loud = loud.elapsed();
-        c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
-        let ended = ended?;
-        let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
-        job = number(&order["orders"][0]["job"], "id")?.to_string();
-        if loud < silent * 2 + Duration::from_secs(10) {
-            break;
-        }
-        ensure!(!last, "{loud:?}, and {silent:?} without output");
-        clean(c)?;
-    }
+    c.lab.push("w1", NOISE, HOOK_PROVISION, 0o644)?;
+    let loud = Instant::now();
+    let ended = c.on("m1", &["resetup", "w1", "--force", "--service", "contiv_network", "-o", "json"]);
+    let loud = loud.elapsed();
+    c.lab.shell("w1", &format!("rm {HOOK_PROVISION}"))?;
+    let ended = ended?;
+    let order: Value = serde_json::from_str(&ended).with_context(|| format!("no JSON: {ended}"))?;
+    let job = number(&order["orders"][0]["job"], "id")?.to_string();
+    ensure!(loud < silent * 2 + Duration::from_secs(10), "{loud:?}, and {silent:?} without output");
     let log = c.run("m1", &["job", "logs", &job])?;
     ensure!(log.ok(), "{}", both(&log));
     ensure!(log.stdout.len() < 5 << 20, "the log has {} bytes", log.stdout.len());

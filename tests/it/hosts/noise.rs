@@ -143,9 +143,20 @@ pub fn bare(mut status: Value) -> Value {
     status
 }
 
-/// That the state is as `before`, at once or after what comes and goes by itself has gone: what an order changed would stay.
+/// The same without what agents and gossip say by themselves: what is left changes by entries only.
+fn entered(mut status: Value) -> Value {
+    for node in status["nodes"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        ["presence", "presence_since", "report", "agent_version"].iter().for_each(|key| drop(node.remove(*key)));
+    }
+    status
+}
+
+/// That the state is as `before`, and at once so but for what agents and gossip say by themselves: that may take a moment to
+/// be as it was.
 pub fn unchanged(before: &Value, mut ask: impl FnMut() -> Result<Value>) -> Result<()> {
-    let mut after = Value::Null;
+    let mut after = bare(ask()?);
+    let (was, is) = (entered(before.clone()), entered(after.clone()));
+    ensure!(was == is, "changed {}", difference(&was, &is));
     let same = wait_for("the state to be as before", Duration::from_secs(30), || {
         after = bare(ask().ok()?);
         (after == *before).then_some(())
