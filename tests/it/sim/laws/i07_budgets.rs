@@ -2,14 +2,17 @@
 //! the operator wrote, and by what really happened on the hosts.
 
 use super::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two facts of that name.
+const SECOND: u64 = 1_000;
 
 #[derive(Default)]
 pub struct Budgets {
     /// Hosts on which a cleanup began and no provisioning ended well since.
     broken: BTreeSet<usize>,
-    /// Of these, those on which a provisioning ended well since, which nobody has verified yet.
-    provisioned: BTreeSet<usize>,
+    /// When each of these was last whole, by the second.
+    whole: BTreeMap<usize, u64>,
 }
 
 impl Law for Budgets {
@@ -21,24 +24,25 @@ impl Law for Budgets {
         match fact {
             Fact::Touches { host, phase: Phase::Cleanup, .. } => {
                 self.broken.insert(*host);
-                self.provisioned.remove(host);
+                self.whole.remove(host);
             }
-            Fact::Ended { host, phase: Phase::Provision, well: true, .. } => {
-                self.provisioned.insert(*host);
+            Fact::Second => {
+                let now = self.broken.iter().filter(|host| is_whole(world, **host)).map(|host| (*host, world.now));
+                self.whole.extend(now);
             }
             Fact::Ended { host, phase: Phase::Verify, well: true, .. } => {
                 self.broken.remove(host);
             }
-            // Called off halfway, looked at afterwards, and really whole, or set up before it was called off: what happened
-            // to it after that look is another matter.
+            // Called off halfway, looked at afterwards, and really whole when it was: what happened to it after that look
+            // is another matter.
             Fact::Applied {
                 entry: Entry { command: Command::Conclude { node, finding }, .. },
                 applied: Applied::Done,
                 ..
             } if finding.verdict == Verdict::Same => {
                 let host = world.host_of(*node);
-                let whole = world.hosts[host].parts.values().all(|p| p.running && p.version.is_some());
-                if whole || self.provisioned.contains(&host) {
+                let began = world.now.saturating_sub(finding.took_ms + SECOND);
+                if is_whole(world, host) || self.whole.get(&host).is_some_and(|at| *at >= began) {
                     self.broken.remove(&host);
                 }
             }
@@ -59,6 +63,11 @@ impl Law for Budgets {
         }
         Ok(())
     }
+}
+
+/// Everything of the host is there and runs.
+fn is_whole(world: &World, host: usize) -> bool {
+    world.hosts[host].parts.values().all(|p| p.running && p.version.is_some())
 }
 
 impl Budgets {
