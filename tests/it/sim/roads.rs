@@ -56,6 +56,33 @@ fn where_nobody_has_a_road_the_job_waits_and_fails_nothing() {
     story.until("nobody misses it", 20, |w| !conditions(w, "w1").iter().any(|c| c.is == "unreachable-from"));
 }
 
+/// Each of the two is reached by one manager only, and both are wanted at once: neither's attempt is interrupted by the way to
+/// the other.
+#[test]
+fn what_can_begin_here_begins_before_the_leadership_is_passed_on() {
+    let mut story = Story::begin();
+    let (w1, x1, old) = (story.at("w1"), story.at("x1"), story.leader());
+    story.world.lose_roads(w1, &[old], 600_000);
+    story.world.lose_roads(x1, &[(old + 1) % 3, (old + 2) % 3], 600_000);
+    story.until("w1 is missed", 30, |w| says(w, "w1", "unreachable-from", ""));
+    story.secs(30);
+    let wants = [w1, x1].map(|at| match story.world.want(at, Occasion::Live, false) {
+        Command::Want { node, want } => {
+            Command::Want { node, want: Box::new(Want { now: false, force: false, ..*want }) }
+        }
+        other => other,
+    });
+    story.order(Command::Batch(wants.into()));
+    let done = |w: &World| w.state.jobs.values().filter(|j| j.state == JobState::Done).count() == 2;
+    story.until("both jobs are done", 300, done);
+    for name in ["w1", "x1"] {
+        let jobs = story.jobs(name);
+        assert_eq!((jobs.len(), jobs[0].attempts.len(), jobs[0].failures), (1, 1, 0), "{name}: {:?}", jobs[0].attempts);
+    }
+    assert_eq!(story.jobs("x1")[0].attempts[0].runner.as_str(), story.world.hosts[old].name);
+    assert_eq!(story.world.fired.get("leadership handed over for a road"), Some(&1));
+}
+
 #[test]
 fn a_job_whose_road_is_lost_goes_on_from_another_manager() {
     let mut story = Story::begin();
