@@ -85,8 +85,8 @@ pub fn strongest(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, &'stati
     let cause = match () {
         () if reinstalled(node, exam) => Cause::Reinstalled,
         () if rebooted(before, exam) => Cause::Reboot,
-        () if absence.gone == Gone::Left && (restarted(before, exam) || record_lost(absence, exam)) => Cause::Left,
-        () if record_lost(absence, exam) => Cause::Unknown,
+        () if record_lost(absence, exam) && absence.gone != Gone::Left => Cause::Unknown,
+        () if record_lost(absence, exam) => Cause::Left,
         () if restarted(before, exam) && said_goodbye(absence, exam) => Cause::Left,
         () if restarted(before, exam) => Cause::Agent,
         () if *before != Marks::default() && (isolated || !absence.seen_by.is_empty()) => Cause::Network,

@@ -31,7 +31,7 @@ impl Manager {
         };
         let every = at.inventory.limits().check_interval_ms;
         // What was desired is desired again: the conclusion that it had changed no longer holds.
-        let behind = at.inventory.desired(node).is_some_and(|desired| desired != baseline.desired);
+        let behind = at.inventory.outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let again = seen.looked_at.filter(|(before, _, _)| *before == look);
         let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
@@ -74,18 +74,7 @@ impl Manager {
         if stuck {
             return false;
         }
-        let want = Want {
-            occasion: Occasion::Apply,
-            reasons: Vec::new(),
-            services: Vec::new(),
-            since: at.wall,
-            examined: None,
-            by: None,
-            now: false,
-            decommission: false,
-            force: false,
-            undo: None,
-        };
+        let want = Want::new(Occasion::Apply, at.wall);
         self.propose(at, node.id, Command::Want { node: node.id, want: Box::new(want) }, out);
         true
     }

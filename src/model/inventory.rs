@@ -107,6 +107,11 @@ impl Inventory {
         self.generation()?.desired(node.name())
     }
 
+    /// The node was set up, or adopted, as what it is to be no more.
+    pub fn outdated(&self, node: &Node) -> bool {
+        node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|desired| desired != b.desired))
+    }
+
     fn decide(&mut self, at: &At) -> Decision {
         match &at.entry.command {
             Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {

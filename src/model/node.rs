@@ -118,6 +118,24 @@ pub struct Want {
     pub undo: Option<AttemptId>,
 }
 
+impl Want {
+    /// The whole group, wanted by remoor itself, for no reason that an examination found; whoever wants more says so.
+    pub fn new(occasion: Occasion, since: Wall) -> Self {
+        Self {
+            occasion,
+            reasons: Vec::new(),
+            services: Vec::new(),
+            since,
+            examined: None,
+            by: None,
+            now: false,
+            decommission: false,
+            force: false,
+            undo: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maintenance {
     pub from: Wall,

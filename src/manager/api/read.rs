@@ -363,7 +363,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         ssh_fingerprints: node.spec.ssh_host_keys.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect(),
         finding: node.finding.clone(),
         baseline: node.baseline.clone(),
-        outdated: node.baseline.as_ref().is_some_and(|b| inventory.desired(node).is_some_and(|d| d != b.desired)),
+        outdated: inventory.outdated(node),
         unreachable_from: missed.iter().map(|(by, _)| by.to_string()).collect(),
         unreachable_since: missed.iter().map(|(by, since)| (by.to_string(), wire::rfc3339(*since))).collect(),
         conditions: shown.map(|s| s.conditions).unwrap_or_default().into_iter().chain(contradiction).collect(),

@@ -53,18 +53,7 @@ fn node_of(inventory: &Inventory, attempt: AttemptId) -> Option<&Node> {
 }
 
 fn wanted(node: &Node, attempt: AttemptId, by: &str) -> Command {
-    let want = Want {
-        occasion: Occasion::Live,
-        reasons: Vec::new(),
-        services: Vec::new(),
-        since: wall(),
-        examined: None,
-        by: Some(by.to_owned()),
-        now: false,
-        decommission: false,
-        force: false,
-        undo: Some(attempt),
-    };
+    let want = Want { by: Some(by.to_owned()), undo: Some(attempt), ..Want::new(Occasion::Live, wall()) };
     Command::Want { node: node.id, want: Box::new(want) }
 }
 

@@ -395,6 +395,60 @@ fn open_attempt(job: &mut Job, id: AttemptId) -> Result<&mut Attempt, Refusal> {
 mod tests {
     use super::*;
 
+    /// w1 (node 1) with an open attempt (3), as an operator ordered it.
+    fn open() -> Inventory {
+        let mut inventory = Inventory::default();
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        let want = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Live, Wall(0)) };
+        for (index, command) in (1..).zip([
+            Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
+            Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) },
+            Command::Want { node: NodeId(1), want: Box::new(want) },
+            Command::OpenJob { node: NodeId(1), runner: "m1".into() },
+        ]) {
+            assert_eq!(apply(&mut inventory, index, command), None);
+        }
+        inventory
+    }
+
+    /// The code of the refusal.
+    fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
+        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command });
+        applied.refusal().map(|refusal| refusal.code.to_string())
+    }
+
+    #[test]
+    fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
+        let node = NodeId(1);
+        let trust = Command::TrustKey { node, keys: vec!["ssh-ed25519 AAAA".to_owned()] };
+        let changed = |basis| Command::KeyChanged { node, fingerprint: "SHA256:x".to_owned(), basis };
+        let message = "the host key changed".to_owned();
+        let failure =
+            Failure { class: FailureClass::HostKey, phase: Phase::Fence, rc: None, message, tail: Vec::new() };
+        let (job, attempt) = (JobId(4), AttemptId(4));
+        let closed =
+            Command::CloseAttempt { job, attempt, outcome: Outcome::Failed(failure), baseline: None, marks: None };
+        let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.key_changed.clone()).is_some();
+
+        let mut before = open();
+        assert_eq!(apply(&mut before, 5, closed.clone()), None);
+        assert!(accused(&before), "nobody trusted any since");
+        let mut after = open();
+        assert_eq!(apply(&mut after, 5, trust.clone()), None);
+        assert_eq!(apply(&mut after, 6, closed), None);
+        assert!(!accused(&after), "an attempt of before");
+
+        let mut looked = open();
+        assert_eq!(apply(&mut looked, 5, trust), None);
+        assert_eq!(apply(&mut looked, 6, changed(4)), Some("stale".to_owned()), "a look of before");
+        assert!(!accused(&looked));
+        assert_eq!(apply(&mut looked, 7, changed(5)), None);
+        assert!(accused(&looked), "a look of after");
+    }
+
     #[test]
     fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
         let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));

@@ -197,18 +197,8 @@ impl Inventory {
             && node.lifecycle == Lifecycle::Commissioned
             && node.want.as_ref().is_none_or(|w| w.by.is_none())
         {
-            node.want = Some(Want {
-                occasion: finding.occasion,
-                reasons: finding.reasons.clone(),
-                services,
-                since: at.entry.at,
-                examined: Some(finding.at),
-                by: None,
-                now: false,
-                decommission: false,
-                force: false,
-                undo: None,
-            });
+            let (occasion, reasons, examined) = (finding.occasion, finding.reasons.clone(), Some(finding.at));
+            node.want = Some(Want { reasons, services, examined, ..Want::new(occasion, at.entry.at) });
         } else if !matches!(finding.verdict, Verdict::Unknown(_)) && !matches!(finding.remedy, Remedy::Blocked(_)) {
             // What remoor wanted rested on an older examination; a roll-out rests on none.
             node.want = node.want.take().filter(|w| w.by.is_some() || w.examined.is_none());

@@ -38,8 +38,7 @@ impl Inventory {
     /// world, and is made up for with the present generation, as drift is. A move without effect on it is forgotten
     /// when that was rendered, and one that was adopted too, so that no later `apply` takes it for a reason.
     pub fn own_move<'a>(&self, node: &'a Node) -> Option<&'a Moved> {
-        let outdated = node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|d| d != b.desired));
-        node.moved.as_ref().filter(|_| outdated)
+        node.moved.as_ref().filter(|_| self.outdated(node))
     }
 
     pub(super) fn readdress(&mut self, at: &At, id: NodeId, api: &str, gossip: &str, over: Option<NodeId>) -> Decision {
@@ -115,8 +114,7 @@ impl Inventory {
 
     /// Where nothing is rendered with the address that changed, what is there is right: there is nothing to make up for.
     fn forget_moves(&mut self) {
-        let right = |n: &Node| n.baseline.as_ref().is_some_and(|b| self.desired(n) == Some(b.desired));
-        let over = self.nodes.values().filter(|n| n.moved.is_some() && right(n)).map(|n| n.id);
+        let over = self.nodes.values().filter(|n| n.moved.is_some() && !self.outdated(n)).map(|n| n.id);
         for id in over.collect::<Vec<NodeId>>() {
             if let Some(node) = self.nodes.get_mut(&id) {
                 Arc::make_mut(node).moved = None;
@@ -290,18 +288,7 @@ mod tests {
         log.write(Command::Rendered { generation, moved, hosts, fault: None });
         assert_eq!(log.0.own_move(log.node(1)).map(|m| m.since), Some(since), "the last move counts");
         let reason = |by| Reason { service: "".into(), text: String::new(), grave: false, by };
-        let want = Want {
-            occasion: Occasion::Network,
-            reasons: vec![reason(Witness::Desired)],
-            services: Vec::new(),
-            since,
-            examined: None,
-            by: None,
-            now: false,
-            decommission: false,
-            force: false,
-            undo: None,
-        };
+        let want = Want { reasons: vec![reason(Witness::Desired)], ..Want::new(Occasion::Network, since) };
         let ask = |want: &Want, ms| guard::may_open(&log.0, log.node(1), want, since.after(ms));
         let settle = log.0.limits().settle_ms;
         assert_eq!(ask(&want, settle - 1), Err(guard::Wait::Moved));
