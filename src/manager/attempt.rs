@@ -113,6 +113,8 @@ struct Made {
     host: String,
     scope: Scope,
     known: fleet::Known,
+    /// Hash of what it makes, of the same state as `known`.
+    desired: Sha256,
     work: fleet::Work,
 }
 
@@ -211,8 +213,7 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let made = self.work(phase, job, generation).await.map_err(|text| plan(phase, &text))?;
         if phase == Phase::Provision {
-            let name = self.shared.inventory().nodes.get(&self.node).map(|n| n.name().clone());
-            self.frozen = Some((made.known, name.and_then(|n| generation.desired(&n)).unwrap_or_default()));
+            self.frozen = Some((made.known, made.desired));
         }
         let (compiled, protect) = match made.work {
             fleet::Work::Plan { plan, protect, secret } => {
@@ -296,6 +297,8 @@ impl Work {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).cloned().ok_or("the node is gone")?;
         let host = node.name().to_string();
+        let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
+        let desired = same.desired(node.name()).unwrap_or_default();
         let known = if phase == Phase::Cleanup { self.known_before(&node).await } else { known_of(&inventory) };
         let extra = serde_json::json!({
             "remoor_job": self.job.0,
@@ -310,7 +313,7 @@ impl Work {
             let work = fleet::work(&fleet, &host, &known, phase, &scope);
             let joined = |faults: Vec<Fault>| faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
             let work = work.map_err(joined)?;
-            Ok(Made { fleet, host, scope, known, work })
+            Ok(Made { fleet, host, scope, known, desired, work })
         });
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
