@@ -4,6 +4,7 @@
 pub mod args;
 pub mod drivers;
 pub mod exit;
+pub mod fold;
 
 mod api;
 mod ask;

@@ -3,6 +3,7 @@
 use super::args::Output;
 use super::duration;
 use super::exit::Exit;
+use super::fold::fold;
 use super::format::Format;
 use super::sanitize;
 use super::table::{Look, Table};
@@ -29,24 +30,32 @@ pub struct Out {
     headers: bool,
     pub quiet: bool,
     tty: bool,
+    /// Columns of the terminal that shows the answer.
+    width: Option<usize>,
+}
+
+/// Columns of the terminal on standard output; `None` where there is none, or it does not say.
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0).then_some(size.ws_col.into())
 }
 
 impl Out {
     pub fn new(output: &Output) -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { sink: Sink::Process, format: output.format(), headers: !output.no_headers, quiet: output.quiet, tty }
+        Self { sink: Sink::Process, format: output.format(), headers: !output.no_headers, quiet: output.quiet, tty, width: terminal_width() }
     }
 
     /// For commands without output flags.
     pub fn plain() -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { sink: Sink::Process, format: Format::Table, headers: true, quiet: false, tty }
+        Self { sink: Sink::Process, format: Format::Table, headers: true, quiet: false, tty, width: terminal_width() }
     }
 
     /// Keeps what is written.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
-        Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty }
+        Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty, width: None }
     }
 
     /// What a memory output has: answer and talk.
@@ -74,6 +83,14 @@ impl Out {
     pub fn text(&self, text: &str) -> std::io::Result<()> {
         let text = if self.tty { sanitize::block(text) } else { text.into() };
         self.raw(&text)
+    }
+
+    /// Text for people in lines that may be long: on a terminal folded to its width, but for `-o wide`.
+    pub fn lines(&self, text: &str) -> std::io::Result<()> {
+        match self.width {
+            Some(width) if self.format != Format::Wide => self.text(&fold(text, width)),
+            _ => self.text(text),
+        }
     }
 
     /// Text as it is: for programs, or already harmless.
@@ -124,7 +141,7 @@ impl Out {
     }
 
     pub fn table(&self, table: &Table) -> std::io::Result<()> {
-        self.text(&table.render(Look { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
+        self.lines(&table.render(Look { headers: self.headers, cut: self.tty && self.format != Format::Wide }))
     }
 
     /// Names, one a line.

@@ -14,12 +14,16 @@ use anyhow::{Context, Result, bail};
 use lab::Lab;
 use loopback::{Loopback, ground};
 use real::Real;
+use remoor::cli::fold::fold;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use story::Story;
 use world::{World, ask, commission, row, status, verdict, wait};
 
 const NAME: &str = "demo";
+
+/// So wide are the lines of a story.
+const WIDTH: usize = 130;
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -174,7 +178,9 @@ fn agent_only(story: &mut Story, world: &dyn World) -> Result<()> {
 fn show(story: &Story, world: &dyn World, host: &str, argv: &[&str]) -> Result<()> {
     story.say(&format!("{host}$ remoor {}", argv.join(" ")));
     let output = ask(world, host, argv)?;
-    story.say(&output.text());
+    // What tells a story is folded as a terminal would; a diff is not.
+    let text = output.text();
+    story.say(&if matches!(argv[0], "history" | "why") { fold(&text, WIDTH) } else { text });
     story.say(String::from_utf8_lossy(&output.stderr).trim_end());
     if output.code > 1 {
         bail!("remoor {} ended with {}", argv.join(" "), output.code);

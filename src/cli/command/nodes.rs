@@ -81,7 +81,7 @@ pub fn describe(out: &Out, node: &NodeView, as_of: &AsOf) -> anyhow::Result<Exit
         if out.quiet {
             out.names([node.name.as_str()])?;
         } else {
-            out.text(&table::fields(&facts(node, as_of)))?;
+            out.lines(&table::fields(&facts(node, as_of)))?;
         }
     }
     Ok(out.source(as_of))

@@ -7,7 +7,7 @@ use crate::rpc::view::{ReplayVerdict, ReplayView};
 
 pub fn show(out: &Out, view: &ReplayView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        out.text(&tell(view))?;
+        out.lines(&tell(view))?;
     }
     Ok(out.source(&view.as_of))
 }

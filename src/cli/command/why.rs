@@ -26,7 +26,7 @@ pub async fn run(api: &Api, out: &Out, args: &WhyArgs) -> anyhow::Result<Exit> {
 
 pub fn show(out: &Out, view: &WhyView) -> anyhow::Result<Exit> {
     if !out.machine(view)? {
-        out.text(&tell(view))?;
+        out.lines(&tell(view))?;
     }
     Ok(out.source(&view.as_of))
 }
