@@ -5,7 +5,7 @@ use super::shared::known_of;
 use crate::engine::{Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::fleet::{self, Expected};
-use crate::model::{Exam, Generation, Manifest, Node, NodeDigest, NodeId, Record, Sha256};
+use crate::model::{Exam, Generation, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256};
 use crate::ssh::{Session, SshError, Target};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,10 +44,13 @@ pub struct Prepared {
 
 /// Examines by the generation that was last applied on the node; by the current one where none was.
 pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
-    let prepared = match prepare(shared, id, None).await {
+    let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
         Err(error) => return ExamOutcome::Failed(error.to_string()),
     };
+    if lifecycle(shared, id) == Some(Lifecycle::Decommissioned) {
+        prepared.manifest.services.clear();
+    }
     let opened = tokio::time::timeout(prepared.timeout, shared.remote.open(&prepared.target)).await;
     let mut session = match opened {
         Ok(Ok(session)) => session,
@@ -167,9 +170,18 @@ fn look(
     Ok((manifest, rendered))
 }
 
-/// The manifest for the agent of a node: of the generation last applied there.
+/// The manifest for the agent of a node: of the generation last applied there. Of one that is taken out of service, or was,
+/// nothing is expected, and nothing of the configuration is told to it (SCENARIOS A21).
 pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, PrepareError> {
-    prepare(shared, id, None).await.map(|p| p.manifest)
+    let mut manifest = prepare(shared, id, None).await?.manifest;
+    if matches!(lifecycle(shared, id), Some(Lifecycle::Decommissioning | Lifecycle::Decommissioned)) {
+        manifest.services.clear();
+    }
+    Ok(manifest)
+}
+
+fn lifecycle(shared: &Shared, id: NodeId) -> Option<Lifecycle> {
+    shared.inventory().node(id).map(|n| n.lifecycle)
 }
 
 pub async fn target(shared: &Arc<Shared>, id: NodeId) -> Result<Target, PrepareError> {

@@ -6,9 +6,10 @@
 use super::noise::{bare, unchanged};
 pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, number, phases, repaired};
 use super::stories::away;
-use crate::lab::cluster::{Cluster, row};
+use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::five;
 use crate::lab::host::Power;
+use crate::lab::wait_for;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -29,6 +30,9 @@ pub const HOOK_PROVISION: &str = "/root/hook-provision";
 /// What the test asks of the playbook after it wrote [`NETPLUGIN`].
 pub const HOOK_WRITTEN: &str = "/root/hook-written";
 const HOOK_CHECK: &str = "/root/hook-check";
+
+/// What an agent was told to look at.
+const MANIFEST: &str = "/var/lib/remoor/manifest.json";
 
 /// The leader stories' fleet with the hooks.
 pub fn hooked(path: &str, text: String) -> String {
@@ -162,6 +166,11 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     };
     check(c)?;
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
+    // Nothing of the configuration is told to it any more.
+    wait_for("w2's agent to have forgotten its services", PATIENCE, || {
+        let told: Value = serde_json::from_str(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
+        told["manifest"]["services"].as_array()?.is_empty().then_some(())
+    })?;
     let no = away(c, "w2", |_| Ok(()))?;
     c.verdict("w2", no)?;
     let said = ends(c, "m1", 4, &["resetup", "w2", "--force"])?;
