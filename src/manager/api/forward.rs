@@ -46,7 +46,7 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let client = shared.peers.client(addr).within(WITHIN);
     let failed = failure_of;
-    if request.method() == Method::GET && (path.starts_with("/v1/watch") || path.contains("/log")) {
+    if request.method() == Method::GET && is_stream(request.uri().path()) {
         let mut lines = client.stream_lines(&path).await.map_err(failed)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
         tokio::spawn(async move {
@@ -70,6 +70,11 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }
 
+/// The paths whose answers are lines that go on.
+fn is_stream(path: &str) -> bool {
+    path == "/v1/watch" || path.starts_with("/v1/jobs/") && path.ends_with("/log")
+}
+
 /// The leader's own words where it answered, ours where it did not.
 fn failure_of(error: ApiError) -> Failure {
     match error {
@@ -82,5 +87,18 @@ fn failure_of(error: ApiError) -> Failure {
         }
         ApiError::Unreachable { .. } | ApiError::Identity { .. } => Failure::new(Code::Retry, error.to_string()),
         ApiError::Timeout { .. } | ApiError::Protocol { .. } => Failure::new(Code::OutcomeUnknown, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_stream;
+
+    #[test]
+    fn only_logs_and_the_watch_are_streams_however_a_node_is_called() {
+        assert!(is_stream("/v1/watch") && is_stream("/v1/jobs/17/log"));
+        for path in ["/v1/nodes/logstash1/why", "/v1/nodes/a/log", "/v1/jobs/17", "/v1/history"] {
+            assert!(!is_stream(path), "{path}");
+        }
     }
 }

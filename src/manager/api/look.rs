@@ -235,7 +235,7 @@ pub async fn adopt(
         adopted: true,
         at: wall(),
     };
-    propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
+    propose(&shared, &by, Command::Adopt { node: node.id, baseline, basis: inventory.applied }).await?;
     let after = shared.inventory();
     let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
     let reported_only = after.node(node.id).is_some_and(spared);

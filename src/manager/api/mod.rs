@@ -59,6 +59,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
+        .route("/manager/v1/log/{attempt}", get(jobs::own_log))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);
@@ -141,6 +142,6 @@ fn as_of(shared: &Shared) -> AsOf {
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.is_leader,
-        age_ms: if status.is_leader { 0 } else { status.quorum_acked_ms.unwrap_or(0) },
+        age_ms: if status.is_leader { 0 } else { shared.age_ms() },
     }
 }

@@ -1,9 +1,9 @@
 //! Questions: status, history, jobs, why.
 
-use super::super::{Shared, blobs, places, wall};
+use super::super::{Shared, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
-use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -96,7 +96,7 @@ pub struct LogQuery {
     follow: bool,
 }
 
-/// The output of a job's attempts as this manager has it; with `follow` until the job is closed.
+/// The output of a job's attempts, fetched from the managers that ran them; with `follow` until the job is closed.
 pub async fn job_log(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -110,10 +110,8 @@ pub async fn job_log(
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
     tokio::spawn(async move {
-        let attempts: Vec<AttemptId> = job.attempts.iter().map(|a| a.id).collect();
-        for attempt in attempts {
-            let path = blobs::RunLog::path(&shared, attempt);
-            let text = tokio::fs::read_to_string(&path).await.unwrap_or_default();
+        for attempt in &job.attempts {
+            let text = super::jobs::log_of(&shared, attempt).await;
             for line in text.lines().filter_map(|l| serde_json::from_str(l).ok()) {
                 if tx.send(line).await.is_err() {
                     return;

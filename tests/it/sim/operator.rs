@@ -89,6 +89,7 @@ impl World {
             decommission,
             force: (200..400).contains(&draw) && !decommission,
             undo: None,
+            commission: occasion == Occasion::Apply && !decommission,
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
