@@ -5,11 +5,7 @@ use super::event::{Action, ExamOutcome, Purpose, Ticket};
 use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, policy};
-use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict};
-
-/// Examinations at the same time: each is an SSH login. Whoever makes them has room for so many at once, so that an
-/// examination's time begins when it does.
-pub const EXAMINATIONS_MAX: usize = 16;
+use crate::model::{AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict};
 
 /// An examination under way.
 #[derive(Debug, Clone, Copy)]

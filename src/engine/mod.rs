@@ -25,7 +25,6 @@ pub use absence::cause;
 pub use budget::breaker;
 pub use drift::{Evidence, compare};
 pub use event::{About, Action, Event, ExamOutcome, Line, PhaseResult, Purpose, Ticket, Verified};
-pub use examination::EXAMINATIONS_MAX;
 pub use explain::{Rule, explain};
 pub use manager::Manager;
 pub use policy::{flapping, remedy, with_dependents};

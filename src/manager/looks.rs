@@ -1,8 +1,7 @@
 //! How many looks at nodes are under way: probes of silent hosts and examinations of those that came back each have places of
 //! their own, so that a mass absence can't keep a node that is back from its verdict.
 
-use crate::engine::EXAMINATIONS_MAX;
-use crate::model::NodeId;
+use crate::model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

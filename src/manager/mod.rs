@@ -100,7 +100,6 @@ impl ManagerTask {
                     self.feed(Event::Tick);
                     self.performer.members_tick(self.engine.is_some(), &self.members);
                     self.sweep.tick(&self.shared);
-                    self.shared.note_leader();
                     self.scout.tick(&self.shared, &self.members, self.engine.is_some());
                 }
             }

@@ -78,8 +78,8 @@ pub struct Shared {
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
     recorder: Mutex<Recorder>,
-    /// When some leader was last known here.
-    led: Mutex<Instant>,
+    /// When a leader was last heard.
+    led: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -107,23 +107,21 @@ impl Shared {
             ansible_hosts: Mutex::default(),
             reports: Mutex::default(),
             recorder: Mutex::default(),
-            led: Mutex::new(Instant::now()),
+            led: Mutex::default(),
         }
     }
 
-    /// Remembers that a leader is known now, if one is.
-    pub fn note_leader(&self) {
-        if self.raft.status().borrow().leader.is_some() {
-            *self.led.lock().unwrap_or_else(|p| p.into_inner()) = Instant::now();
-        }
+    /// A leader's entries, or its heartbeat, came in.
+    pub fn hear_leader(&self) {
+        *self.led.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
     }
 
-    /// Milliseconds since a majority agreed, as far as this manager knows: since it acknowledged this one, or since
-    /// a leader was known, or since this process began.
-    pub fn age_ms(&self) -> u64 {
+    /// Milliseconds since a majority agreed, as far as this manager knows: since it acknowledged this one, or since a leader
+    /// was heard. None: neither since this process began.
+    pub fn age_ms(&self) -> Option<u64> {
+        let led = || *self.led.lock().unwrap_or_else(|p| p.into_inner());
         let acked = self.raft.status().borrow().quorum_acked_ms;
-        let led = || self.led.lock().unwrap_or_else(|p| p.into_inner()).elapsed();
-        acked.unwrap_or_else(|| u64::try_from(led().as_millis()).unwrap_or(u64::MAX))
+        acked.or_else(|| Some(u64::try_from(led()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// The applied state as of now.

@@ -67,6 +67,11 @@ struct At<'a> {
 type Decision = Result<Applied, Refusal>;
 
 impl Inventory {
+    /// When the newest item of the history was proposed; the beginning of time where there is none.
+    pub fn last_entry_at(&self) -> Wall {
+        self.history.last().map_or(Wall(0), |item| item.at)
+    }
+
     /// Applies one committed entry. `index` is its place in the log.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let at = At { index, entry };

@@ -24,7 +24,12 @@ pub async fn raft(
     Raw(body): Raw,
 ) -> Result<Vec<u8>, Failure> {
     raft_peer(&shared, &caller)?;
-    shared.raft.handle(&kind, body.to_vec()).await.map_err(|e| Failure::new(Code::Conflict, e.to_string()))
+    let reply = shared.raft.handle(&kind, body.to_vec()).await;
+    let reply = reply.map_err(|e| Failure::new(Code::Conflict, e.to_string()))?;
+    if matches!(kind.as_str(), "append" | "snapshot") {
+        shared.hear_leader();
+    }
+    Ok(reply)
 }
 
 /// A manager of the applied inventory; on a fresh log, which knows nobody, also one that the joining named.

@@ -26,12 +26,13 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
     let up = nodes.iter().filter(|n| matches!(n.manager.as_deref(), Some("leader" | "voter")) && n.presence == "alive");
-    let managers_up = up.count() as u32;
+    // Without a view of its own, which only a leader has, a manager knows of itself alone.
+    let managers_up = up.count().max(1) as u32;
     let mut warnings = Vec::new();
     if managers > 0 && managers.is_multiple_of(2) {
         warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
     }
-    if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
+    if raft.is_leader && managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
     }
     let heard = nodes.iter().filter(|n| n.report.is_some());

@@ -18,7 +18,7 @@ impl World {
                 if !heard || !free {
                     return;
                 }
-                Command::Adopt { node: id, baseline: self.baseline(at, true) }
+                Command::Adopt { node: id, baseline: self.baseline(at, true), basis: self.state.applied }
             }
             7 => Command::Availability {
                 node: id,
