@@ -273,8 +273,8 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
     if view.presence == "agent-down" {
         next.push(format!("on {name}: systemctl restart remoor"));
     }
-    if let Some(fingerprint) = &node.key_changed {
-        next.push(format!("remoor trust-key {name} {fingerprint}"));
+    if node.key_changed.is_some() {
+        next.push(super::look::compare_key(name.as_str()));
     }
     if node.baseline.is_none() {
         next.push(format!("remoor commission {name}, or remoor adopt {name}"));
