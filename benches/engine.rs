@@ -95,7 +95,7 @@ impl Fleet {
                 continue;
             };
             let baseline = fleet.baseline();
-            fleet.write(Command::Adopt { node, baseline });
+            fleet.write(Command::Adopt { node, baseline, basis: 0 });
             fleet.write(Command::Entrust { node });
             fleet.write(Command::Marks { node, marks: Fleet::marks(node, 0) });
         }

@@ -75,6 +75,9 @@ pub enum AdminError {
          next: set the clock (timedatectl set-ntp true), then the same command"
     )]
     Clock(String),
+    /// Nothing was made.
+    #[error("{0}")]
+    Address(String),
     #[error("keys and certificates could not be made")]
     Identity(#[from] IdentityError),
     #[error("the log could not be started")]
@@ -90,6 +93,7 @@ pub enum AdminError {
 /// Makes CA, gossip key, join secrets and the first three entries of the log.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let layout = Layout(options.dir.clone());
+    check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
@@ -206,6 +210,7 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
 pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
     let token = Token::parse(&options.token)?;
+    check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
     if let Some(identity) = data.identity()? {
@@ -239,11 +244,20 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
     let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
-    let (whose, next) = match ca.is_some_and(|digest| digest == token.ca_digest()) {
+    let (whose, next) = match ca.as_ref().is_some_and(|digest| *digest == token.ca_digest()) {
         true => ("the token's", "systemctl start remoor: it has joined"),
+        false if ca.is_none() => ("a", "put credentials.json back, without which nobody can tell of which"),
         false => ("another", "move the directory aside, then the same command"),
     };
     AdminError::Taken { dir: options.dir.clone(), name, whose, next }
+}
+
+/// What a manager would refuse, or nobody could dial.
+fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
+    crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
+        AdminError::Address(format!("{name:?} is no name of a node; next: --name as in your inventory"))
+    })?;
+    config.check().map_err(AdminError::Address)
 }
 
 /// Certificates are valid from a day ago, by the clock of who makes them.

@@ -67,6 +67,21 @@ impl NodeConfig {
         (self.bind.unwrap_or(self.advertise), self.gossip_port).into()
     }
 
+    /// What can't be the address of a node, in words; others are to dial it.
+    pub fn check(&self) -> Result<(), String> {
+        let ip = self.advertise;
+        if ip.is_unspecified() || ip.is_multicast() || ip == std::net::Ipv4Addr::BROADCAST {
+            return Err(format!(
+                "{ip} is no address of one machine; next: --advertise with one that the other nodes dial"
+            ));
+        }
+        if self.api_port == 0 || self.gossip_port == 0 || self.api_port == self.gossip_port {
+            let (api, gossip) = (self.api_port, self.gossip_port);
+            return Err(format!("API port {api} and gossip port {gossip}: both are to be named, and to differ"));
+        }
+        Ok(())
+    }
+
     /// Errors name the file.
     pub fn load(dir: &Path) -> Result<Self, String> {
         let path = dir.join("node.json");
@@ -77,5 +92,29 @@ impl NodeConfig {
     pub fn save(&self, dir: &Path) -> Result<(), DiskError> {
         let bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
         atomic_write(&dir.join("node.json"), &bytes, 0o600)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_nobody_could_dial_are_refused() {
+        let config = |advertise: &str, api_port, gossip_port| {
+            let advertise = advertise.parse().unwrap();
+            NodeConfig { advertise, bind: None, api_port, gossip_port, metrics: None }.check()
+        };
+        assert_eq!(config("10.0.0.1", 7947, 7946), Ok(()));
+        for (advertise, api, gossip) in [
+            ("0.0.0.0", 1, 2),
+            ("::", 1, 2),
+            ("224.0.0.1", 1, 2),
+            ("255.255.255.255", 1, 2),
+            ("10.0.0.1", 0, 2),
+            ("10.0.0.1", 7946, 7946),
+        ] {
+            assert!(config(advertise, api, gossip).is_err(), "{advertise} {api} {gossip}");
+        }
     }
 }

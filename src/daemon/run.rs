@@ -378,10 +378,15 @@ impl Parts<'_> {
 
     /// From disk, or from another manager over mTLS: only managers are given it.
     async fn ca(&self) -> Result<ClusterCa, DaemonError> {
-        if let Ok(ca) = ClusterCa::load(&self.layout.ca()) {
-            return Ok(ca);
-        }
         let managers = PeerBook::load(self.layout.peers()).managers;
+        match ClusterCa::load(&self.layout.ca()) {
+            Ok(ca) => return Ok(ca),
+            Err(error) if !managers.iter().any(|m| m.id != self.credentials.node) => return Err(error.into()),
+            Err(error) if self.layout.ca().exists() => {
+                tracing::warn!(%error, "the CA can't be read, and is fetched from another manager");
+            }
+            Err(_) => {}
+        }
         let tls = ClientTls::member(&self.credentials.tls())?;
         for _ in 0..30 {
             for manager in &managers {

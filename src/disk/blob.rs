@@ -4,6 +4,7 @@
 
 use super::{DiskError, atomic_write, sync_dir};
 use crate::model::Sha256;
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ impl BlobStore {
         let hash = Sha256::of(bytes);
         let path = self.path(&hash);
         if std::fs::read(&path).is_ok_and(|present| present == bytes) {
+            // Wanted anew: young again for `keep`. One that can't be marked may have to be fetched again, no more.
+            let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(std::time::SystemTime::now()));
             return Ok(hash);
         }
         let fan = self.dir.join(&hash.to_string()[..2]);
@@ -53,22 +56,22 @@ impl BlobStore {
         Ok(Some(bytes))
     }
 
-    /// Whether there is a file for `hash`; its content is not read.
-    pub fn has(&self, hash: &Sha256) -> bool {
-        self.path(hash).is_file()
-    }
-
-    /// Removes a blob; removing an absent one is no error.
-    pub fn remove(&self, hash: &Sha256) -> Result<(), DiskError> {
-        let path = self.path(hash);
-        match std::fs::remove_file(&path) {
-            Err(e) if e.kind() != ErrorKind::NotFound => Err(DiskError::io("removing", &path)(e)),
-            _ => Ok(()),
+    /// Removes the blobs that are not in `named` and were stored `before` that moment; how many.
+    pub fn keep(&self, named: &BTreeSet<Sha256>, before: std::time::SystemTime) -> Result<usize, DiskError> {
+        let mut removed = 0;
+        for hash in self.list()?.into_iter().filter(|hash| !named.contains(hash)) {
+            let path = self.path(&hash);
+            if !std::fs::metadata(&path).and_then(|m| m.modified()).is_ok_and(|at| at < before) {
+                continue;
+            }
+            std::fs::remove_file(&path).map_err(DiskError::io("removing", &path))?;
+            removed += 1;
         }
+        Ok(removed)
     }
 
     /// All blobs, sorted. Files that are no blobs are passed over.
-    pub fn list(&self) -> Result<Vec<Sha256>, DiskError> {
+    fn list(&self) -> Result<Vec<Sha256>, DiskError> {
         let mut found = Vec::new();
         for fan in entries(&self.dir)? {
             let Some(prefix) = fan.file_name().and_then(|n| n.to_str()).filter(|n| n.len() == 2) else { continue };
@@ -99,22 +102,29 @@ fn entries(dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::time::{Duration, SystemTime};
 
     #[test]
-    fn what_was_put_is_found_listed_and_removed() {
+    fn what_was_put_is_found_and_kept_while_it_is_named_or_young() {
         let dir = tempfile::tempdir().unwrap();
         let store = BlobStore::new(dir.path()).unwrap();
         let mut hashes: Vec<_> = (0..20u8).map(|i| store.put(&[i; 100]).unwrap()).collect();
         assert_eq!(store.put(&[3; 100]).unwrap(), hashes[3]);
         std::fs::write(dir.path().join("ab-note"), "no blob").unwrap();
         assert_eq!(store.get(&hashes[7]).unwrap(), Some(vec![7; 100]));
+        let (past, future) = (SystemTime::UNIX_EPOCH, SystemTime::now() + Duration::from_secs(60));
+        assert_eq!(store.keep(&BTreeSet::new(), past).unwrap(), 0, "all are young");
         let gone = hashes.remove(7);
-        store.remove(&gone).unwrap();
-        store.remove(&gone).unwrap();
-        assert!(!store.has(&gone) && store.has(&hashes[0]));
+        assert_eq!(store.keep(&hashes.iter().copied().collect(), future).unwrap(), 1);
         assert_eq!(store.get(&gone).unwrap(), None);
         hashes.sort();
         assert_eq!(BlobStore::new(dir.path()).unwrap().list().unwrap(), hashes);
+        let old = File::open(store.path(&hashes[0])).unwrap();
+        old.set_modified(past).unwrap();
+        let bytes = store.get(&hashes[0]).unwrap().unwrap();
+        store.put(&bytes).unwrap();
+        assert!(old.metadata().unwrap().modified().unwrap() > past, "what is stored again is young again");
     }
 
     #[test]

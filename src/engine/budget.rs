@@ -34,7 +34,7 @@ pub(super) struct Tripped<'a> {
     pub of: usize,
 }
 
-/// Whether too many are hit: of the fleet, else of the first group, `but` left out. Asked at every step: one pass, and
+/// Whether too many of those in service are hit: of the fleet, else of the first group, `but` left out. Asked at every step: one pass, and
 /// no look at the groups while there are too few in all.
 pub(super) fn tripped<'a>(
     inventory: &'a Inventory,
@@ -46,7 +46,8 @@ pub(super) fn tripped<'a>(
     let trips = |hit: usize, of: usize, percent: u32| {
         hit as u64 >= u64::from(limits.breaker_min) && hit as u64 * 100 > u64::from(percent) * of as u64
     };
-    let (hit, of) = (inventory.nodes.values().filter(|n| is_hit(n)).count(), inventory.nodes.len());
+    let serving = || inventory.nodes.values().filter(|n| n.in_service());
+    let (hit, of) = (serving().filter(|n| is_hit(n)).count(), serving().count());
     if trips(hit, of, limits.breaker_fleet_percent) {
         return Some(Tripped { group: None, hit, of });
     }
@@ -54,7 +55,7 @@ pub(super) fn tripped<'a>(
         return None;
     }
     let mut groups = BTreeMap::<&GroupName, (usize, usize)>::new();
-    for node in inventory.nodes.values() {
+    for node in serving() {
         if let Some(name) = generation.group_of(node.name()).filter(|name| Some(*name) != but) {
             let (hit, of) = groups.entry(name).or_default();
             *of += 1;
@@ -63,4 +64,49 @@ pub(super) fn tripped<'a>(
     }
     let first = groups.into_iter().find(|(_, (hit, of))| trips(*hit, *of, limits.breaker_group_percent));
     first.map(|(name, (hit, of))| Tripped { group: Some(name), hit, of })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::*;
+
+    /// `serving` nodes of group web that were adopted, and so many that only joined.
+    fn fleet(serving: u64, joined: u64) -> Inventory {
+        let mut inventory = Inventory::default();
+        let mut summary = FleetSummary::default();
+        summary.groups.insert("web".into(), GroupSummary::default());
+        for id in 1..=serving + joined {
+            let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+            summary.hosts.insert(NodeName::from(format!("w{id}").as_str()), host);
+        }
+        let accept = |id: u64| {
+            let public_key = format!("key {id}");
+            let spec = NodeSpec { name: NodeName::from(format!("w{id}").as_str()), public_key, ..NodeSpec::default() };
+            Command::Accept { spec, role: ClusterRole::Worker }
+        };
+        let mut commands: Vec<Command> = (1..=serving + joined).map(accept).collect();
+        commands.push(Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
+        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
+        let (root, blob) = (Sha256::default(), Sha256::default());
+        commands.extend((1..=serving).map(|id| {
+            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
+            Command::Adopt { node: NodeId(id), baseline, basis: 0 }
+        }));
+        for (index, command) in (1..).zip(commands) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        inventory
+    }
+
+    #[test]
+    fn machines_that_only_joined_keep_no_breaker_closed() {
+        for joined in [0, 40] {
+            let inventory = fleet(10, joined);
+            let hit = |n: &Node| n.id.0 <= 6;
+            let tripped = tripped(&inventory, hit, None).expect("more than half of those in service");
+            assert_eq!((tripped.hit, tripped.of), (6, 10));
+        }
+    }
 }

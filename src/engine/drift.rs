@@ -161,7 +161,7 @@ mod tests {
             adopted: true,
             at: Wall(3),
         };
-        write(3, Command::Adopt { node: NodeId(1), baseline });
+        write(3, Command::Adopt { node: NodeId(1), baseline, basis: 0 });
         inventory
     }
 

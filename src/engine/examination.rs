@@ -5,7 +5,7 @@ use super::event::{Action, ExamOutcome, Purpose, Ticket};
 use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, policy};
-use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict};
+use crate::model::{AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict};
 
 /// An examination under way.
 #[derive(Debug, Clone, Copy)]
@@ -27,12 +27,18 @@ impl Manager {
         if seen.exam.is_some() || at.now < seen.exam_due || rendering || road == Road::Asking {
             return;
         }
+        if self.examining >= EXAMINATIONS_MAX {
+            self.queued.insert(node.id);
+            return;
+        }
         let from = match road {
             Road::From(other) => Some(other),
             Road::Here | Road::Asking | Road::Nowhere => None,
         };
         self.next_ticket += 1;
         let ticket = Ticket(self.next_ticket);
+        self.examining += 1;
+        self.queued.remove(&node.id);
         seen.exam = Some(Exam { ticket, purpose, began: at.now, basis: at.inventory.applied, from });
         out.push(Action::Examine { node: node.id, ticket, purpose, from });
     }
@@ -48,6 +54,7 @@ impl Manager {
         let seen = self.seen.entry(id).or_default();
         let Some(exam) = seen.exam.filter(|e| e.ticket == ticket) else { return };
         seen.exam = None;
+        self.examining -= 1;
         if let Some(by) = exam.from.or_else(|| at.inventory.by_name(self.me.as_str()).map(|n| n.id)) {
             match &outcome {
                 ExamOutcome::Found(_) => self.routes.proven(id, by, at.now),
@@ -231,4 +238,73 @@ impl Manager {
 fn rebooted(node: &Node, seen: &Seen) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Event;
+    use crate::model::*;
+
+    const NODES: u64 = 40;
+
+    fn fleet() -> Inventory {
+        let mut inventory = Inventory::default();
+        let mut summary = FleetSummary::default();
+        summary.groups.insert("web".into(), GroupSummary::default());
+        let name = |id: u64| NodeName::from(format!("w{id}").as_str());
+        let mut commands = Vec::new();
+        for id in 1..=NODES {
+            let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+            summary.hosts.insert(name(id), host);
+            let public_key = format!("key {id}");
+            let spec = NodeSpec { name: name(id), public_key, ..NodeSpec::default() };
+            commands.push(Command::Accept { spec, role: ClusterRole::Worker });
+        }
+        commands.push(Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
+        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
+        let (root, blob) = (Sha256::default(), Sha256::default());
+        commands.extend((1..=NODES).map(|id| {
+            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
+            Command::Adopt { node: NodeId(id), baseline, basis: 0 }
+        }));
+        for (index, command) in (1..).zip(commands) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        inventory
+    }
+
+    fn ordered(actions: Vec<Action>) -> Vec<(NodeId, Ticket)> {
+        let examine = |action| match action {
+            Action::Examine { node, ticket, .. } => Some((node, ticket)),
+            _ => None,
+        };
+        actions.into_iter().filter_map(examine).collect()
+    }
+
+    #[test]
+    fn so_many_at_once_and_the_next_as_soon_as_one_has_ended() {
+        let inventory = fleet();
+        let mut engine = Manager::new("m1".into(), Now(0));
+        let mut under_way = Vec::new();
+        for id in 1..=NODES {
+            let report = Report { digest: Sha256::of(b"other"), ..Report::default() };
+            let event = Event::Alive { node: NodeId(id), report };
+            under_way.extend(ordered(engine.step(Now(1_000), Wall(1_000), &inventory, event)));
+        }
+        assert_eq!(under_way.len(), EXAMINATIONS_MAX);
+        let mut seen: std::collections::BTreeSet<NodeId> = under_way.iter().map(|(node, _)| *node).collect();
+        for _ in 0..NODES {
+            let Some((node, ticket)) = under_way.pop() else { break };
+            let outcome = Box::new(ExamOutcome::Failed("not today".to_owned()));
+            let event = Event::Examined { node, ticket, outcome };
+            let next = ordered(engine.step(Now(1_400), Wall(1_400), &inventory, event));
+            assert!(next.len() <= 1, "{next:?}");
+            seen.extend(next.iter().map(|(node, _)| *node));
+            under_way.extend(next);
+            assert!(under_way.len() <= EXAMINATIONS_MAX);
+        }
+        assert_eq!(seen.len() as u64, NODES, "each had its turn, without a tick between");
+    }
 }

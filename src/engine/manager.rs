@@ -74,6 +74,10 @@ pub struct Manager {
     /// When leadership was last offered to a manager with a better road.
     pub(super) handed: Option<Now>,
     pub(super) next_ticket: u64,
+    /// Examinations under way, at most [`EXAMINATIONS_MAX`].
+    pub(super) examining: usize,
+    /// To be examined as soon as one of these has ended.
+    pub(super) queued: BTreeSet<NodeId>,
 }
 
 /// The moment and the state that one step is about.
@@ -102,6 +106,8 @@ impl Manager {
             routes: Routes::default(),
             handed: None,
             next_ticket: 0,
+            examining: 0,
+            queued: BTreeSet::new(),
         }
     }
 
@@ -138,7 +144,10 @@ impl Manager {
                     attend.push(node);
                 }
             }
-            Event::Examined { node, ticket, outcome } => self.examined(at, node, ticket, *outcome, &mut out),
+            Event::Examined { node, ticket, outcome } => {
+                self.examined(at, node, ticket, *outcome, &mut out);
+                attend.extend(self.queued.pop_first());
+            }
             Event::Ran { job, attempt, phase, result } => {
                 self.ran(at, job, attempt, phase, *result, &mut out);
                 attend.extend(inventory.job(job).map(|j| j.node));
@@ -230,6 +239,7 @@ impl Manager {
         if seen.exam.is_some_and(|e| at.now.since(e.began) > limit) {
             seen.exam = None;
             seen.exam_due = at.now;
+            self.examining -= 1;
         }
         // Before its return is entered, so that it is looked for where it is.
         if self.place(at, node, out) {

@@ -174,7 +174,7 @@ mod tests {
         let mut commands = vec![
             Command::Accept { spec, role: ClusterRole::Worker },
             generation("one"),
-            Command::Adopt { node: NodeId(1), baseline },
+            Command::Adopt { node: NodeId(1), baseline, basis: 0 },
             Command::Entrust { node: NodeId(1) },
             Command::Readdress { node: NodeId(1), api: String::new(), gossip: gossip(9), over: None },
         ];

@@ -15,13 +15,17 @@ const LOG_MAX: u64 = 4 << 20;
 pub enum BlobError {
     #[error("this manager can't store it")]
     Own(#[source] crate::disk::DiskError),
+    #[error("a task of this manager ended early")]
+    Task,
     #[error("{have} of {of} managers have it, {need} must")]
     NoMajority { have: usize, of: usize, need: usize },
 }
 
 /// Stores on this manager and on as many others as make a majority of the voters.
 pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobError> {
-    let sha = shared.blobs.put(&bytes).map_err(BlobError::Own)?;
+    let (own_store, own_copy) = (shared.blobs.clone(), bytes.clone());
+    let stored = tokio::task::spawn_blocking(move || own_store.put(&own_copy)).await;
+    let sha = stored.map_err(|_| BlobError::Task)?.map_err(BlobError::Own)?;
     let voters = shared.raft.status().borrow().voters.clone();
     let need = voters.len() / 2 + 1;
     let mut have = 1;
@@ -46,10 +50,13 @@ pub async fn store(shared: &Arc<Shared>, bytes: Vec<u8>) -> Result<Sha256, BlobE
     Ok(sha)
 }
 
-/// Fetches a blob that this manager lacks; stays missing where nobody answers, and whoever reads it says so.
+/// Fetches a blob that this manager lacks or has damaged; stays so where nobody answers, and whoever reads it says so.
 pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
-    if shared.blobs.has(sha) {
-        return;
+    let (store, wanted) = (shared.blobs.clone(), *sha);
+    match tokio::task::spawn_blocking(move || store.get(&wanted)).await {
+        Ok(Ok(Some(_))) => return,
+        Ok(Ok(None)) | Err(_) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "a blob is damaged and is fetched from another manager"),
     }
     let voters = shared.raft.status().borrow().voters.clone();
     for (id, addr) in voters {
@@ -57,10 +64,12 @@ pub async fn ensure(shared: &Arc<Shared>, sha: &Sha256) {
             continue;
         }
         let path = format!("/blob/{sha}");
-        if let Ok(bytes) = shared.peers.get_bytes(&addr, &path, TIMEOUT).await
-            && Sha256::of(&bytes) == *sha
-            && shared.blobs.put(&bytes).is_ok()
-        {
+        let Ok(bytes) = shared.peers.get_bytes(&addr, &path, TIMEOUT).await else { continue };
+        if Sha256::of(&bytes) != *sha {
+            continue;
+        }
+        let store = shared.blobs.clone();
+        if let Ok(Ok(_)) = tokio::task::spawn_blocking(move || store.put(&bytes)).await {
             return;
         }
     }

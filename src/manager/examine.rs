@@ -51,15 +51,18 @@ pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
     if lifecycle(shared, id) == Some(Lifecycle::Decommissioned) {
         prepared.manifest.services.clear();
     }
-    let opened = tokio::time::timeout(prepared.timeout, shared.remote.open(&prepared.target)).await;
+    // Login and examination share the time, or a slow node would be given up before it is told to be slow.
+    let end = tokio::time::Instant::now() + prepared.timeout;
+    let opened = tokio::time::timeout_at(end, shared.remote.open(&prepared.target)).await;
     let mut session = match opened {
         Ok(Ok(session)) => session,
         Ok(Err(error)) => return outcome_of(error),
         Err(_) => return ExamOutcome::Unreachable("the SSH login took too long".to_owned()),
     };
-    let outcome = match evidence(shared, &mut session, id, &prepared).await {
-        Ok(evidence) => ExamOutcome::Found(evidence),
-        Err(error) => outcome_of(error),
+    let outcome = match tokio::time::timeout_at(end, evidence(shared, &mut session, id, &prepared)).await {
+        Ok(Ok(evidence)) => ExamOutcome::Found(evidence),
+        Ok(Err(error)) => outcome_of(error),
+        Err(_) => ExamOutcome::Unreachable("login and examination took too long".to_owned()),
     };
     session.close().await;
     outcome

@@ -1,13 +1,11 @@
 //! How many looks at nodes are under way: probes of silent hosts and examinations of those that came back each have places of
 //! their own, so that a mass absence can't keep a node that is back from its verdict.
 
-use crate::model::NodeId;
+use crate::model::{EXAMINATIONS_MAX, NodeId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Examinations at the same time: each is an SSH login.
-const EXAMINATIONS_MAX: usize = 16;
 /// Probes at the same time: each is one connection that waits for a banner, 3 s at the longest.
 const PROBES_MAX: usize = 64;
 

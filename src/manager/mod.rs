@@ -17,6 +17,7 @@ mod places;
 mod reach;
 mod recorder;
 mod shared;
+mod sweep;
 mod view;
 mod words;
 
@@ -48,6 +49,7 @@ pub struct ManagerTask {
     scout: reach::Scout,
     /// The generation whose `notify:` is in force.
     notified_by: GenerationSeq,
+    sweep: sweep::Sweep,
 }
 
 impl ManagerTask {
@@ -62,6 +64,7 @@ impl ManagerTask {
             members: BTreeMap::new(),
             scout: reach::Scout::default(),
             notified_by: GenerationSeq(0),
+            sweep: sweep::Sweep::default(),
         }
     }
 
@@ -96,6 +99,7 @@ impl ManagerTask {
                     self.follow_fleet().await;
                     self.feed(Event::Tick);
                     self.performer.members_tick(self.engine.is_some(), &self.members);
+                    self.sweep.tick(&self.shared);
                     self.scout.tick(&self.shared, &self.members, self.engine.is_some());
                 }
             }

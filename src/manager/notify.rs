@@ -6,12 +6,15 @@ use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// The same trouble is told again after this time at the earliest.
 const QUIET: Duration = Duration::from_secs(3600);
 const KEYS_MAX: usize = 1_000;
 const RECENT_MAX: usize = 100;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+const DELIVERIES_MAX: usize = 8;
+const QUEUE_MAX: usize = 256;
 
 #[derive(Debug, Clone)]
 struct Told {
@@ -38,9 +41,42 @@ struct Inner {
     fleet: Option<Arc<FleetConfig>>,
 }
 
+/// Places of deliveries: a receiver that hangs must not take the threads that others need.
+#[derive(Debug, Clone)]
+struct Post {
+    /// Under way or waiting.
+    queue: Arc<Semaphore>,
+    under_way: Arc<Semaphore>,
+}
+
+impl Default for Post {
+    fn default() -> Self {
+        Self { queue: Arc::new(Semaphore::new(QUEUE_MAX)), under_way: Arc::new(Semaphore::new(DELIVERIES_MAX)) }
+    }
+}
+
+impl Post {
+    /// Delivers in the background; says in the log what is not delivered since too much waits.
+    fn deliver(&self, to: NotifyTo, node: String, text: String) {
+        let Ok(waiting) = self.queue.clone().try_acquire_owned() else {
+            tracing::warn!(node, "a notification is not delivered: {QUEUE_MAX} wait already");
+            return;
+        };
+        let under_way = self.under_way.clone();
+        tokio::spawn(async move {
+            let _waiting = waiting;
+            let _place = under_way.acquire_owned().await;
+            let _ = tokio::task::spawn_blocking(move || send(&to, &node, &text)).await;
+        });
+    }
+}
+
 /// Deduplicates and delivers; cheap to share.
 #[derive(Debug, Default)]
-pub struct Notices(Mutex<Inner>);
+pub struct Notices {
+    inner: Mutex<Inner>,
+    post: Post,
+}
 
 impl Notices {
     /// Where to send from now on.
@@ -78,7 +114,7 @@ impl Notices {
         for rule in inner.fleet.iter().flat_map(|f| &f.notify).filter(|rule| rule.on.contains(&about)) {
             let (to, node) = (rule.to.clone(), node.unwrap_or("").to_owned());
             let text = worded(rule, &node, text);
-            tokio::task::spawn_blocking(move || send(&to, &node, &text));
+            self.post.deliver(to, node, text);
         }
     }
 
@@ -88,7 +124,7 @@ impl Notices {
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(|p| p.into_inner())
+        self.inner.lock().unwrap_or_else(|p| p.into_inner())
     }
 }
 
@@ -159,7 +195,9 @@ fn run(argv: &[String], node: &str, text: &str) -> Result<(), String> {
         .spawn()
         .map_err(|e| format!("{program}: {e}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        let _ = writeln!(stdin, "{text}"); // a command that does not read is fine
+        let text = text.to_owned();
+        // A command that does not read is fine, and must not hold up its own time limit.
+        std::thread::spawn(move || drop(writeln!(stdin, "{text}")));
     }
     let begun = Instant::now();
     loop {
@@ -197,5 +235,71 @@ mod tests {
         assert_eq!(told[0], "w2: was away (network), drifted");
         assert!(told[1].starts_with("w1: was away (network), same: none, absence 5 (told 5 times since 2"), "{told:?}");
         assert_eq!(told[2], "w1: job 9 is held");
+    }
+
+    /// Waits until `ready` gives something.
+    async fn soon<T>(mut ready: impl FnMut() -> Option<T>) -> T {
+        for _ in 0..3_000 {
+            if let Some(found) = ready() {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it did not come");
+    }
+
+    fn notices(to: NotifyTo, on: NotifyOn, text: Option<&str>) -> Notices {
+        let notify = vec![Notify { to, on: vec![on], text: text.map(str::to_owned) }];
+        let notices = Notices::default();
+        notices.configure(Some(Arc::new(FleetConfig { notify, ..FleetConfig::default() })));
+        notices
+    }
+
+    #[tokio::test]
+    async fn a_webhook_gets_what_its_rule_is_about_in_its_own_words() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let notices = notices(NotifyTo::Webhook(url), NotifyOn::Held, Some("{{ node }} wants you: {{ text }}"));
+        notices.tell("verdict 3", Some("w1"), "not for this rule");
+        notices.tell("held 9", Some("w1"), "job 9 is held");
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = Vec::new();
+        while !request.ends_with(b"}") {
+            use tokio::io::AsyncReadExt;
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0, "{}", String::from_utf8_lossy(&request));
+        }
+        let request = String::from_utf8(request).unwrap();
+        assert!(request.starts_with("POST /hook HTTP/1.1\r\n"), "{request}");
+        let (_, body) = request.split_once("\r\n\r\n").unwrap();
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body, serde_json::json!({"version": 1, "node": "w1", "text": "w1 wants you: job 9 is held"}));
+    }
+
+    #[tokio::test]
+    async fn a_command_gets_the_text_and_the_node_and_its_end_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("told");
+        let script = format!("{{ echo \"$REMOOR_NODE\"; cat; }} > {0}.new && mv {0}.new {0}", path.display());
+        let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
+        let notices = notices(NotifyTo::Command(argv), NotifyOn::Alert, None);
+        notices.tell("absent", Some("w2"), "w2 is away");
+        assert_eq!(soon(|| std::fs::read_to_string(&path).ok()).await, "w2\nw2 is away\n");
+        assert_eq!(run(&["false".to_owned()], "w2", ""), Err("false: exit status: 1".to_owned()));
+    }
+
+    #[test]
+    fn a_command_that_reads_nothing_is_no_trouble_however_long_the_text() {
+        assert_eq!(run(&["true".to_owned()], "w1", &"x".repeat(1 << 20)), Ok(()));
+    }
+
+    #[tokio::test]
+    async fn more_than_can_wait_is_not_kept() {
+        let post = Post { queue: Arc::new(Semaphore::new(1)), under_way: Arc::new(Semaphore::new(0)) };
+        for _ in 0..3 {
+            post.deliver(NotifyTo::Command(vec!["true".to_owned()]), "w1".to_owned(), "text".to_owned());
+        }
+        assert_eq!(post.queue.available_permits(), 0);
+        post.under_way.add_permits(1);
+        soon(|| (post.queue.available_permits() == 1).then_some(())).await;
     }
 }

@@ -78,6 +78,8 @@ pub struct Shared {
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
     recorder: Mutex<Recorder>,
+    /// When a leader was last heard.
+    led: Mutex<Option<Instant>>,
 }
 
 impl Shared {
@@ -105,7 +107,21 @@ impl Shared {
             ansible_hosts: Mutex::default(),
             reports: Mutex::default(),
             recorder: Mutex::default(),
+            led: Mutex::default(),
         }
+    }
+
+    /// A leader's entries, or its heartbeat, came in.
+    pub fn hear_leader(&self) {
+        *self.led.lock().unwrap_or_else(|p| p.into_inner()) = Some(Instant::now());
+    }
+
+    /// Milliseconds since a majority agreed, as far as this manager knows: since it acknowledged this one, or since a leader
+    /// was heard. None: neither since this process began.
+    pub fn age_ms(&self) -> Option<u64> {
+        let led = || *self.led.lock().unwrap_or_else(|p| p.into_inner());
+        let acked = self.raft.status().borrow().quorum_acked_ms;
+        acked.or_else(|| Some(u64::try_from(led()?.elapsed().as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// The applied state as of now.

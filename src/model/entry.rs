@@ -131,6 +131,9 @@ pub enum Command {
     Adopt {
         node: NodeId,
         baseline: Baseline,
+        /// Applied index that the look began with: what was set up since is not what was seen. 0: not told (older managers).
+        #[serde(default)]
+        basis: u64,
     },
     /// A node that was only adopted comes under the policies of its group; nothing is run.
     Entrust {

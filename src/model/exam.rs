@@ -32,6 +32,10 @@ pub struct Isolation {
     pub peers_lost: u32,
 }
 
+/// Examinations at the same time: each is an SSH login. Whoever makes them has room for so many at once, so that an
+/// examination's time begins when it does.
+pub const EXAMINATIONS_MAX: usize = 16;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exam {
     pub boot: BootId,

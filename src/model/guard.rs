@@ -202,7 +202,8 @@ fn rollout(q: &Question) -> Option<Wait> {
 
 fn budgets(q: &Question) -> Option<Wait> {
     let (name, group) = q.group?;
-    let fleet_max = (q.inventory.nodes.len() as u32 * q.inventory.limits().fleet_percent / 100).max(1);
+    let in_service = q.inventory.nodes.values().filter(|n| n.in_service()).count();
+    let fleet_max = (in_service as u32 * q.inventory.limits().fleet_percent / 100).max(1);
     let busy = q.busy().len() as u32;
     if busy >= fleet_max {
         return Some(Wait::Budget(format!("{busy} of {fleet_max} re-setups of the fleet are running")));

@@ -67,6 +67,11 @@ struct At<'a> {
 type Decision = Result<Applied, Refusal>;
 
 impl Inventory {
+    /// When the newest item of the history was proposed; the beginning of time where there is none.
+    pub fn last_entry_at(&self) -> Wall {
+        self.history.last().map_or(Wall(0), |item| item.at)
+    }
+
     /// Applies one committed entry. `index` is its place in the log.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let at = At { index, entry };
@@ -185,7 +190,7 @@ impl Inventory {
             | Command::AwayAgain { .. }
             | Command::Conclude { .. }
             | Command::Unclear { .. } => self.absence_entry(at),
-            Command::Adopt { node, baseline } => {
+            Command::Adopt { node, baseline, basis } => {
                 let known = self.node(*node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {node}")))?;
                 if known.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
                     let text = format!("{} is being set up; what is there now is nobody's wish", known.name());
@@ -196,6 +201,10 @@ impl Inventory {
                     return Err(
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
                     );
+                }
+                if *basis != 0 && *basis < known.altered {
+                    let text = format!("{} changed while it was looked at; nothing was adopted", known.name());
+                    return Err(Refusal::new("outlived", text).next(format!("remoor adopt {}", known.name())));
                 }
                 self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;

@@ -173,6 +173,7 @@ impl Job {
             decommission: self.decommission,
             force: self.force,
             undo: self.undo,
+            commission: false,
         }
     }
 

@@ -116,6 +116,9 @@ pub struct Want {
     /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
     #[serde(default)]
     pub undo: Option<AttemptId>,
+    /// Takes the node into service, also one that was taken out. Nothing else does.
+    #[serde(default)]
+    pub commission: bool,
 }
 
 impl Want {
@@ -132,6 +135,7 @@ impl Want {
             decommission: false,
             force: false,
             undo: None,
+            commission: false,
         }
     }
 }
@@ -269,6 +273,10 @@ impl Node {
             Lifecycle::Decommissioning => self.baseline.is_some(),
             Lifecycle::Accepted | Lifecycle::Commissioning | Lifecycle::Decommissioned => false,
         }
+    }
+    /// Counts for the budgets and breakers of its group and fleet: neither a machine that only joined, nor one that was taken out.
+    pub fn in_service(&self) -> bool {
+        !matches!(self.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned)
     }
     /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
     pub fn half_done(&self) -> bool {

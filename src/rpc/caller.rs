@@ -15,7 +15,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`; `cert_not_after` is the last moment at which it holds.
-    Node { id: NodeId, epoch: Epoch, cert_not_after: Wall },
+    /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only.
+    Node { id: NodeId, epoch: Epoch, cert_not_after: Wall, behalf: Option<String> },
     /// A person or program with an operator's certificate of this cluster.
     Operator { name: String, cert_not_after: Wall },
     /// A process of this machine, through the socket.
@@ -41,7 +42,7 @@ impl Caller {
         let id = parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is no name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
-        Ok(Self::Node { id, epoch, cert_not_after })
+        Ok(Self::Node { id, epoch, cert_not_after, behalf: None })
     }
 
     /// Whether the caller's certificate has run out by `now`. A connection may outlive the certificate that opened it.
@@ -122,7 +123,7 @@ mod tests {
         let pem = ca.issue_node(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
         let der = &certificates("certificate", &pem).unwrap()[0];
         let caller = Caller::of_certificate(der, &cluster).unwrap();
-        let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after } = caller else { panic!("{caller:?}") };
+        let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after, .. } = caller else { panic!("{caller:?}") };
         assert!(!caller.expired(cert_not_after) && caller.expired(cert_not_after.after(1)));
         assert!(Caller::of_certificate(der, &"c2".into()).is_err());
 

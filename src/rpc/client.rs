@@ -4,7 +4,7 @@
 
 use super::connect::{self, Sender, Target};
 use super::tls::ClientTls;
-use super::wire::{ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
+use super::wire::{BEHALF, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
 use crate::model::NodeId;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
@@ -67,6 +67,7 @@ impl ApiError {
 pub struct Client {
     shared: Arc<Shared>,
     within: Duration,
+    behalf: Option<Arc<str>>,
 }
 
 impl std::fmt::Debug for Client {
@@ -92,12 +93,17 @@ impl Client {
     }
 
     fn new(target: Target) -> Self {
-        Self { shared: Arc::new(Shared { target, idle: Mutex::default() }), within: REQUEST_WITHIN }
+        Self { shared: Arc::new(Shared { target, idle: Mutex::default() }), within: REQUEST_WITHIN, behalf: None }
     }
 
     /// The same daemon and connections with another end for each request, from dialling to the last byte of the answer.
     pub fn within(&self, within: Duration) -> Self {
-        Self { shared: self.shared.clone(), within }
+        Self { within, ..self.clone() }
+    }
+
+    /// The same daemon and connections; requests say for whom they are passed on.
+    pub fn on_behalf(&self, of: &str) -> Self {
+        Self { behalf: Some(of.into()), ..self.clone() }
     }
 
     /// Where requests go, for messages.
@@ -173,6 +179,9 @@ impl Client {
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
+        }
+        if let Some(behalf) = self.behalf.as_deref() {
+            request = request.header(BEHALF, behalf);
         }
         let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is no path: {e}"));
         let mut request = request.body(Full::new(body)).map_err(bad)?;

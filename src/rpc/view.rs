@@ -231,6 +231,9 @@ pub struct DiffView {
     pub as_of: AsOf,
     pub node: String,
     pub files: Vec<FileDiff>,
+    /// What could not be told, in words: files that can't be read, nothing recorded to compare with.
+    #[serde(default)]
+    pub unclear: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

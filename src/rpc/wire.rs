@@ -16,6 +16,8 @@ use tokio::sync::mpsc;
 
 /// Largest body of a request, bytes, unless a route says otherwise.
 pub const BODY_MAX: usize = 2 << 20;
+/// Header of a request that a manager passes on: for whom it asks.
+pub const BEHALF: &str = "remoor-on-behalf-of";
 /// Largest body of Raft messages and blobs, bytes; also the largest answer that a client takes.
 pub const LARGE_BODY_MAX: usize = 64 << 20;
 /// Of an unknown key, in an answer.

@@ -16,7 +16,7 @@ struct Cluster {
 impl Cluster {
     fn begin() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let host = |last: u8| host(78, last);
+        let host = |last: u8| host(80, last);
         let at = |name: &str| dir.path().join(name);
         let init =
             done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &host(1), "--dir"]).arg(at("m1")));
@@ -120,7 +120,7 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     let at = |name: &str| dir.path().join(name);
     let m1 = at("m1");
     for ms in [20, 60, 120, 250, 500, 700] {
-        let mut child = init(&m1, &host(79, 1)).stdout(std::process::Stdio::null()).spawn().expect("remoor runs");
+        let mut child = init(&m1, &host(81, 1)).stdout(std::process::Stdio::null()).spawn().expect("remoor runs");
         std::thread::sleep(Duration::from_millis(ms));
         let _gone_or_killed = child.kill();
         child.wait().expect("a status");
@@ -128,18 +128,18 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
             fs::remove_dir_all(&m1).expect("removed"); // it was done already: from the beginning, on a slow machine
         }
     }
-    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(79, 1))).stdout).expect("JSON");
+    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(81, 1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
-    refused(&mut init(&m1, &host(79, 1)), &["already belongs to node m1", "next: systemctl start remoor"]);
+    refused(&mut init(&m1, &host(81, 1)), &["already belongs to node m1", "next: systemctl start remoor"]);
 
     let manager = Daemon::start(&m1);
     until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    refused(&mut init(&m1, &host(79, 1)), &["remoor runs on", "next: remoor status"]);
-    refused(init(&m1, &host(79, 1)).arg("--force"), &["remoor runs on"]);
+    refused(&mut init(&m1, &host(81, 1)), &["remoor runs on", "next: remoor status"]);
+    refused(init(&m1, &host(81, 1)).arg("--force"), &["remoor runs on"]);
 
     let join = |name: &str, token: &str| {
         let mut command = remoor();
-        command.args(["join", &format!("{}:7947", host(79, 1)), "--name", name, "--advertise", &host(79, 2), "--dir"]);
+        command.args(["join", &format!("{}:7947", host(81, 1)), "--name", name, "--advertise", &host(79, 2), "--dir"]);
         command.arg(at(name)).args(["--token", token]);
         command
     };

@@ -5,11 +5,17 @@ use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+/// A daemon hands its directory to ssh, which takes absolute paths only.
+fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
+    std::path::absolute(text)
+}
+
 /// What a machine needs to know of itself to be a node.
 #[derive(Debug, Clone, Args)]
 pub struct Here {
     /// Where the node keeps its identity and state
-    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true)]
+    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
+        value_parser = absolute)]
     pub dir: PathBuf,
     /// Name of the node, as in the inventory; the machine's host name if left out
     #[arg(long, value_name = "NAME")]
@@ -64,7 +70,8 @@ pub struct JoinArgs {
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Where the node keeps its identity and state
-    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true)]
+    #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
+        value_parser = absolute)]
     pub dir: PathBuf,
     /// Socket for the commands of this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]

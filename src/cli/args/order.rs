@@ -48,6 +48,9 @@ pub struct ApplyArgs {
     /// The fleet directory, with remoor.yml in it
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+    /// Also where nodes in service would be in no group any more; they are left as they are
+    #[arg(long)]
+    pub orphans: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

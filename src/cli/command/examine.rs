@@ -138,7 +138,10 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
                     text.push('\n');
                 }
             }
-            if view.files.is_empty() {
+            for what in &view.unclear {
+                text.push_str(&format!("can't tell: {what}\n"));
+            }
+            if text.is_empty() {
                 text = format!("{}: no differences\n", view.node);
             }
             out.text(&text)?;

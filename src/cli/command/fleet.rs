@@ -34,7 +34,8 @@ pub fn show_faults(out: &Out, faults: &[Fault]) -> anyhow::Result<Exit> {
 
 pub async fn apply(api: &Api, out: &Out, args: &ApplyArgs) -> anyhow::Result<Exit> {
     let packed = drivers::pack(&args.dir).map_err(|faults| error::invalid_fleet(&faults))?;
-    let answer = api.post_bytes("/v1/apply", packed.into()).await?;
+    let path = if args.orphans { "/v1/apply?orphans=true" } else { "/v1/apply" };
+    let answer = api.post_bytes(path, packed.into()).await?;
     let view: AppliedView = serde_json::from_slice(&answer)
         .context("the manager's answer can't be read; remoor status shows the generation")?;
     show_applied(out, &view)

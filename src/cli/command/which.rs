@@ -13,7 +13,9 @@ pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {
 
 pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>> {
     if which.all {
-        return Ok(status.nodes.clone());
+        // A machine that only joined is no part of the fleet yet: an order for all would be refused for its sake.
+        let known: Vec<NodeView> = status.nodes.iter().filter(|n| n.group.is_some()).cloned().collect();
+        return Ok(if known.is_empty() { status.nodes.clone() } else { known });
     }
     if let Some(group) = &which.group {
         let members: Vec<NodeView> =

@@ -282,6 +282,20 @@ fn a_check_shows_what_is_wrong() {
 }
 
 #[test]
+fn a_diff_that_can_tell_nothing_does_not_say_that_nothing_differs() {
+    let unclear = vec!["/etc/big.db: larger than 16 MiB".to_owned()];
+    let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: Vec::new(), unclear };
+    table(
+        |out| examine::show_diff(out, &view),
+        expect![[r#"
+            can't tell: /etc/big.db: larger than 16 MiB
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
+}
+
+#[test]
 fn a_diff_is_shown() {
     let changed = FileDiff {
         service: "etcd".into(),
@@ -292,7 +306,8 @@ fn a_diff_is_shown() {
         unified: Some("--- rendered\n+++ found\n@@ -1 +1 @@\n-port=2379\n+port=2380\n".into()),
         note: None,
     };
-    let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: vec![changed] };
+    let view =
+        DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: vec![changed], unclear: Vec::new() };
     table(
         |out| examine::show_diff(out, &view),
         expect![[r#"

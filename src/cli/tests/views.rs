@@ -271,6 +271,7 @@ pub fn why() -> WhyView {
             decommission: false,
             force: false,
             undo: None,
+            commission: false,
         }),
         job: None,
         history: story(),

@@ -164,6 +164,8 @@ fn mentioned(list: &Value) -> BTreeSet<String> {
 
 /// Standard output of one run. The whole process group is killed at the deadline, at too much output, and at the end.
 fn run(program: &Path, arguments: &[&str], deadline: Instant, bounds: Bounds) -> Result<Vec<u8>, String> {
+    // It is run in its own directory, from where a relative path would be another one.
+    let program = &std::path::absolute(program).map_err(|error| format!("can't be run: {error}"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     if let Some(directory) = program.parent() {

@@ -386,6 +386,16 @@ fn bombs_end() {
     );
 }
 
+#[test]
+fn a_script_is_run_also_by_a_relative_path() {
+    let dir = directory(&[("inv/hosts", "#!/bin/sh\necho '{\"web\": [\"w1\"]}'\n")]);
+    let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+    let path = up.join(dir.path().strip_prefix("/").unwrap()).join("inv/hosts");
+    assert!(path.is_relative());
+    let inventory = load_inventory(&path).unwrap_or_else(|faults| panic!("{faults:#?}"));
+    assert!(inventory.hosts.contains_key("w1"));
+}
+
 /// Holds the recorded answers, and what we emit, against a real Ansible: `REMOOR_TEST_ANSIBLE=/path/to/ansible-inventory`.
 /// Without it the test says so and proves nothing.
 #[test]

@@ -5,26 +5,56 @@ use super::read::node_view;
 use super::{operator, propose};
 use crate::config::Fleet;
 use crate::fleet;
-use crate::model::{Applied, Command, FileSet};
+use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Node};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::AppliedView;
 use crate::rpc::wire::{Code, Failure, Raw};
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+#[derive(Debug, Default, Deserialize)]
+pub struct ApplyQuery {
+    /// Also where nodes in service would be in no group any more.
+    #[serde(default)]
+    orphans: bool,
+}
+
+/// Nodes in service that have a group now, and none in `next`. A script that gives out an empty inventory must not take the
+/// whole fleet out of remoor's hands.
+fn orphans<'a>(inventory: &'a Inventory, next: &'a FleetSummary) -> impl Iterator<Item = &'a str> {
+    let kept = |n: &Node| next.hosts.get(n.name()).is_some_and(|host| next.groups.contains_key(&host.group));
+    let nodes = inventory.nodes.values().filter(|n| n.in_service() && inventory.group(n).is_some());
+    nodes.filter(move |n| !kept(n)).map(|n| n.name().as_str())
+}
+
+fn orphaned(names: &[&str]) -> Failure {
+    let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let text = format!("{}{more}: in service, and in no group of this fleet; nothing was applied", some.join(", "));
+    Failure::new(Code::Refused, text)
+        .next("remoor decommission them first, or apply --orphans to leave them as they are")
+}
 
 /// Body: MessagePack of `FileSet`, with the inventory resolved by the caller. Nothing is contacted but managers.
 pub async fn apply(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
+    Query(query): Query<ApplyQuery>,
     Raw(body): Raw,
 ) -> Result<Json<AppliedView>, Failure> {
     let by = operator(&shared, &caller)?;
     let known = shared.known();
+    let inventory = shared.inventory();
     let checked = tokio::task::spawn_blocking(move || check(&body, &known)).await;
     let (loaded, summary, bytes) = checked.map_err(|e| Failure::new(Code::Internal, e.to_string()))??;
+    let orphans: Vec<&str> = orphans(&inventory, &summary).collect();
+    if !orphans.is_empty() && !query.orphans {
+        return Err(orphaned(&orphans));
+    }
     let blob = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
     let before = shared.inventory().current;
     let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
@@ -83,4 +113,44 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
         extra.insert(view.name, vars);
     }
     Ok(Json(loaded.inventory.to_list_json(&extra)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::*;
+
+    #[test]
+    fn who_is_in_service_is_not_dropped_by_an_inventory_without_it() {
+        let summary = |hosts: &[&str]| {
+            let mut summary = FleetSummary::default();
+            summary.groups.insert("web".into(), GroupSummary::default());
+            for host in hosts {
+                let host_summary = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+                summary.hosts.insert((*host).into(), host_summary);
+            }
+            summary
+        };
+        let mut inventory = Inventory::default();
+        let accept = |name: &str| {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            Command::Accept { spec, role: ClusterRole::Worker }
+        };
+        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
+        let (root, blob) = (Sha256::default(), Sha256::default());
+        let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
+        let commands = [
+            accept("w1"),
+            accept("w2"),
+            Command::Generation { blob: desired, summary: Box::new(summary(&["w1", "w2"])) },
+            Command::Adopt { node: NodeId(1), baseline, basis: 0 },
+        ];
+        for (index, command) in (1..).zip(commands) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        let gone = |hosts: &[&str]| orphans(&inventory, &summary(hosts)).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(gone(&[]), ["w1"], "w2 only joined");
+        assert_eq!(gone(&["w1"]), Vec::<String>::new());
+    }
 }

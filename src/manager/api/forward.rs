@@ -1,6 +1,7 @@
 //! Passing a request on to the leader.
 
 use super::super::Shared;
+use crate::rpc::caller::Caller;
 use crate::rpc::client::ApiError;
 use crate::rpc::wire::{self, Code, Failure};
 use axum::body::Body;
@@ -16,37 +17,79 @@ use tokio::sync::mpsc;
 /// Orders that examine a node answer within this time.
 const WITHIN: Duration = Duration::from_secs(60);
 const STREAM_DEPTH: usize = 256;
+/// A leader that was not heard for so long is not asked: it sends a heartbeat every 300 ms, and elections take 1 to 2 s.
+const SILENCE_MS: u64 = 5_000;
+/// Characters in the name of somebody for whom another manager asks.
+const BEHALF_MAX: usize = 200;
 
-pub async fn to_leader(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let status = shared.raft.status().borrow().clone();
-    if status.is_leader || request.extensions().get::<crate::rpc::caller::Caller>().is_some_and(is_node) {
+    // A request that was passed on already is answered here, so that it can't go in circles.
+    if passed_on(&mut request) || status.is_leader {
         return next.run(request).await;
     }
-    let leader =
-        status.leader.and_then(|id| status.voters.get(&id).cloned()).filter(|_| status.leader != Some(status.id));
-    match leader {
-        Some(addr) => pass_on(&shared, &addr, request).await.unwrap_or_else(IntoResponse::into_response),
-        None if request.method() == Method::GET => next.run(request).await,
-        None => {
-            let next = "bring a majority of the managers back; remoor status shows which are up";
-            Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
-                .next(next)
-                .into_response()
+    // A leader that is gone is still followed until another one is voted for: without a majority, for ever.
+    let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
+    let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
+    let reading = request.method() == Method::GET;
+    let Some(addr) = leader else {
+        if reading {
+            return next.run(request).await;
         }
+        let next = "bring a majority of the managers back; remoor status shows which are up";
+        return Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
+            .next(next)
+            .into_response();
+    };
+    let again = reading.then(|| same(&request));
+    match (pass_on(&shared, &addr, request).await, again) {
+        (Ok(answer), _) => answer,
+        // It died just now: what is known here, marked as stale.
+        (Err(Passed { unreachable: true, .. }), Some(again)) => next.run(again).await,
+        (Err(Passed { failure, .. }), _) => failure.into_response(),
     }
 }
 
-/// A request that was passed on already is answered here, so that it can't go in circles.
-fn is_node(caller: &crate::rpc::caller::Caller) -> bool {
-    matches!(caller, crate::rpc::caller::Caller::Node { .. })
+/// Whether another manager passed it on; for whom is noted in its caller.
+fn passed_on(request: &mut Request) -> bool {
+    let behalf = request.headers().get(wire::BEHALF).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    match request.extensions_mut().get_mut::<Caller>() {
+        Some(Caller::Node { behalf: noted, .. }) => {
+            *noted = behalf.filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
+            true
+        }
+        _ => false,
+    }
 }
 
-async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<Response, Failure> {
-    super::operator(shared, request.extensions().get().unwrap_or(&crate::rpc::caller::Caller::Anonymous))?;
+/// A request without a body once more.
+fn same(request: &Request) -> Request {
+    let mut again = Request::new(Body::empty());
+    *again.uri_mut() = request.uri().clone();
+    *again.headers_mut() = request.headers().clone();
+    *again.extensions_mut() = request.extensions().clone();
+    again
+}
+
+/// Why a request was not answered by the leader.
+struct Passed {
+    failure: Failure,
+    /// Nobody is there.
+    unreachable: bool,
+}
+
+impl From<Failure> for Passed {
+    fn from(failure: Failure) -> Self {
+        Self { failure, unreachable: false }
+    }
+}
+
+async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<Response, Passed> {
+    let by = super::operator(shared, request.extensions().get().unwrap_or(&Caller::Anonymous))?;
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
-    let client = shared.peers.client(addr).within(WITHIN);
+    let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by);
     let failed = failure_of;
-    if request.method() == Method::GET && (path.starts_with("/v1/watch") || path.contains("/log")) {
+    if request.method() == Method::GET && is_stream(request.uri().path()) {
         let mut lines = client.stream_lines(&path).await.map_err(failed)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
         tokio::spawn(async move {
@@ -70,8 +113,18 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }
 
+/// The paths whose answers are lines that go on.
+fn is_stream(path: &str) -> bool {
+    path == "/v1/watch" || path.starts_with("/v1/jobs/") && path.ends_with("/log")
+}
+
 /// The leader's own words where it answered, ours where it did not.
-fn failure_of(error: ApiError) -> Failure {
+fn failure_of(error: ApiError) -> Passed {
+    let unreachable = matches!(error, ApiError::Unreachable { .. });
+    Passed { failure: words_of(error), unreachable }
+}
+
+fn words_of(error: ApiError) -> Failure {
     match error {
         ApiError::Status { code, message, next, details, .. } => {
             let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
@@ -82,5 +135,18 @@ fn failure_of(error: ApiError) -> Failure {
         }
         ApiError::Unreachable { .. } | ApiError::Identity { .. } => Failure::new(Code::Retry, error.to_string()),
         ApiError::Timeout { .. } | ApiError::Protocol { .. } => Failure::new(Code::OutcomeUnknown, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_stream;
+
+    #[test]
+    fn only_logs_and_the_watch_are_streams_however_a_node_is_called() {
+        assert!(is_stream("/v1/watch") && is_stream("/v1/jobs/17/log"));
+        for path in ["/v1/nodes/logstash1/why", "/v1/nodes/a/log", "/v1/jobs/17", "/v1/history"] {
+            assert!(!is_stream(path), "{path}");
+        }
     }
 }

@@ -1,16 +1,21 @@
 //! `GET /v1/jobs`: jobs, and what is queued to become one, filtered on the server since followers ask again and again.
 
-use super::super::Shared;
+use super::super::blobs::RunLog;
+use super::super::{Shared, reach};
 use super::read::names;
-use super::{as_of, named, operator};
-use crate::model::{Inventory, Job, JobState, NodeId};
+use super::{as_of, manager, named, operator};
+use crate::model::{Attempt, AttemptId, Inventory, Job, JobState, NodeId};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{JobsView, QueuedView};
+use crate::rpc::view::{JobsView, QueuedView, StreamItem};
 use crate::rpc::wire::{Answer, Code, Failure};
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// For the output of one attempt from another manager.
+const LOG_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default, Deserialize)]
 pub struct JobsQuery {
@@ -60,6 +65,36 @@ pub async fn jobs(
     });
     let queued = queued.collect();
     Ok(Answer(JobsView { version: 1, as_of: as_of(&shared), names: names(&inventory), jobs, queued }))
+}
+
+/// What this manager has of an attempt's output, for another manager.
+pub async fn own_log(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(attempt): Path<u64>,
+) -> Result<Vec<u8>, Failure> {
+    manager(&shared, &caller)?;
+    let path = RunLog::path(&shared, AttemptId(attempt));
+    tokio::fs::read(&path).await.map_err(|e| Failure::new(Code::NotFound, format!("output of attempt {attempt}: {e}")))
+}
+
+/// JSON lines: what an attempt printed. It is on the manager that ran it; what can't be had from there is said in a line.
+pub async fn log_of(shared: &Arc<Shared>, attempt: &Attempt) -> String {
+    let own = tokio::fs::read_to_string(RunLog::path(shared, attempt.id)).await;
+    let runner = shared.inventory().by_name(attempt.runner.as_str()).map(|n| n.id).filter(|id| *id != shared.id);
+    if own.is_ok() || attempt.runner == shared.me {
+        return own.unwrap_or_default();
+    }
+    let path = format!("/manager/v1/log/{}", attempt.id);
+    let why = match runner.and_then(|id| reach::address(shared, id)) {
+        None => "is no manager any more".to_owned(),
+        Some(addr) => match shared.peers.get_bytes(&addr, &path, LOG_TIMEOUT).await {
+            Ok(bytes) => return String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) => format!("can't be asked: {error}"),
+        },
+    };
+    let text = format!("attempt {} was run by {}, which has its output and {why}", attempt.no, attempt.runner);
+    serde_json::to_string(&StreamItem::End { text }).unwrap_or_default() + "\n"
 }
 
 /// The query, with its names looked up.

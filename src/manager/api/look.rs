@@ -46,6 +46,13 @@ pub async fn check(
     }))
 }
 
+/// Nobody but who stands before the machine can tell whether the other key is its own.
+pub(super) fn compare_key(name: &str) -> String {
+    format!(
+        "on its console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub; if it is the same: remoor trust-key {name} THAT"
+    )
+}
+
 /// Examines now. Not reached is an error that says so, never a verdict.
 pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, Failure> {
     let name = node.name();
@@ -54,7 +61,7 @@ pub(super) async fn look(shared: &Arc<Shared>, node: &Node) -> Result<Evidence, 
         ExamOutcome::Found(evidence) => Ok(evidence),
         ExamOutcome::HostKey(fingerprint) => {
             let text = format!("{name} offers another SSH host key, {fingerprint}; nothing was sent to it");
-            Err(Failure::new(Code::Refused, text).next(format!("remoor trust-key {name} {fingerprint}")))
+            Err(Failure::new(Code::Refused, text).next(compare_key(name.as_str())))
         }
         ExamOutcome::Unreachable(why) => {
             let text = format!("{name} can't be reached over SSH: {why}");
@@ -138,7 +145,19 @@ pub async fn diff(
     } else if !paths.is_empty() {
         contents(&shared, &node, paths, &mut files).await?;
     }
-    Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files: files.into_values().collect() }))
+    let unclear = unclear(&evidence);
+    let files = files.into_values().collect();
+    Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
+}
+
+/// What no comparison can be made of.
+fn unclear(evidence: &Evidence) -> Vec<String> {
+    let unreadable = evidence.exam.digest.services.values().flat_map(|s| &s.unreadable);
+    let mut out: Vec<String> = unreadable.map(|(path, why)| format!("{path}: {why}")).collect();
+    if evidence.expected.is_none() {
+        out.push("nothing is recorded to compare with: commission or adopt it".to_owned());
+    }
+    out
 }
 
 /// How it is known what a path is to be.
@@ -235,7 +254,7 @@ pub async fn adopt(
         adopted: true,
         at: wall(),
     };
-    propose(&shared, &by, Command::Adopt { node: node.id, baseline }).await?;
+    propose(&shared, &by, Command::Adopt { node: node.id, baseline, basis: inventory.applied }).await?;
     let after = shared.inventory();
     let spared = |n: &Node| after.group(n).is_some_and(|(_, g)| g.spares(n, Occasion::Network));
     let reported_only = after.node(node.id).is_some_and(spared);

@@ -12,7 +12,7 @@ use crate::rpc::limit::RateLimit;
 use crate::rpc::wire::{self, Code, Failure, Json, Raw};
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 const CERTIFICATE_DAYS: u32 = 90;
@@ -24,7 +24,12 @@ pub async fn raft(
     Raw(body): Raw,
 ) -> Result<Vec<u8>, Failure> {
     raft_peer(&shared, &caller)?;
-    shared.raft.handle(&kind, body.to_vec()).await.map_err(|e| Failure::new(Code::Conflict, e.to_string()))
+    let reply = shared.raft.handle(&kind, body.to_vec()).await;
+    let reply = reply.map_err(|e| Failure::new(Code::Conflict, e.to_string()))?;
+    if matches!(kind.as_str(), "append" | "snapshot") {
+        shared.hear_leader();
+    }
+    Ok(reply)
 }
 
 /// A manager of the applied inventory; on a fresh log, which knows nobody, also one that the joining named.
@@ -42,7 +47,8 @@ pub async fn get_blob(
 ) -> Result<Vec<u8>, Failure> {
     manager(&shared, &caller)?;
     let sha = Sha256::parse(&sha).ok_or_else(|| Failure::new(Code::BadRequest, "not a SHA-256"))?;
-    let bytes = shared.blobs.get(&sha).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    let store = shared.blobs.clone();
+    let bytes = aside(move || store.get(&sha)).await?;
     bytes.ok_or_else(|| Failure::new(Code::NotFound, format!("blob {sha} is not here")))
 }
 
@@ -56,7 +62,17 @@ pub async fn put_blob(
     if Sha256::parse(&sha) != Some(Sha256::of(&body)) {
         return Err(Failure::new(Code::BadRequest, "the content does not have this hash"));
     }
-    shared.blobs.put(&body).map(|_| ()).map_err(|e| Failure::new(Code::Internal, e.to_string()))
+    let store = shared.blobs.clone();
+    aside(move || store.put(&body)).await.map(|_| ())
+}
+
+/// Reads or writes the disk away from the threads on which Raft's heartbeats run.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, crate::disk::DiskError> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
+    done.map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
 /// The CA's key, handed to managers only.
@@ -118,7 +134,7 @@ pub struct JoinDesk {
     parts: JoinParts,
     limit: RateLimit,
     /// One admission at a time for a name, so that two can't both be granted.
-    busy: Mutex<BTreeMap<String, ()>>,
+    busy: Mutex<BTreeSet<String>>,
 }
 
 impl JoinDesk {
@@ -147,17 +163,32 @@ pub async fn join(
     let inventory = shared.inventory();
     let ticket = ticket(&inventory, &request)?;
     let name = request.name.to_string();
-    if desk.busy().insert(name.clone(), ()).is_some() {
-        return Err(Failure::new(Code::Retry, format!("{name} is being admitted right now")));
-    }
-    let reply = admit(&desk, request, ticket).await;
-    desk.busy().remove(&name);
-    reply.map(axum::Json)
+    let _turn = desk.turn(name)?;
+    admit(&desk, request, ticket).await.map(axum::Json)
+}
+
+/// While it lives its name is admitted nowhere else. It ends with the request, also where the client goes away first.
+struct Turn<'a> {
+    desk: &'a JoinDesk,
+    name: String,
 }
 
 impl JoinDesk {
-    fn busy(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, ()>> {
+    fn turn(&self, name: String) -> Result<Turn<'_>, Failure> {
+        if !self.busy().insert(name.clone()) {
+            return Err(Failure::new(Code::Retry, format!("{name} is being admitted right now")));
+        }
+        Ok(Turn { desk: self, name })
+    }
+
+    fn busy(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.busy.lock().unwrap_or_else(|p| p.into_inner())
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.desk.busy().remove(&self.name);
     }
 }
 

@@ -59,6 +59,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
+        .route("/manager/v1/log/{attempt}", get(jobs::own_log))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);
@@ -79,7 +80,10 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<String, Failure> {
         Caller::Local { uid } => {
             Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
         }
-        Caller::Node { .. } => manager(shared, caller).map(|node| format!("somebody on {}", node.name())),
+        Caller::Node { behalf, .. } => {
+            let node = manager(shared, caller)?;
+            Ok(behalf.clone().unwrap_or_else(|| format!("somebody on {}", node.name())))
+        }
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
     }
 }
@@ -136,11 +140,13 @@ fn as_of(shared: &Shared) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
     let leader = status.leader.and_then(|id| inventory.nodes.values().find(|n| n.raft == Some(id)));
+    // Where nobody was heard since the start, what is known is as old as the last entry.
+    let age_ms = || shared.age_ms().unwrap_or_else(|| wall().since(inventory.last_entry_at()));
     AsOf {
         by: shared.me.to_string(),
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.is_leader,
-        age_ms: if status.is_leader { 0 } else { status.quorum_acked_ms.unwrap_or(0) },
+        age_ms: if status.is_leader { 0 } else { age_ms() },
     }
 }

@@ -184,7 +184,19 @@ impl Desk<'_> {
     ) -> Want {
         let OrderRequest { now, force, .. } = *self.request;
         let (since, by, force) = (wall(), Some(self.by.to_owned()), force && !decommission);
-        Want { occasion, reasons, services, since, examined: None, by, now, decommission, force, undo: None }
+        Want {
+            occasion,
+            reasons,
+            services,
+            since,
+            examined: None,
+            by,
+            now,
+            decommission,
+            force,
+            undo: None,
+            commission: false,
+        }
     }
 
     fn want(&self, want: Want) -> Result<Decided, Failure> {
@@ -301,7 +313,8 @@ impl Desk<'_> {
             let text = format!("{} is commissioned already", self.node.name());
             return Ok((None, nothing(text)));
         }
-        self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), false))
+        let want = self.wanted(Occasion::Apply, Vec::new(), Vec::new(), false);
+        self.want(Want { commission: true, ..want })
     }
 
     fn decommission(&self) -> Result<Decided, Failure> {

@@ -1,9 +1,9 @@
 //! Questions: status, history, jobs, why.
 
-use super::super::{Shared, blobs, places, wall};
+use super::super::{Shared, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
-use crate::model::{AttemptId, Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -26,12 +26,13 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
     let up = nodes.iter().filter(|n| matches!(n.manager.as_deref(), Some("leader" | "voter")) && n.presence == "alive");
-    let managers_up = up.count() as u32;
+    // Without a view of its own, which only a leader has, a manager knows of itself alone.
+    let managers_up = up.count().max(1) as u32;
     let mut warnings = Vec::new();
     if managers > 0 && managers.is_multiple_of(2) {
         warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
     }
-    if managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
+    if raft.is_leader && managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
         warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
     }
     let heard = nodes.iter().filter(|n| n.report.is_some());
@@ -96,7 +97,7 @@ pub struct LogQuery {
     follow: bool,
 }
 
-/// The output of a job's attempts as this manager has it; with `follow` until the job is closed.
+/// The output of a job's attempts, fetched from the managers that ran them; with `follow` until the job is closed.
 pub async fn job_log(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -110,10 +111,8 @@ pub async fn job_log(
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
     tokio::spawn(async move {
-        let attempts: Vec<AttemptId> = job.attempts.iter().map(|a| a.id).collect();
-        for attempt in attempts {
-            let path = blobs::RunLog::path(&shared, attempt);
-            let text = tokio::fs::read_to_string(&path).await.unwrap_or_default();
+        for attempt in &job.attempts {
+            let text = super::jobs::log_of(&shared, attempt).await;
             for line in text.lines().filter_map(|l| serde_json::from_str(l).ok()) {
                 if tx.send(line).await.is_err() {
                     return;
@@ -274,8 +273,8 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
     if view.presence == "agent-down" {
         next.push(format!("on {name}: systemctl restart remoor"));
     }
-    if let Some(fingerprint) = &node.key_changed {
-        next.push(format!("remoor trust-key {name} {fingerprint}"));
+    if node.key_changed.is_some() {
+        next.push(super::look::compare_key(name.as_str()));
     }
     if node.baseline.is_none() {
         next.push(format!("remoor commission {name}, or remoor adopt {name}"));

@@ -12,8 +12,7 @@ impl Inventory {
                     self.may_undo(known, attempt)?;
                 }
                 let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
-                let commission = want.by.is_some() && want.occasion == Occasion::Apply;
-                if out && !want.decommission && !commission {
+                if out && !want.decommission && !want.commission {
                     let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
                     return Err(
                         Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
@@ -395,8 +394,16 @@ fn open_attempt(job: &mut Job, id: AttemptId) -> Result<&mut Attempt, Refusal> {
 mod tests {
     use super::*;
 
-    /// w1 (node 1) with an open attempt (3), as an operator ordered it.
+    /// w1 (node 1) with an open attempt (4), as an operator ordered it.
     fn open() -> Inventory {
+        let mut inventory = wanted();
+        let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
+        assert_eq!(apply(&mut inventory, 4, command), None);
+        inventory
+    }
+
+    /// w1, whose re-setup waits.
+    fn wanted() -> Inventory {
         let mut inventory = Inventory::default();
         let mut summary = FleetSummary::default();
         let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
@@ -407,7 +414,6 @@ mod tests {
             Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
             Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) },
             Command::Want { node: NodeId(1), want: Box::new(want) },
-            Command::OpenJob { node: NodeId(1), runner: "m1".into() },
         ]) {
             assert_eq!(apply(&mut inventory, index, command), None);
         }
@@ -447,6 +453,40 @@ mod tests {
         assert!(!accused(&looked));
         assert_eq!(apply(&mut looked, 7, changed(5)), None);
         assert!(accused(&looked), "a look of after");
+    }
+
+    #[test]
+    fn only_a_commissioning_takes_back_what_was_ordered_out() {
+        let node = NodeId(1);
+        let order = |decommission, commission| {
+            let by = Some("admin".to_owned());
+            let want = Want { by, decommission, commission, ..Want::new(Occasion::Apply, Wall(0)) };
+            Command::Want { node, want: Box::new(want) }
+        };
+        let mut inventory = wanted();
+        assert_eq!(apply(&mut inventory, 6, order(true, false)), None);
+        let update = order(false, false);
+        assert_eq!(
+            apply(&mut inventory, 7, update),
+            Some("decommissioned".to_owned()),
+            "an update that comes too late"
+        );
+        assert!(inventory.node(node).unwrap().want.as_ref().unwrap().decommission, "the order stands");
+        assert_eq!(apply(&mut inventory, 8, order(false, true)), None);
+        assert_eq!(inventory.node(node).unwrap().lifecycle, Lifecycle::Commissioning);
+    }
+
+    #[test]
+    fn what_was_seen_before_a_change_is_not_adopted_after_it() {
+        let mut inventory = wanted();
+        let trust = Command::TrustKey { node: NodeId(1), keys: vec!["ssh-ed25519 AAAA".to_owned()] };
+        assert_eq!(apply(&mut inventory, 5, trust), None);
+        let (generation, desired, root, blob) =
+            (GenerationSeq(1), Sha256::of(b"one"), Sha256::of(b"x"), Sha256::of(b"y"));
+        let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
+        let adopt = |basis| Command::Adopt { node: NodeId(1), baseline: baseline.clone(), basis };
+        assert_eq!(apply(&mut inventory, 6, adopt(4)), Some("outlived".to_owned()));
+        assert_eq!(apply(&mut inventory, 7, adopt(5)), None);
     }
 
     #[test]

@@ -191,7 +191,7 @@ mod tests {
             let desired = log.0.desired(log.node(id)).expect("desired");
             let (generation, root, blob) = (GenerationSeq(1), Sha256::default(), Sha256::default());
             let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(4) };
-            log.write(Command::Adopt { node: NodeId(id), baseline });
+            log.write(Command::Adopt { node: NodeId(id), baseline, basis: 0 });
         }
         log
     }
@@ -273,7 +273,7 @@ mod tests {
         failed.write(rendered(Some("no".to_owned())));
         assert_eq!(failed.from(1), Some("10.0.0.1"), "nobody knows");
         let baseline = adopted.node(1).baseline.clone().expect("adopted before");
-        adopted.write(Command::Adopt { node: NodeId(1), baseline });
+        adopted.write(Command::Adopt { node: NodeId(1), baseline, basis: 0 });
         assert_eq!(adopted.from(1), None);
     }
 

@@ -18,7 +18,7 @@ impl World {
                 if !heard || !free {
                     return;
                 }
-                Command::Adopt { node: id, baseline: self.baseline(at, true) }
+                Command::Adopt { node: id, baseline: self.baseline(at, true), basis: self.state.applied }
             }
             7 => Command::Availability {
                 node: id,
@@ -89,6 +89,7 @@ impl World {
             decommission,
             force: (200..400).contains(&draw) && !decommission,
             undo: None,
+            commission: occasion == Occasion::Apply && !decommission,
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }

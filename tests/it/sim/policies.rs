@@ -64,7 +64,7 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
     story.at_rest(60);
     // Set up once, it stays so, also when a later state is adopted.
     let baseline = story.world.baseline(w1, true);
-    story.order(Command::Adopt { node: id, baseline });
+    story.order(Command::Adopt { node: id, baseline, basis: 0 });
     assert!(!story.node("w1").watched);
     // A second word on it changes nothing.
     assert_eq!(story.jobs("w1").len(), 1);

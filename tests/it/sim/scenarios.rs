@@ -461,7 +461,7 @@ fn adopting_calls_off_the_repair_of_what_was_adopted() {
     story.edit("w1", "web");
     story.until("wanted", 40, |w| w.state.by_name("w1").is_some_and(|n| n.want.is_some()));
     let (node, baseline) = (story.node("w1").id, story.world.baseline(w1, true));
-    story.world.write(Command::Adopt { node, baseline });
+    story.world.write(Command::Adopt { node, baseline, basis: 0 });
     story.at_rest(60);
     assert!(story.jobs("w1").is_empty());
     assert_eq!(story.world.hosts[w1].parts["web"].edits, 7, "it is still there");

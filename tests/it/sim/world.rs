@@ -204,7 +204,7 @@ impl World {
         self.write(generation);
         for at in 0..self.hosts.len() - 1 {
             let baseline = self.baseline(at, true);
-            self.write(Command::Adopt { node: self.hosts[at].id, baseline });
+            self.write(Command::Adopt { node: self.hosts[at].id, baseline, basis: 0 });
         }
         // The last one has nothing yet.
         let last = self.hosts.len() - 1;

@@ -14,7 +14,7 @@ impl Decommissioned {
             Command::Want { node, want } if want.decommission => {
                 self.out.insert(*node);
             }
-            Command::Want { node, want } if want.by.is_some() => {
+            Command::Want { node, want } if want.commission => {
                 self.out.remove(node);
             }
             // Called off while it was only wanted: nothing happened yet.

@@ -1,0 +1,87 @@
+//! What this manager may throw away: blobs that nothing names any more, and the output of attempts that no job has.
+
+use super::Shared;
+use crate::disk::DiskError;
+use crate::model::{Inventory, Sha256};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+const EVERY: Duration = Duration::from_secs(3600);
+/// Younger files stay: an entry that names them may still be on its way.
+const AGE_MIN: Duration = Duration::from_secs(24 * 3600);
+
+/// When this manager looked last. The first look is an hour after the start: by then the log is applied.
+#[derive(Debug)]
+pub struct Sweep(Instant);
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Sweep {
+    /// Begins a look in the background if it is time, and this manager follows a leader, or is it.
+    pub fn tick(&mut self, shared: &Arc<Shared>) {
+        if self.0.elapsed() < EVERY || shared.raft.status().borrow().leader.is_none() {
+            return;
+        }
+        self.0 = Instant::now();
+        let (shared, inventory) = (shared.clone(), shared.inventory());
+        tokio::task::spawn_blocking(move || {
+            let before = SystemTime::now() - AGE_MIN;
+            let blobs = shared.blobs.keep(&named(&inventory), before);
+            let logs = logs(&shared.runs, &inventory, before);
+            match (blobs, logs) {
+                (Ok(0), Ok(0)) => {}
+                (Ok(blobs), Ok(logs)) => tracing::info!(blobs, logs, "removed what nothing names any more"),
+                (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, "what nothing names could not be removed"),
+            }
+        });
+    }
+}
+
+/// Every blob that the applied state refers to.
+fn named(inventory: &Inventory) -> BTreeSet<Sha256> {
+    let generations = inventory.generations.values().map(|g| g.blob);
+    let baselines = inventory.nodes.values().filter_map(|n| n.baseline.as_ref()).map(|b| b.blob);
+    generations.chain(baselines).collect()
+}
+
+/// Removes logs of attempts that no job of the applied state has, if they were written `before`; how many.
+fn logs(dir: &Path, inventory: &Inventory, before: SystemTime) -> Result<usize, DiskError> {
+    let known: BTreeSet<String> =
+        inventory.jobs.values().flat_map(|j| &j.attempts).map(|a| format!("{}.jsonl", a.id)).collect();
+    let mut removed = 0;
+    for entry in std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))? {
+        let entry = entry.map_err(DiskError::io("listing", dir))?;
+        let name = entry.file_name();
+        let log = name.to_str().is_some_and(|name| name.ends_with(".jsonl") && !known.contains(name));
+        let old = entry.metadata().and_then(|m| m.modified()).is_ok_and(|at| at < before);
+        if log && old {
+            std::fs::remove_file(entry.path()).map_err(DiskError::io("removing", &entry.path()))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_old_logs_of_forgotten_attempts_go() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["7.jsonl", "notes.txt"] {
+            std::fs::write(dir.path().join(name), "{}\n").unwrap();
+        }
+        let (now, state) = (SystemTime::now(), Inventory::default());
+        assert_eq!(logs(dir.path(), &state, now - AGE_MIN).unwrap(), 0, "too young");
+        assert_eq!(logs(dir.path(), &state, now + AGE_MIN).unwrap(), 1);
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["notes.txt"]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Three managers on this machine's loopback, as processes: a generation needs a majority of them, orders that one passes on
+//! keep the name of who gave them, and whoever is left alone says what it last knew, and that it is old. No lab, no root.
+
+use crate::local::{Daemon, done, remoor, until};
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+struct Three {
+    dir: tempfile::TempDir,
+    daemons: Vec<Daemon>,
+}
+
+impl Three {
+    fn up() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pid = std::process::id();
+        let host = |last: u8| Ipv4Addr::new(127, 82, (pid % 250) as u8 + 1, last).to_string();
+        let mut init = remoor();
+        init.args(["init", "--json", "--name", "m1", "--advertise", &host(1), "--dir"]).arg(dir.path().join("m1"));
+        let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+        let mut daemons = vec![Daemon::start(&dir.path().join("m1"))];
+        until("the first leads", || (daemons[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
+        let token = dir.path().join("token");
+        fs::write(&token, told["manager_token"].as_str().expect("a token")).expect("written");
+        for (name, last) in [("m2", 2), ("m3", 3)] {
+            let mut join = remoor();
+            join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &host(last)]);
+            done(join.arg("--dir").arg(dir.path().join(name)).arg("--token-file").arg(&token));
+            daemons.push(Daemon::start(&dir.path().join(name)));
+        }
+        let three = Self { dir, daemons };
+        until("three voters", || {
+            let status = three.daemons[0].json("status");
+            let votes =
+                |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive";
+            (status["nodes"].as_array()?.iter().filter(votes).count() == 3).then_some(())
+        });
+        three
+    }
+
+    fn folder(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("m{}", at + 1))
+    }
+
+    /// Which of those that live leads, as it says itself.
+    fn leader(&self, living: &[usize]) -> usize {
+        until("a leader", || {
+            living.iter().copied().find(|at| {
+                let as_of = self.daemons[*at].json("status")["as_of"].clone();
+                as_of["stale"] == false && as_of["leader"] == as_of["by"] && as_of["by"] == format!("m{}", at + 1)
+            })
+        })
+    }
+
+    /// A fleet in which m2 has the variable `word`.
+    fn fleet(&self, word: &str) -> PathBuf {
+        let dir = self.dir.path().join("fleet");
+        fs::create_dir_all(&dir).expect("made");
+        fs::write(dir.join("hosts"), format!("[web]\nm1\nm2 word={word}\nm3\n")).expect("written");
+        fs::write(dir.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
+        dir
+    }
+
+    fn apply(&self, at: usize, word: &str) -> (Option<i32>, String) {
+        let out = self.daemons[at].ask(&["apply", self.fleet(word).to_str().expect("UTF-8")]);
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    }
+}
+
+fn blobs(dir: &Path) -> usize {
+    let fans = fs::read_dir(dir.join("blobs")).map(|fans| fans.flatten().collect::<Vec<_>>()).unwrap_or_default();
+    fans.iter().map(|fan| fs::read_dir(fan.path()).map_or(0, Iterator::count)).sum()
+}
+
+#[test]
+fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
+    let mut three = Three::up();
+    let leader = three.leader(&[0, 1, 2]);
+    let [first, second] = [(leader + 1) % 3, (leader + 2) % 3];
+    assert_eq!(three.apply(leader, "one").0, Some(0));
+
+    // An order that a follower passes on is still who gave it.
+    let out = three.daemons[first].ask(&["maintenance", "m1", "--for", "1h"]);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    let history = three.daemons[leader].json("history").to_string();
+    assert!(history.contains(&format!("@m{}", first + 1)) && !history.contains("somebody on"), "{history}");
+
+    // One of three is down: a generation can be made, and is fetched by the third when it is asked for it.
+    three.daemons[second].kill();
+    until("an apply with two of three", || (three.apply(leader, "two").0 == Some(0)).then_some(()));
+    let generation = |three: &Three, at: usize| three.daemons[at].json("status")["generation"].as_u64();
+    assert_eq!(generation(&three, leader), Some(2));
+
+    // The leader and another one are down: reading goes on, and says how old it is; orders are refused and change nothing.
+    three.daemons[leader].kill();
+    let left = first;
+    let stale = until("the one that is left says that it is alone", || {
+        let out = three.daemons[left].ask(&["status", "--json"]);
+        let view: Value = serde_json::from_slice(&out.stdout).ok()?;
+        (view["as_of"]["stale"] == true && view["as_of"]["age_ms"].as_u64() >= Some(1_000)).then_some((out, view))
+    });
+    assert_eq!(stale.0.status.code(), Some(3), "{stale:?}");
+    assert_eq!((&stale.1["generation"], &stale.1["as_of"]["by"]), (&2.into(), &format!("m{}", left + 1).into()));
+    assert_ne!(stale.1["managers_up"], 0, "who answers is up: {}", stale.1);
+    let had = blobs(&three.folder(left));
+    until("a refusal", || {
+        let (code, said) = three.apply(left, "three");
+        assert_eq!(code, Some(3), "{said}");
+        said.contains("nothing was changed").then_some(())
+    });
+    assert_eq!(blobs(&three.folder(left)), had, "what was refused is not kept");
+
+    // With a majority again the second generation is in force, and whoever lacked its files has them.
+    three.daemons[second] = Daemon::start(&three.folder(second));
+    let leads = three.leader(&[left, second]);
+    assert_eq!(generation(&three, leads), Some(2));
+    until("an apply of what is in force", || {
+        let (code, said) = three.apply(leads, "two");
+        (code == Some(0)).then_some(()).or_else(|| (code == Some(2)).then(|| panic!("{said}")))
+    });
+    let out = three.daemons[leads].ask(&["inventory", "--host", "m2"]);
+    assert!(String::from_utf8_lossy(&out.stdout).contains("\"two\""), "{out:?}");
+}
