@@ -289,6 +289,7 @@ impl Inventory {
         }
         attempt.closed = Some((moment, outcome.clone()));
         let undo = job.undo.zip(job.by.clone());
+        let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
         let mut failed = None;
         match outcome {
             Outcome::Done => {
@@ -325,7 +326,8 @@ impl Inventory {
             } else {
                 node.failed = None;
                 node.hold = None;
-                node.unseen = false;
+                // What a job was not about nobody has made right: it is looked at.
+                node.unseen = part.is_some();
                 node.watched = false;
                 // Who moved meanwhile was rendered with the address of before.
                 let from = node.provisioned_at.take();
@@ -334,7 +336,9 @@ impl Inventory {
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
-                node.is_right(baseline.map(|b| b.root), moment);
+                if !part.is_some_and(|part| node.finding.as_ref().is_some_and(|f| f.beyond(&part))) {
+                    node.is_right(baseline.map(|b| b.root), moment);
+                }
             }
         } else if let Some(phase) = failed {
             node.fail(phase);
@@ -447,6 +451,69 @@ mod tests {
         assert!(!accused(&looked));
         assert_eq!(apply(&mut looked, 7, changed(5)), None);
         assert!(accused(&looked), "a look of after");
+    }
+
+    /// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about `a` is done.
+    fn repaired(other: &str) -> Inventory {
+        let mut inventory = open();
+        let reason =
+            |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
+        let (reasons, services) = (vec![reason("a", true), reason(other, false)], vec!["a".into()]);
+        let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+        node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..finding() });
+        node.drifted_since = Some(Wall(1));
+        inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().services = services;
+        for (index, phase) in (5..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
+            let phase = Command::Phase { job: JobId(4), attempt: AttemptId(4), phase };
+            assert_eq!(apply(&mut inventory, index, phase), None);
+        }
+        assert_eq!(apply(&mut inventory, 9, done(JobId(4), AttemptId(4), "one")), None);
+        inventory
+    }
+
+    fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
+        let baseline = Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(desired.as_bytes()),
+            root: Sha256::default(),
+            blob: Sha256::default(),
+            adopted: false,
+            at: Wall(9),
+        };
+        Command::CloseAttempt { job, attempt, outcome: Outcome::Done, baseline: Some(baseline), marks: None }
+    }
+
+    fn finding() -> Finding {
+        Finding {
+            absence: None,
+            cause: None,
+            planned: false,
+            evidence: Vec::new(),
+            verdict: Verdict::Same,
+            overtaken: None,
+            reasons: Vec::new(),
+            remedy: Remedy::Report,
+            occasion: Occasion::Live,
+            by: "m1".into(),
+            at: Wall(1),
+            took_ms: 0,
+            digest: None,
+            checks: (0, 0, 0),
+            marks: Marks::default(),
+            damaged: Vec::new(),
+            basis: 0,
+        }
+    }
+
+    #[test]
+    fn a_job_about_a_part_says_nothing_of_the_rest() {
+        for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
+            let inventory = repaired(other);
+            let node = inventory.node(NodeId(1)).unwrap();
+            let told = node.finding.as_ref().map(|f| f.verdict.clone());
+            assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
+            assert!(node.unseen, "and it is looked at");
+        }
     }
 
     #[test]

@@ -338,13 +338,14 @@ impl World {
     fn verified(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
         let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let mut baseline = self.baseline(at, false);
-        // What the job was not about keeps what was recorded of it.
-        let mut digest = self.hosts[at].digest().clone();
-        if let Some(old) = before.and_then(|b| self.blobs.get(&b)) {
-            let others = old.services.iter().filter(|(name, _)| !run.services.contains(&name.as_str()));
-            digest.services.extend(others.map(|(name, s)| (name.clone(), s.clone())));
-            digest.root = NodeDigest::root_of(&digest.services);
-        }
+        let record = |d: &NodeDigest| Record { root: d.root, services: d.services.clone(), ..Record::default() };
+        let old = before.and_then(|b| self.blobs.get(&b)).map(record);
+        let about = match (self.options.planted, self.state.job(job)) {
+            (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
+            (_, Some(job)) => job.services.clone(),
+        };
+        // As a manager does it.
+        let digest = record(self.hosts[at].digest()).of_part(&about, old.as_ref()).digest();
         (baseline.root, baseline.blob) = (digest.root, digest.root);
         self.blobs.insert(digest.root, digest);
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);

@@ -1,0 +1,27 @@
+//! Pinned stories of jobs about some of a node's services: the rest of it is as it was, and is said to be.
+
+use super::host::Cut;
+use super::story::Story;
+use remoor::model::*;
+
+/// The drift of what a job was not about was taken into its record, and nobody heard of it again.
+#[test]
+fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
+    let mut story = Story::begin();
+    let x1 = story.at("x1");
+    story.edit("x1", "tool");
+    let reported = |w: &super::world::World| {
+        let finding = w.state.by_name("x1").and_then(|n| n.finding.as_ref());
+        finding.is_some_and(|f| f.verdict == Verdict::Drifted && f.remedy == Remedy::Report)
+    };
+    story.until("reported", 30, reported);
+    story.world.cut(x1, Cut::Full, 10_000);
+    story.edit("x1", "web");
+    story.until("a job", 60, |w| w.state.by_name("x1").is_some_and(|n| n.job.is_some()));
+    assert_eq!(story.jobs("x1")[0].services, ["web".into()]);
+    story.at_rest(60);
+    assert_eq!(story.world.hosts[x1].parts["web"].edits, 0, "repaired");
+    assert_eq!(story.world.hosts[x1].parts["tool"].edits, 7, "and no more than that");
+    assert!(reported(&story.world), "{:?}", story.node("x1").finding);
+    assert_eq!(story.jobs("x1").len(), 1);
+}
