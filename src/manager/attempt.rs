@@ -303,7 +303,9 @@ impl Work {
         let host = node.name().to_string();
         let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
         let desired = same.desired(node.name()).unwrap_or_default();
-        let known = if phase == Phase::Cleanup { self.known_before().await } else { known_of(&inventory) };
+        // A part is made for the same addresses as the rest.
+        let as_before = phase == Phase::Cleanup || !job.services.is_empty();
+        let known = if as_before { self.known_before().await } else { known_of(&inventory) };
         let extra = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,

@@ -11,6 +11,7 @@ impl Inventory {
                 if let Some(attempt) = want.undo {
                     self.may_undo(known, attempt)?;
                 }
+                self.may_be_part(known, want)?;
                 let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
                 let commission = want.by.is_some() && want.occasion == Occasion::Apply;
                 if out && !want.decommission && !commission {
@@ -113,6 +114,29 @@ impl Inventory {
         }
     }
 
+    /// Refuses a part of a node where only the whole makes sense.
+    fn may_be_part(&self, node: &Node, want: &Want) -> Result<(), Refusal> {
+        let name = node.name();
+        if want.services.is_empty() {
+            return Ok(());
+        }
+        if node.baseline.is_none() {
+            let text = format!("{name} was never set up as a whole");
+            return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
+        }
+        if let Some(own) = self.own_move(node).filter(|_| want.by.is_some()) {
+            let text = format!("{name} was set up for {}, and is to be set up for its own address as a whole", own.from);
+            return Err(Refusal::new("moved", text).next(format!("remoor resetup {name}")));
+        }
+        Ok(())
+    }
+
+    /// What a job of remoor's own is about, now that it begins: a node that moved learns its address as a whole.
+    fn scope_of(&self, node: &Node, by: Option<&str>, services: &[ServiceName]) -> Vec<ServiceName> {
+        let whole = by.is_none() && self.own_move(node).is_some();
+        if whole { Vec::new() } else { services.to_vec() }
+    }
+
     fn cancel_job(&mut self, at: &At, id: JobId, why: &str, now: bool) -> Decision {
         let moment = at.entry.at;
         let job = self.change_job(id)?;
@@ -147,7 +171,7 @@ impl Inventory {
 
     fn open_job(&mut self, at: &At, id: NodeId, runner: &NodeName) -> Decision {
         let node = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-        let Some(want) = node.want.clone() else {
+        let Some(mut want) = node.want.clone() else {
             return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
         };
         if let Some(job) = node.job.and_then(|j| self.job(j))
@@ -156,6 +180,8 @@ impl Inventory {
             return Err(Refusal::new("job-open", format!("job {} is open", job.id)));
         }
         guard::may_open(self, node, &want, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+        want.services = self.scope_of(node, want.by.as_deref(), &want.services);
+        let generation = self.source(node, &want.services);
         let (job_id, attempt_id) = (JobId(at.index), AttemptId(at.index));
         let attempt = Attempt {
             id: attempt_id,
@@ -173,7 +199,7 @@ impl Inventory {
             occasion: want.occasion,
             reasons: want.reasons.clone(),
             services: want.services.clone(),
-            generation: self.current,
+            generation,
             by: want.by.clone(),
             now: want.now,
             decommission: want.decommission,
@@ -197,7 +223,6 @@ impl Inventory {
         if want.now {
             node.hold = None;
         }
-        let generation = self.current;
         self.note(
             at,
             Some(id),
@@ -221,7 +246,6 @@ impl Inventory {
     }
 
     fn next_attempt(&mut self, at: &At, id: JobId, after: AttemptId, runner: &NodeName, why: &str) -> Decision {
-        let current = self.current;
         let moment = at.entry.at;
         let job = self.job(id).ok_or_else(|| Refusal::new("unknown-job", format!("no job {id}")))?;
         if job.closed.is_some() || job.attempts.last().is_none_or(|a| a.id != after) {
@@ -232,10 +256,13 @@ impl Inventory {
         {
             guard::may_retry(self, node, job, moment).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
+        let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
+        let services = self.scope_of(node, job.by.as_deref(), &job.services);
+        let generation = self.source(node, &services);
         let job = self.change_job(id)?;
         job.state = JobState::Open;
         job.retry_at = None;
-        job.generation = current;
+        (job.generation, job.services) = (generation, services);
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
         let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
@@ -295,7 +322,6 @@ impl Inventory {
             Outcome::Done => {
                 job.state = JobState::Done;
                 job.closed = Some(moment);
-                job.result = baseline.cloned();
             }
             Outcome::Failed(failure) => {
                 failed = Some(failure.phase);
@@ -305,6 +331,11 @@ impl Inventory {
                 job.retry_at = if eats { wait.map(|ms| moment.after(*ms)) } else { Some(moment) };
             }
             Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
+        }
+        let before = self.node(node_id).and_then(|n| n.baseline.clone());
+        let baseline = baseline.map(|b| b.of_part(part.as_deref().unwrap_or_default(), before.as_ref()));
+        if *outcome == Outcome::Done {
+            self.change_job(id)?.result = baseline.clone();
         }
         let node = self.change(node_id)?;
         node.altered = at.index;
@@ -329,15 +360,18 @@ impl Inventory {
                 // What a job was not about nobody has made right: it is looked at.
                 node.unseen = part.is_some();
                 node.watched = false;
-                // Who moved meanwhile was rendered with the address of before.
+                // Who moved meanwhile was rendered with the address of before; so is a part of who moved before that.
                 let from = node.provisioned_at.take();
                 let from = from.filter(|from| node.ip() != Some(from.as_str()));
-                node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
-                node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
+                if part.is_none() {
+                    node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
+                }
+                let root = baseline.as_ref().map(|b| b.root);
+                node.baseline = baseline.filter(|_| kind == JobKind::Resetup);
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
                 if !part.is_some_and(|part| node.finding.as_ref().is_some_and(|f| f.beyond(&part))) {
-                    node.is_right(baseline.map(|b| b.root), moment);
+                    node.is_right(root, moment);
                 }
             }
         } else if let Some(phase) = failed {
@@ -514,6 +548,80 @@ mod tests {
             assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
             assert!(node.unseen, "and it is looked at");
         }
+    }
+
+    /// w1 of generation 1; then generation 2 is applied.
+    fn outdated(services: &[&str]) -> Inventory {
+        let mut inventory = open();
+        let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+        let Command::CloseAttempt { baseline, .. } = done(JobId(4), AttemptId(4), "one") else { unreachable!() };
+        (node.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
+        let cancelled = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
+        let services = services.iter().map(|s| (*s).into()).collect();
+        let want = Want { by: Some("admin".to_owned()), now: true, services, ..Want::new(Occasion::Live, Wall(0)) };
+        let mut summary = inventory.generation().unwrap().summary.clone();
+        summary.hosts.values_mut().for_each(|host| host.desired = Sha256::of(b"two"));
+        for (index, command) in (5..).zip([
+            cancelled,
+            Command::Want { node: NodeId(1), want: Box::new(want) },
+            Command::Generation { blob: Sha256::of(b"two"), summary: Box::new(summary) },
+            Command::OpenJob { node: NodeId(1), runner: "m1".into() },
+        ]) {
+            assert_eq!(apply(&mut inventory, index, command), None);
+        }
+        inventory
+    }
+
+    /// The job 8 is done by its attempt, as a manager that knows only of generation and blob says it.
+    fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
+        let attempt = AttemptId(attempt);
+        for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
+            assert_eq!(apply(inventory, index, Command::Phase { job: JobId(8), attempt, phase }), None);
+        }
+        assert_eq!(apply(inventory, index + 4, done(JobId(8), attempt, "two")), None);
+    }
+
+    #[test]
+    fn a_part_of_an_outdated_node_is_set_up_from_its_own_generation_and_makes_no_new_node() {
+        let of = |inventory: &Inventory| inventory.job(JobId(8)).unwrap().generation;
+        let mut part = outdated(&["a"]);
+        assert_eq!(of(&part), GenerationSeq(1), "applied between order and job");
+        let next =
+            Command::NextAttempt { job: JobId(8), after: AttemptId(8), runner: "m1".into(), why: String::new() };
+        assert_eq!(apply(&mut part, 9, next.clone()), None);
+        assert_eq!(of(&part), GenerationSeq(1), "or before a further attempt");
+        finish(&mut part, 9, 10);
+        let node = part.node(NodeId(1)).unwrap();
+        assert!(part.outdated(node) && node.unseen);
+        assert_eq!(node.baseline.as_ref().map(|b| b.desired), Some(Sha256::of(b"one")));
+        assert_eq!(part.job(JobId(8)).unwrap().result, node.baseline);
+
+        let mut whole = outdated(&[]);
+        assert_eq!(of(&whole), GenerationSeq(2));
+        assert_eq!(apply(&mut whole, 9, next), None);
+        assert_eq!(of(&whole), GenerationSeq(2));
+        finish(&mut whole, 9, 10);
+        assert!(!whole.outdated(whole.node(NodeId(1)).unwrap()));
+    }
+
+    #[test]
+    fn who_moved_is_set_up_for_its_address_as_a_whole() {
+        let mut inventory = outdated(&["a"]);
+        let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+        node.moved = Some(Moved { from: "10.0.0.1".to_owned(), since: Wall(1) });
+        let part = |by: Option<&str>| {
+            let want = Want::new(Occasion::Network, Wall(9));
+            let want = Want { by: by.map(str::to_owned), services: vec!["a".into()], ..want };
+            Command::Want { node: NodeId(1), want: Box::new(want) }
+        };
+        let cancelled = Command::CancelJob { job: JobId(8), why: String::new(), now: false };
+        assert_eq!(apply(&mut inventory, 9, cancelled), None);
+        assert_eq!(apply(&mut inventory, 10, part(Some("admin"))), Some("moved".to_owned()));
+        assert_eq!(apply(&mut inventory, 11, part(None)), None);
+        inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap().hold = None;
+        assert_eq!(apply(&mut inventory, 10_000_000, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
+        let job = inventory.job(JobId(10_000_000)).unwrap();
+        assert_eq!((job.generation, job.services.as_slice()), (GenerationSeq(2), [].as_slice()));
     }
 
     #[test]

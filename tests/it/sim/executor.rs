@@ -165,12 +165,14 @@ impl World {
             .copied()
             .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
             .collect();
-        let version = self
-            .state
-            .generations
-            .get(&known.generation)
-            .and_then(|g| g.desired(&self.hosts[at].name.into()))
-            .unwrap_or_default();
+        let generation = self.state.generations.get(&known.generation);
+        let whole = generation.and_then(|g| g.desired(&self.hosts[at].name.into())).unwrap_or_default();
+        // A part is made for the same addresses as the rest.
+        let group = self.hosts[at].group;
+        let says = |seq| self.generations_say(seq, group);
+        let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
+        let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
+        let version = own.map_or(whole, |b| b.desired);
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
             let event = Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
             return self.after(50, tell(Box::new(event)));

@@ -25,3 +25,31 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     assert!(reported(&story.world), "{:?}", story.node("x1").finding);
     assert_eq!(story.jobs("x1").len(), 1);
 }
+
+/// It was called a node of the new generation, and `update` had nothing to do.
+#[test]
+fn a_repair_of_one_service_makes_no_node_of_the_new_generation() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    let before = story.node("w1").baseline.clone().expect("adopted");
+    story.world.cut(w1, Cut::Full, 15_000);
+    story.edit("w1", "web");
+    story.world.version += 1;
+    let generation = story.world.generation();
+    story.order(generation);
+    story.at_rest(60);
+    let verdict = story.verdict("w1");
+    assert_eq!((verdict.verdict, verdict.remedy), (Verdict::Conflict, Remedy::Resetup(vec!["web".into()])));
+    let stands = |story: &Story, service: &str| story.world.hosts[w1].parts[service].version;
+    let node = story.node("w1");
+    assert_eq!(node.baseline.as_ref().map(|b| (b.desired, b.generation)), Some((before.desired, before.generation)));
+    assert!(story.world.state.outdated(node));
+    assert_eq!(node.finding.as_ref().map(|f| f.verdict.clone()), Some(Verdict::Outdated), "that is left to be told");
+    assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
+    // The operator's update still has something to do.
+    story.want("w1", Occasion::Apply, false);
+    story.at_rest(60);
+    let (node, desired) = (story.node("w1"), story.world.state.desired(story.node("w1")));
+    assert!(!story.world.state.outdated(node));
+    assert_eq!((stands(&story, "web"), stands(&story, "net")), (desired, desired));
+}

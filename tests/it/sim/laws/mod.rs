@@ -103,7 +103,7 @@ impl Laws {
             Box::new(i12_refusals::Refusals),
             Box::new(i13_windows::InWindow),
             Box::<i14_roads::Roads>::default(),
-            Box::new(i15_parts::Parts),
+            Box::<i15_parts::Parts>::default(),
         ])
     }
 
