@@ -3,18 +3,19 @@
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
 use super::shared::known_of;
+use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fault, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
+    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
     Record, ServiceName, Sha256,
 };
 use crate::playbook::{Cancel, Secrets};
 use crate::rpc::view::StreamItem;
-use crate::ssh::{Session, SshError};
+use crate::ssh::Session;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -503,13 +504,6 @@ impl Drop for EndOnDrop {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
-    }
-}
-
 /// Paths that the manager rendered and that stand on the node with another content, of the services that were set up
 /// (empty: all). What the run was not about may have drifted meanwhile, and is no fault of the playbook.
 fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
@@ -519,39 +513,6 @@ fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName
         .filter(|e| rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
         .map(|e| e.path.clone())
         .collect()
-}
-
-fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
-    Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
-}
-
-fn plan(phase: Phase, message: &str) -> Box<Failure> {
-    Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
-}
-
-/// That the executor ended the run because of its length, where it did.
-fn too_long(end: &serde_json::Value, limit: Duration) -> String {
-    match end.get("stopped").and_then(|s| s.as_str()) {
-        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
-        _ => String::new(),
-    }
-}
-
-fn lost(phase: Phase) -> Box<Failure> {
-    ssh(phase, SshError::Lost("the session has ended".to_owned()))
-}
-
-fn unexpected(phase: Phase, reply: &Reply) -> Box<Failure> {
-    step(phase, None, format!("an answer that does not fit the order: {reply:?}"), Vec::new())
-}
-
-fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
-    let class = match &error {
-        SshError::HostKeyChanged { .. } => FailureClass::HostKey,
-        SshError::Unsupported(_) | SshError::Protocol(_) | SshError::Upload(_) => FailureClass::Step,
-        _ => FailureClass::Unreachable,
-    };
-    Box::new(Failure { class, phase, rc: None, message: error.to_string(), tail: Vec::new() })
 }
 
 #[cfg(test)]

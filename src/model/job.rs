@@ -61,7 +61,7 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
-    /// A task failed, the node was not clean, or the verification did not agree.
+    /// A task failed or took too long, the node was not clean, or the verification did not agree.
     Step,
     /// The node went away or refused the connection: waits for its return, eats no retry.
     Unreachable,
