@@ -125,7 +125,7 @@ impl Manager {
                     attempt: attempt.id,
                     outcome: Outcome::Done,
                     baseline: Some(verified.baseline),
-                    marks: Some(verified.marks),
+                    marks: verified.marks,
                 },
                 Err(failure) => {
                     let tries = self.verify_tries.entry(attempt.id).or_default();

@@ -6,11 +6,11 @@ use super::shared::known_of;
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::{Shared, wall};
 use crate::config::Fleet;
-use crate::engine::{Event, PhaseResult, Verified};
+use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, Marks, NodeDigest, NodeId, Phase,
+    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase,
     Record, ServiceName, Sha256,
 };
 use crate::playbook::{Cancel, Secrets};
@@ -489,8 +489,8 @@ impl Work {
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
         let baseline = Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
-        let agent = evidence.exam.agent.clone().unwrap_or_default();
-        let marks = Marks { boot: evidence.exam.boot.clone(), instance: agent.instance, isolation: agent.isolation };
+        let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
+        let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
     }
 }

@@ -353,11 +353,7 @@ impl World {
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
         baseline.desired = run.version;
         let exam = self.hosts[at].exam();
-        let marks = exam.agent.as_ref().map(|a| Marks {
-            boot: a.boot.clone(),
-            instance: a.instance.clone(),
-            isolation: a.isolation,
-        });
+        let marks = engine::marks_seen(&exam, None);
         let wrong = self.hosts[at]
             .parts
             .iter()
@@ -366,7 +362,7 @@ impl World {
             .collect();
         let expected = Some(exam.digest.clone());
         let rendered = run.services.iter().map(|s| format!("/etc/{s}")).collect();
-        Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks: marks.unwrap_or_default(), wrong }
+        Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks, wrong }
     }
 
     /// Whoever ordered this run will not hear of its end, and notices after a while.
