@@ -83,6 +83,19 @@ pub struct Failure {
     pub tail: Vec<String>,
 }
 
+impl Failure {
+    /// As much of it as may enter the log.
+    pub fn bounded(mut self) -> Self {
+        self.message = super::clipped(self.message);
+        self.tail.truncate(TAIL_MAX);
+        self.tail = self.tail.into_iter().map(super::clipped).collect();
+        self
+    }
+}
+
+/// So many lines of a failure's tail are kept.
+const TAIL_MAX: usize = 20;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
