@@ -134,9 +134,10 @@ pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) 
             (Verdict::Conflict, "what is there differs, and what is desired changed")
         }
         (true, false, clear) if clear || grave => (Verdict::Drifted, "what is there differs from what was recorded"),
-        (_, _, false) => {
-            (Verdict::Unknown(listed(unclear, "; ")), "something could not be read or asked, and no grave drift was seen")
-        }
+        (_, _, false) => (
+            Verdict::Unknown(listed(unclear, "; ")),
+            "something could not be read or asked, and no grave drift was seen",
+        ),
         (false, true, true) => (Verdict::Outdated, "what is there is as recorded; what is desired changed"),
         (_, _, true) => (Verdict::Same, "what is there is as recorded, and as desired"),
     }
@@ -278,10 +279,14 @@ mod tests {
 
     #[test]
     fn a_grave_reason_among_many_that_are_none_is_told() {
-        let reason = |n: u32| Reason { service: "app".into(), text: format!("{n}"), grave: n == 7_777, by: Witness::Digest };
+        let reason =
+            |n: u32| Reason { service: "app".into(), text: format!("{n}"), grave: n == 7_777, by: Witness::Digest };
         let told = bounded((0..10_000).map(reason).collect());
         assert!(told[0].grave && told[0].text == "7777");
-        assert_eq!((told.len(), told.last().map(|r| (r.grave, r.text.as_str()))), (101, Some((false, "app: and 9900 more"))));
+        assert_eq!(
+            (told.len(), told.last().map(|r| (r.grave, r.text.as_str()))),
+            (101, Some((false, "app: and 9900 more")))
+        );
     }
 
     #[test]

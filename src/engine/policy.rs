@@ -205,8 +205,7 @@ mod tests {
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
             node.moved = None;
             let node = inventory.by_name("w1").unwrap();
-            let reason =
-                Reason { service: "app".into(), text: String::new(), grave: true, by: Witness::Digest };
+            let reason = Reason { service: "app".into(), text: String::new(), grave: true, by: Witness::Digest };
             let (remedy, _) =
                 decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
             assert_eq!(remedy, Remedy::Resetup(services));

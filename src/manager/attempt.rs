@@ -2,16 +2,16 @@
 
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
-use super::shared::known_of;
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
+use super::shared::known_of;
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase,
-    Record, ServiceName, Sha256,
+    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
+    Sha256,
 };
 use crate::playbook::{Cancel, Secrets};
 use crate::rpc::view::StreamItem;
@@ -488,7 +488,8 @@ impl Work {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
-        let baseline = Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
+        let baseline =
+            Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))

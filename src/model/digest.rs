@@ -430,8 +430,7 @@ mod tests {
         let before = record("1", "1", serde_json::json!({"of b": 1, "both": 1}), &["/a", "/b"]);
         let found = record("2", "edited", serde_json::json!({"of a": 2, "both": 2}), &["/a"]);
         let part = found.clone().of_part(&["a".into()], Some(&before));
-        let expected =
-            record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
+        let expected = record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
         assert_eq!(part, expected, "the root too");
         // The edit of b is the one difference that is left.
         let left: Vec<String> = differences(&part.digest(), &found.digest()).into_iter().map(|d| d.path).collect();

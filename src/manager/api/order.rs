@@ -219,7 +219,9 @@ impl Desk<'_> {
         let (name, current, source) = (self.node.name(), inventory.current, inventory.source(self.node, services));
         match source == current {
             true => String::new(),
-            false => format!(" from generation {source}, which {name} is of; remoor update {name} brings it to {current}"),
+            false => {
+                format!(" from generation {source}, which {name} is of; remoor update {name} brings it to {current}")
+            }
         }
     }
 

@@ -125,7 +125,8 @@ impl Inventory {
             return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
         }
         if let Some(own) = self.own_move(node).filter(|_| want.by.is_some()) {
-            let text = format!("{name} was set up for {}, and is to be set up for its own address as a whole", own.from);
+            let text =
+                format!("{name} was set up for {}, and is to be set up for its own address as a whole", own.from);
             return Err(Refusal::new("moved", text).next(format!("remoor resetup {name}")));
         }
         Ok(())
@@ -490,8 +491,7 @@ mod tests {
     /// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about `a` is done.
     fn repaired(other: &str) -> Inventory {
         let mut inventory = open();
-        let reason =
-            |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
+        let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
         let (reasons, services) = (vec![reason("a", true), reason(other, false)], vec!["a".into()]);
         let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
         node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..finding() });
@@ -586,8 +586,7 @@ mod tests {
         let of = |inventory: &Inventory| inventory.job(JobId(8)).unwrap().generation;
         let mut part = outdated(&["a"]);
         assert_eq!(of(&part), GenerationSeq(1), "applied between order and job");
-        let next =
-            Command::NextAttempt { job: JobId(8), after: AttemptId(8), runner: "m1".into(), why: String::new() };
+        let next = Command::NextAttempt { job: JobId(8), after: AttemptId(8), runner: "m1".into(), why: String::new() };
         assert_eq!(apply(&mut part, 9, next.clone()), None);
         assert_eq!(of(&part), GenerationSeq(1), "or before a further attempt");
         finish(&mut part, 9, 10);
