@@ -168,7 +168,7 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     ensure!(c.lab.read("w2", NETPLUGIN).is_err(), "{NETPLUGIN} is still there");
     // Nothing of the configuration is told to it any more.
     wait_for("w2's agent to have forgotten its services", PATIENCE, || {
-        let told: Value = serde_json::from_str(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
+        let told: Value = serde_json::from_slice(&c.lab.read("w2", MANIFEST).ok()?).ok()?;
         told["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = away(c, "w2", |_| Ok(()))?;
