@@ -22,6 +22,7 @@ fn drift_that_was_only_reported_outlives_the_repair_of_another_service() {
     story.at_rest(60);
     assert_eq!(story.world.hosts[x1].parts["web"].edits, 0, "repaired");
     assert_eq!(story.world.hosts[x1].parts["tool"].edits, 7, "and no more than that");
+    story.until("looked at", 30, |w| w.state.by_name("x1").is_some_and(|n| !n.unseen));
     assert!(reported(&story.world), "{:?}", story.node("x1").finding);
     assert_eq!(story.jobs("x1").len(), 1);
 }
@@ -44,6 +45,8 @@ fn a_repair_of_one_service_makes_no_node_of_the_new_generation() {
     let node = story.node("w1");
     assert_eq!(node.baseline.as_ref().map(|b| (b.desired, b.generation)), Some((before.desired, before.generation)));
     assert!(story.world.state.outdated(node));
+    story.until("looked at", 30, |w| w.state.by_name("w1").is_some_and(|n| !n.unseen));
+    let node = story.node("w1");
     assert_eq!(node.finding.as_ref().map(|f| f.verdict.clone()), Some(Verdict::Outdated), "that is left to be told");
     assert_eq!((stands(&story, "web"), stands(&story, "net")), (Some(before.desired), Some(before.desired)));
     // The operator's update still has something to do.
