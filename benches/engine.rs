@@ -194,7 +194,7 @@ impl Fleet {
                     Phase::Verify => PhaseResult::Verified(Verified {
                         evidence: self.evidence(node),
                         baseline: self.baseline(),
-                        marks: Fleet::marks(node, 1),
+                        marks: Some(Fleet::marks(node, 1)),
                         wrong: Vec::new(),
                     }),
                     _ => PhaseResult::Ok,

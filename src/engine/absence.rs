@@ -149,6 +149,15 @@ pub fn marks(exam: &Exam, known: &Marks) -> Marks {
     Marks { boot: exam.boot.clone(), instance, isolation }
 }
 
+/// The same where nobody may know them: without a record of the agent, what is `known` of it holds only for the boot that
+/// was examined. None: of this boot nothing is known.
+pub fn marks_seen(exam: &Exam, known: Option<&Marks>) -> Option<Marks> {
+    match (&exam.agent, known.filter(|known| known.boot == exam.boot)) {
+        (None, None) => None,
+        (_, known) => Some(marks(exam, known.unwrap_or(&Marks::default()))),
+    }
+}
+
 fn short(text: &str) -> &str {
     text.get(..8).unwrap_or(text)
 }
@@ -212,5 +221,17 @@ mod tests {
         assert_eq!(away(&Exam { boot: "c".into(), ..anew.clone() }), (Cause::Reboot, true), "the kernel's word stands");
         assert_eq!(away(&Exam { machine_id: "x".to_owned(), ..anew.clone() }), (Cause::Reinstalled, true));
         assert_eq!(of(Gone::Left, &anew), (Cause::Left, true), "gossip heard its goodbye");
+    }
+
+    /// Empty marks made the next look say that the agent had restarted, or been alone for the first time.
+    #[test]
+    fn without_a_record_of_the_agent_its_marks_are_those_that_are_known_or_none() {
+        let known = Marks { boot: "b".into(), instance: "a".into(), isolation: 5 };
+        assert_eq!(marks_seen(&exam(None), Some(&known)), Some(known.clone()));
+        assert_eq!(marks_seen(&exam(None), None), None);
+        let rebooted = Exam { boot: "c".into(), ..exam(None) };
+        assert_eq!(marks_seen(&rebooted, Some(&known)), None, "of another boot");
+        let seen = marks_seen(&exam(record("n", 1, None)), Some(&known));
+        assert_eq!(seen, Some(Marks { instance: "n".into(), isolation: 0, ..known }), "its own record says more");
     }
 }

@@ -1,10 +1,15 @@
 //! Is the node as it should be: what is desired now, what was last applied, what is there, and what the checks say.
 
 use crate::model::{
-    CheckState, Difference, Exam, Inventory, Node, NodeDigest, OnFail, Reason, Verdict, Witness, differences,
+    CheckState, Difference, Exam, Inventory, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict, Witness, clipped,
+    differences, listed,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// So many reasons are told one by one, and so many bytes of them; of each service at least one.
+const REASONS_MAX: usize = 100;
+const REASONS_BYTES: usize = 64 * 1024;
 
 /// An examination together with what the manager knows to compare it with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,8 +84,43 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         };
         reasons.push(Reason { service: "".into(), text, grave: false, by: Witness::Desired });
     }
+    let reasons = bounded(reasons);
     let (verdict, _) = weigh(&reasons, &unclear);
     (verdict, reasons)
+}
+
+/// As many reasons as may enter the log: each is copied into finding, want, job and history, and whoever may write in a
+/// managed directory makes as many as he likes. The grave ones of a service come first; of the rest of each service it is
+/// told how many there are, and whether one of them is grave.
+fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
+    let mut reasons: Vec<Reason> = reasons.into_iter().map(|r| Reason { text: clipped(r.text), ..r }).collect();
+    let services = reasons.iter().map(|r| &r.service).collect::<BTreeSet<_>>().len().max(1);
+    let bytes: usize = reasons.iter().map(|r| r.text.len()).sum();
+    if reasons.len() <= REASONS_MAX && bytes <= REASONS_BYTES {
+        return reasons;
+    }
+    // Stable: among themselves they stay in their order.
+    reasons.sort_by(|a, b| (&a.service, !a.grave).cmp(&(&b.service, !b.grave)));
+    let (each, room) = (REASONS_MAX / services, REASONS_BYTES / services);
+    let (mut told, mut used): (Vec<Reason>, BTreeMap<ServiceName, (usize, usize)>) = (Vec::new(), BTreeMap::new());
+    let mut more: BTreeMap<ServiceName, (usize, Reason)> = BTreeMap::new();
+    for reason in reasons {
+        let (count, bytes) = used.entry(reason.service.clone()).or_default();
+        if *count == 0 || *count < each && *bytes + reason.text.len() <= room {
+            (*count, *bytes) = (*count + 1, *bytes + reason.text.len());
+            told.push(reason);
+            continue;
+        }
+        // The first one left out is a grave one, if any is.
+        let (left, rest) = more.entry(reason.service.clone()).or_insert_with(|| (0, reason.clone()));
+        *left += 1;
+        if reason.by == Witness::Digest {
+            rest.by = Witness::Digest;
+        }
+    }
+    let counted = |(left, rest): (usize, Reason)| Reason { text: format!("{}: and {left} more", rest.service), ..rest };
+    told.extend(more.into_values().map(counted));
+    told
 }
 
 /// The verdict that reasons, and what could not be told, come to, and the rule that made it.
@@ -94,9 +134,10 @@ pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) 
             (Verdict::Conflict, "what is there differs, and what is desired changed")
         }
         (true, false, clear) if clear || grave => (Verdict::Drifted, "what is there differs from what was recorded"),
-        (_, _, false) => {
-            (Verdict::Unknown(unclear.join("; ")), "something could not be read or asked, and no grave drift was seen")
-        }
+        (_, _, false) => (
+            Verdict::Unknown(listed(unclear, "; ")),
+            "something could not be read or asked, and no grave drift was seen",
+        ),
         (false, true, true) => (Verdict::Outdated, "what is there is as recorded; what is desired changed"),
         (_, _, true) => (Verdict::Same, "what is there is as recorded, and as desired"),
     }
@@ -199,5 +240,63 @@ mod tests {
         assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
         let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
         assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
+    }
+
+    /// A node on which somebody put `count` files with names of that length into a managed directory of `app`.
+    fn flooded(count: usize, length: usize, checks: Vec<CheckResult>) -> (Inventory, Evidence) {
+        let mut found = digest("before");
+        let app = found.services.get_mut("app").unwrap();
+        let like = app.entries[0].clone();
+        let name = |n: usize| format!("/etc/app.d/{n:0>length$}");
+        app.entries.extend((0..count).map(|n| FileEntry { path: name(n), ..like.clone() }));
+        let exam = Exam { digest: found, checks, ..Exam::default() };
+        (inventory(false), Evidence { exam, expected: Some(digest("before")), rendered: BTreeSet::new() })
+    }
+
+    #[test]
+    fn what_a_node_reports_is_bounded_before_it_enters_the_log_and_no_gravity_is_lost() {
+        for (count, length) in [(100_000, 4), (2_000, 4_000)] {
+            let other = |service: &str| CheckResult { service: service.into(), ..failing(OnFail::Resetup) };
+            let (inventory, evidence) = flooded(count, length, vec![other("app"), other("zoo")]);
+            let node = inventory.by_name("w1").unwrap();
+            let (verdict, reasons) = compare(&inventory, node, &evidence);
+            assert_eq!(verdict, Verdict::Drifted);
+            assert!(reasons.len() <= REASONS_MAX + 2, "{}", reasons.len());
+            let size = serde_json::to_vec(&reasons).unwrap().len();
+            assert!(size <= REASONS_BYTES * 2, "{size} bytes of {count} files");
+            let of = |service: &str| reasons.iter().filter(|r| r.service.as_str() == service).collect::<Vec<_>>();
+            assert_eq!(of("zoo").len(), 1, "{:?}", of("zoo"));
+            let told = of("app").len() - 1;
+            let last = reasons.last().unwrap();
+            assert_eq!(last.text, format!("app: and {} more", count + 1 - told));
+            assert!(last.grave && last.by == Witness::Digest);
+            // Said of the stored reasons, the verdict is the same.
+            assert_eq!(weigh(&reasons, &[]).0, verdict);
+        }
+        let (inventory, evidence) = flooded(3, 4, Vec::new());
+        assert_eq!(compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).1.len(), 3, "few are all told");
+    }
+
+    #[test]
+    fn a_grave_reason_among_many_that_are_none_is_told() {
+        let reason =
+            |n: u32| Reason { service: "app".into(), text: format!("{n}"), grave: n == 7_777, by: Witness::Digest };
+        let told = bounded((0..10_000).map(reason).collect());
+        assert!(told[0].grave && told[0].text == "7777");
+        assert_eq!(
+            (told.len(), told.last().map(|r| (r.grave, r.text.as_str()))),
+            (101, Some((false, "app: and 9900 more")))
+        );
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_bounded_too() {
+        let (inventory, mut evidence) = flooded(0, 0, Vec::new());
+        let app = evidence.exam.digest.services.get_mut("app").unwrap();
+        app.unreadable = (0..100_000).map(|n| (format!("/etc/app.d/{n}"), "input/output error".to_owned())).collect();
+        let (verdict, _) = compare(&inventory, inventory.by_name("w1").unwrap(), &evidence);
+        let Verdict::Unknown(why) = &verdict else { panic!("{verdict:?}") };
+        assert!(why.len() <= TEXT_MAX && why.ends_with(" more"), "{} bytes", why.len());
+        assert_eq!(weigh(&[], std::slice::from_ref(why)).0, verdict, "said again it is the same");
     }
 }

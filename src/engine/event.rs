@@ -117,7 +117,8 @@ pub struct Verified {
     pub evidence: Evidence,
     /// Already stored as a blob by a majority.
     pub baseline: Baseline,
-    pub marks: Marks,
+    /// None: the agent left no record, and nothing else tells.
+    pub marks: Option<Marks>,
     /// Paths whose content is not what the manager rendered.
     pub wrong: Vec<String>,
 }

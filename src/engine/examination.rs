@@ -5,7 +5,12 @@ use super::event::{Action, ExamOutcome, Purpose, Ticket};
 use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, policy};
-use crate::model::{AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict};
+use crate::model::{
+    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, clipped,
+};
+
+/// Of the damaged files that a node names, so many are told.
+const DAMAGED_MAX: usize = 20;
 
 /// An examination under way.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +98,7 @@ impl Manager {
 
     /// Nothing usable was found: it is tried again, and the second time it is unknown.
     fn not_found(&mut self, at: Moment, node: &Node, exam: Exam, why: String, out: &mut Vec<Action>) {
+        let why = clipped(why);
         let limits = at.inventory.limits();
         let seen = self.seen.entry(node.id).or_default();
         seen.exam_failures += 1;
@@ -155,11 +161,11 @@ impl Manager {
         let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
         let finding = Finding {
             overtaken: None,
-            damaged: evidence.exam.damaged.clone(),
+            damaged: evidence.exam.damaged.iter().take(DAMAGED_MAX).cloned().map(clipped).collect(),
             absence: absence.map(|a| a.no),
             cause,
             planned,
-            evidence: told,
+            evidence: told.into_iter().map(clipped).collect(),
             verdict,
             reasons,
             remedy,

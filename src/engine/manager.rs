@@ -336,7 +336,7 @@ pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
 }
 
 /// The marks that a report hints at.
-pub(super) fn marks_of(report: &Report) -> Marks {
+pub fn marks_of(report: &Report) -> Marks {
     Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 

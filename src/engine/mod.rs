@@ -21,11 +21,11 @@ mod routes;
 mod runner;
 mod view;
 
-pub use absence::cause;
+pub use absence::{cause, marks_seen};
 pub use budget::breaker;
 pub use drift::{Evidence, compare};
 pub use event::{About, Action, Event, ExamOutcome, Line, PhaseResult, Purpose, Ticket, Verified};
 pub use explain::{Rule, explain};
-pub use manager::Manager;
+pub use manager::{Manager, marks_of};
 pub use policy::{flapping, remedy, with_dependents};
 pub use view::{Condition, Presence};

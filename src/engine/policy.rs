@@ -72,16 +72,21 @@ pub fn decide(
         (policy, _) => policy,
     };
     let grave = reasons.iter().any(|r| r.grave);
+    let rolls_out = group.policy(Occasion::Apply) != Policy::Report && !inventory.only_moved(node);
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
         (Policy::Check, Verdict::Conflict) if inventory.own_move(node).is_some() => Some(Vec::new()),
+        // What is applied is rolled out anyway: once is enough.
+        (Policy::Check, Verdict::Conflict) if grave && rolls_out => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
-            inventory.generation().map(|g| {
-                let mut all = with_dependents(&g.summary, &named);
-                all.retain(|s| named.contains(s) || group.services.contains(s));
+            // As the generation that they are set up from has them.
+            let named: Vec<ServiceName> = named.into_iter().collect();
+            inventory.generations.get(&inventory.source(node, &named)).map(|g| {
+                let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());
+                all.retain(|s| named.contains(s) || g.services_of(node.name()).contains(s));
                 all
             })
         }
@@ -184,6 +189,27 @@ mod tests {
             assert_eq!(applied.refusal(), None);
         }
         inventory
+    }
+
+    #[test]
+    fn a_conflict_is_repaired_in_part_or_rolled_out_as_a_whole_by_the_policy_of_apply() {
+        let generation = |desired: &str, apply: Policy| {
+            let Command::Generation { blob, mut summary } = generation(desired) else { unreachable!() };
+            let group = summary.groups.get_mut("web").unwrap();
+            group.services = vec!["app".into()];
+            group.policy.insert(Occasion::Apply, apply);
+            Command::Generation { blob, summary }
+        };
+        for (apply, services) in [(Policy::Report, vec!["app".into()]), (Policy::Check, Vec::new())] {
+            let mut inventory = moved(vec![generation("two", apply)]);
+            let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
+            node.moved = None;
+            let node = inventory.by_name("w1").unwrap();
+            let reason = Reason { service: "app".into(), text: String::new(), grave: true, by: Witness::Digest };
+            let (remedy, _) =
+                decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
+            assert_eq!(remedy, Remedy::Resetup(services));
+        }
     }
 
     fn generation(desired: &str) -> Command {

@@ -13,7 +13,7 @@ use super::manager::{Manager, Moment};
 use super::routes::Road;
 use crate::model::{
     AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase, Wall,
-    may_retry,
+    listed, may_retry,
 };
 
 /// A verification that fails is repeated this often before it counts: services need a moment to come up.
@@ -125,7 +125,7 @@ impl Manager {
                     attempt: attempt.id,
                     outcome: Outcome::Done,
                     baseline: Some(verified.baseline),
-                    marks: Some(verified.marks),
+                    marks: verified.marks,
                 },
                 Err(failure) => {
                     let tries = self.verify_tries.entry(attempt.id).or_default();
@@ -149,6 +149,10 @@ pub(super) fn pauses(at: Moment, failure: &Failure, closed: Wall) -> bool {
 }
 
 fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
+    let outcome = match outcome {
+        Outcome::Failed(failure) => Outcome::Failed(failure.bounded()),
+        other => other,
+    };
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
 }
 
@@ -157,7 +161,7 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
 fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
-        let message = format!("provisioned, and not as rendered: {}", verified.wrong.join(", "));
+        let message = format!("provisioned, and not as rendered: {}", listed(&verified.wrong, ", "));
         return Err(failure(FailureClass::ProvisionedWrong, message, Vec::new()));
     }
     let exam = &verified.evidence.exam;

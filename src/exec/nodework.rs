@@ -39,7 +39,10 @@ impl Work for NodeWork {
         let options = playbook::RunOptions {
             run_id: order.fence.attempt.to_string(),
             pending_handlers: Vec::new(),
-            journal: paths.journal.clone(),
+            journal: match order.phase {
+                Phase::Cleanup => paths.cleanup_journal.clone(),
+                Phase::Provision => paths.journal.clone(),
+            },
             backup: Some(paths.backup.clone()),
             task_timeout_ms: order.timeout_ms,
             phase: match order.phase {
@@ -250,5 +253,50 @@ mod tests {
         let last: serde_json::Value = serde_json::from_slice(events.last().unwrap()).unwrap();
         assert_eq!((&last["event"], &last["i"], &last["status"]), (&"task".into(), &2.into(), &"failed".into()));
         assert!(last["msg"].as_str().unwrap().contains("a defect in a module"), "{last}");
+    }
+
+    /// The cleanup of the next attempt has no such handler, and once forgot that it was owed: what was to be restarted ran on
+    /// with its old configuration.
+    #[test]
+    fn a_cleanup_forgets_no_handler_that_a_provisioning_owes() {
+        let dir = tempfile::tempdir().unwrap();
+        let play = |text: &str| {
+            let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": [], "dir": dir.path()});
+            let vars = vars.as_object().unwrap().clone();
+            let host = playbook::HostContext { name: "w1".into(), group: "web".into(), vars };
+            let text = format!("- hosts: all\n  tasks:\n{text}").into_bytes();
+            let files = crate::model::FileSet([("site.yml".to_owned(), text)].into());
+            let compiled = playbook::compile(&files, "site.yml", &host, &playbook::CompileOptions::default());
+            rmp_serde::to_vec_named(&compiled.unwrap().plan).unwrap()
+        };
+        let run = |attempt, phase, text: &str| {
+            let (fence, plan) = (sample_fence(attempt), play(text));
+            let order =
+                RunOrder { fence, phase, plan, protect: vec![], secret: vec![], tags: vec![], timeout_ms: 60_000 };
+            let paths = RunPaths::prepare(dir.path(), &order.fence).unwrap();
+            let mut events = Vec::new();
+            let end = NodeWork.run(&order, &paths, &Cancel::default(), &mut |event| {
+                events.push(String::from_utf8_lossy(&event).into_owned());
+            });
+            (end["failure"].is_null(), events.iter().any(|e| e.contains("\"handler\"") && e.contains("restart x")))
+        };
+        let provision = |fails: bool| {
+            format!(
+                "    - {{copy: {{content: new, dest: '{{{{ dir }}}}/x.conf'}}, notify: restart x}}
+    - {{fail: {{msg: later}}, when: {fails}}}
+  handlers:
+    - {{name: restart x, command: 'true'}}
+"
+            )
+        };
+        let cleanup = "    - {command: 'true', notify: reload}
+  handlers:
+    - {name: reload, command: 'true'}
+";
+        assert_eq!(run(1, Phase::Provision, &provision(true)), (false, false), "it is owed");
+        assert_eq!(run(2, Phase::Cleanup, cleanup), (true, false), "nothing of it is for the cleanup");
+        assert!(!dir.path().join("journal-cleanup.json").exists(), "which owes nothing itself");
+        assert_eq!(run(2, Phase::Provision, &provision(false)), (true, true), "the file is as it was, and x restarts");
+        assert!(!dir.path().join("journal.json").exists());
     }
 }

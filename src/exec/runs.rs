@@ -22,8 +22,10 @@ pub struct RunPaths {
     pub backup: PathBuf,
     /// Where parked state goes; made by whoever parks something, never removed here.
     pub park: PathBuf,
-    /// Survives attempts: what must not be forgotten between them, as pending handlers.
+    /// Survive attempts: handlers that a provisioning owes, and those that a cleanup owes. Two, since a plan forgets in the end
+    /// what it has no handler for, and a cleanup comes between any two provisionings.
     pub journal: PathBuf,
+    pub cleanup_journal: PathBuf,
 }
 
 impl RunPaths {
@@ -39,6 +41,7 @@ impl RunPaths {
             backup,
             park: state_dir.join("parked").join(name),
             journal: state_dir.join("journal.json"),
+            cleanup_journal: state_dir.join("journal-cleanup.json"),
         })
     }
 }

@@ -2,19 +2,20 @@
 
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
+use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_of;
 use super::{Shared, wall};
 use crate::config::Fleet;
-use crate::engine::{Event, PhaseResult, Verified};
+use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
 use crate::fleet::{self, Expected, Scope};
 use crate::model::{
-    AttemptId, Baseline, Failure, FailureClass, Fault, Fence, Generation, Job, JobId, Marks, Node, NodeDigest, NodeId,
-    Phase, ServiceName, Sha256,
+    AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
+    Sha256,
 };
 use crate::playbook::{Cancel, Secrets};
 use crate::rpc::view::StreamItem;
-use crate::ssh::{Session, SshError};
+use crate::ssh::Session;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,12 +284,16 @@ impl Work {
     }
 
     /// Addresses and roles that what is there was rendered with: the cleanup is about that.
-    async fn known_before(&self, node: &Node) -> fleet::Known {
-        let recorded = match &node.baseline {
-            Some(baseline) => examine::recorded(&self.shared, baseline.blob).await.and_then(|r| r.known),
-            None => None,
-        };
+    async fn known_before(&self) -> fleet::Known {
+        let recorded = self.recorded().await.and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.known())
+    }
+
+    /// What was recorded of the node before this attempt.
+    async fn recorded(&self) -> Option<Record> {
+        let inventory = self.shared.inventory();
+        let blob = inventory.node(self.node)?.baseline.as_ref()?.blob;
+        examine::recorded(&self.shared, blob).await
     }
 
     /// What `phase` runs, compiled; the text of every fault otherwise.
@@ -299,7 +304,9 @@ impl Work {
         let host = node.name().to_string();
         let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
         let desired = same.desired(node.name()).unwrap_or_default();
-        let known = if phase == Phase::Cleanup { self.known_before(&node).await } else { known_of(&inventory) };
+        // A part is made for the same addresses as the rest.
+        let as_before = phase == Phase::Cleanup || !job.services.is_empty();
+        let known = if as_before { self.known_before().await } else { known_of(&inventory) };
         let extra = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
@@ -457,7 +464,14 @@ impl Work {
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
-        let seen = Some((self.facts.clone(), known));
+        let before = match job.services.is_empty() {
+            true => None,
+            false => self.recorded().await,
+        };
+        // A part of the playbook reads a part of the facts.
+        let mut facts = before.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
+        facts.extend(self.facts.clone());
+        let seen = Some((facts.clone(), known));
         let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
@@ -465,7 +479,8 @@ impl Work {
             examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
         let wrong = wrong_files(&prepared.rendered, digest, &job.services);
-        let record = examine::record(&prepared.rendered, &self.facts, prepared.known.clone(), digest);
+        let record = examine::record(&prepared.rendered, &facts, prepared.known.clone(), digest);
+        let record = record.of_part(&job.services, before.as_ref());
         let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
@@ -473,10 +488,10 @@ impl Work {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
-        let root = digest.root;
-        let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
-        let agent = evidence.exam.agent.clone().unwrap_or_default();
-        let marks = Marks { boot: evidence.exam.boot.clone(), instance: agent.instance, isolation: agent.isolation };
+        let baseline =
+            Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
+        let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
+        let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
     }
 }
@@ -490,13 +505,6 @@ impl Drop for EndOnDrop {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
-    }
-}
-
 /// Paths that the manager rendered and that stand on the node with another content, of the services that were set up
 /// (empty: all). What the run was not about may have drifted meanwhile, and is no fault of the playbook.
 fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
@@ -506,39 +514,6 @@ fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName
         .filter(|e| rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
         .map(|e| e.path.clone())
         .collect()
-}
-
-fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
-    Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
-}
-
-fn plan(phase: Phase, message: &str) -> Box<Failure> {
-    Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
-}
-
-/// That the executor ended the run because of its length, where it did.
-fn too_long(end: &serde_json::Value, limit: Duration) -> String {
-    match end.get("stopped").and_then(|s| s.as_str()) {
-        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
-        _ => String::new(),
-    }
-}
-
-fn lost(phase: Phase) -> Box<Failure> {
-    ssh(phase, SshError::Lost("the session has ended".to_owned()))
-}
-
-fn unexpected(phase: Phase, reply: &Reply) -> Box<Failure> {
-    step(phase, None, format!("an answer that does not fit the order: {reply:?}"), Vec::new())
-}
-
-fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
-    let class = match &error {
-        SshError::HostKeyChanged { .. } => FailureClass::HostKey,
-        SshError::Unsupported(_) | SshError::Protocol(_) | SshError::Upload(_) => FailureClass::Step,
-        _ => FailureClass::Unreachable,
-    };
-    Box::new(Failure { class, phase, rc: None, message: error.to_string(), tail: Vec::new() })
 }
 
 #[cfg(test)]
@@ -582,11 +557,18 @@ mod tests {
         let record = examine::record(&files, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
+        // What the run was not about is no fault of it, and nothing that it would have made right.
+        let mut was = record.clone();
+        was.services.get_mut("db").unwrap().entries = vec![entry("/db", "as rendered", false)];
+        was.rendered = Some(["/app".to_owned(), "/db".to_owned()].into());
+        let part = record.clone().of_part(&["app".into()], Some(&was));
+        assert_eq!(part.services["db"], was.services["db"]);
+        assert_eq!(part.rendered.unwrap().into_iter().collect::<Vec<_>>(), ["/app", "/db", "/key"]);
         // A blob of before, the digest alone, is read as well.
         let old = rmp_serde::to_vec_named(&digest).unwrap();
-        let read: crate::model::Record = rmp_serde::from_slice(&old).unwrap();
+        let read: Record = rmp_serde::from_slice(&old).unwrap();
         assert_eq!((read.digest(), read.rendered), (digest, None));
         let new = rmp_serde::to_vec_named(&record).unwrap();
-        assert_eq!(rmp_serde::from_slice::<crate::model::Record>(&new).unwrap(), record);
+        assert_eq!(rmp_serde::from_slice::<Record>(&new).unwrap(), record);
     }
 }

@@ -8,6 +8,7 @@ mod attempt;
 mod blobs;
 mod errand;
 mod examine;
+mod failed;
 mod looks;
 mod members;
 mod notify;

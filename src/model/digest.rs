@@ -76,6 +76,29 @@ impl Record {
     pub fn digest(&self) -> NodeDigest {
         NodeDigest { root: self.root, services: self.services.clone() }
     }
+
+    /// What is recorded after a job about `services` (empty: about all), where `self` is all that was found: of these what
+    /// was found, of all others what stood in `before`, so that what had drifted there stays drift. Of the facts, the
+    /// newer ones hold.
+    pub fn of_part(self, services: &[ServiceName], before: Option<&Record>) -> Record {
+        let Some(before) = before.filter(|_| !services.is_empty()) else { return self };
+        let about = |name: &ServiceName| services.contains(name);
+        let others: BTreeMap<_, _> = before.services.iter().filter(|(name, _)| !about(name)).collect();
+        let made: BTreeMap<_, _> = self.services.iter().filter(|(name, _)| about(name)).collect();
+        let (kept, new) = (paths(&others), paths(&made));
+        let rendered = before.rendered.as_ref().zip(self.rendered.as_ref()).map(|(old, now)| {
+            let old = old.iter().filter(|path| kept.contains(path.as_str()));
+            old.chain(now.iter().filter(|path| new.contains(path.as_str()))).cloned().collect()
+        });
+        let services = others.into_iter().chain(made).map(|(name, s)| (name.clone(), s.clone())).collect();
+        let mut facts = before.facts.clone();
+        facts.extend(self.facts);
+        Record { root: NodeDigest::root_of(&services), services, facts, rendered, known: before.known.clone() }
+    }
+}
+
+fn paths<'a>(services: &BTreeMap<&ServiceName, &'a ServiceDigest>) -> BTreeSet<&'a str> {
+    services.values().flat_map(|s| &s.entries).map(|entry| entry.path.as_str()).collect()
 }
 
 /// Format of an entry's bytes; raised when they change, so that old and new roots never compare equal by accident.
@@ -389,6 +412,34 @@ mod tests {
             }
             (node(vec![("s", entries)]), node(vec![("s", altered)]))
         })
+    }
+
+    #[test]
+    fn a_record_of_a_part_keeps_what_it_is_not_about() {
+        let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
+        let record = |a: &str, b: &str, facts: serde_json::Value, rendered: &[&str]| {
+            let digest = node(vec![("a", vec![at("/a", a)]), ("b", vec![at("/b", b)])]);
+            Record {
+                root: digest.root,
+                services: digest.services,
+                facts: facts.as_object().cloned().unwrap_or_default(),
+                rendered: Some(rendered.iter().map(|path| (*path).to_owned()).collect()),
+                known: None,
+            }
+        };
+        let before = record("1", "1", serde_json::json!({"of b": 1, "both": 1}), &["/a", "/b"]);
+        let found = record("2", "edited", serde_json::json!({"of a": 2, "both": 2}), &["/a"]);
+        let part = found.clone().of_part(&["a".into()], Some(&before));
+        let expected = record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
+        assert_eq!(part, expected, "the root too");
+        // The edit of b is the one difference that is left.
+        let left: Vec<String> = differences(&part.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
+        assert_eq!(left, ["/b"]);
+        assert_eq!(found.clone().of_part(&[], Some(&before)), found, "a job about all");
+        assert_eq!(found.clone().of_part(&["a".into()], None), found, "nothing was recorded before");
+        // Who never compared says nothing of the origin, and this is not known of the rest by now either.
+        let old = Record { rendered: None, ..before };
+        assert_eq!(found.of_part(&["a".into()], Some(&old)).rendered, None);
     }
 
     proptest! {

@@ -117,6 +117,14 @@ impl Inventory {
         node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|desired| desired != b.desired))
     }
 
+    /// The generation that a re-setup of these services (none named: of all) sets up from. A part of a node that is of an
+    /// older one is set up from that: one record, one manifest and one cleanup can't speak of two, and who orders a part
+    /// has not asked for the rest.
+    pub fn source(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
+        let own = node.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
+        own.filter(|_| !services.is_empty() && self.outdated(node)).unwrap_or(self.current)
+    }
+
     fn decide(&mut self, at: &At) -> Decision {
         match &at.entry.command {
             Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {

@@ -61,7 +61,7 @@ impl fmt::Display for Phase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
-    /// A task failed, the node was not clean, or the verification did not agree.
+    /// A task failed or took too long, the node was not clean, or the verification did not agree.
     Step,
     /// The node went away or refused the connection: waits for its return, eats no retry.
     Unreachable,
@@ -82,6 +82,19 @@ pub struct Failure {
     /// The last lines of output, at most 20.
     pub tail: Vec<String>,
 }
+
+impl Failure {
+    /// As much of it as may enter the log.
+    pub fn bounded(mut self) -> Self {
+        self.message = super::clipped(self.message);
+        self.tail.truncate(TAIL_MAX);
+        self.tail = self.tail.into_iter().map(super::clipped).collect();
+        self
+    }
+}
+
+/// So many lines of a failure's tail are kept.
+const TAIL_MAX: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,5 +1,6 @@
 //! Plain data. No clock, no IO, no tokio, ordered maps only: whatever is here may stand in the replicated state.
 
+mod bounds;
 mod check;
 mod digest;
 mod entry;
@@ -20,6 +21,7 @@ mod time;
 mod verdict;
 mod windows;
 
+pub use bounds::*;
 pub use check::*;
 pub use digest::*;
 pub use entry::*;

@@ -94,6 +94,14 @@ pub struct Baseline {
     pub at: Wall,
 }
 
+impl Baseline {
+    /// Of a node of which only these services (empty: all) were set up: as a whole it is what it was `before`, or nothing.
+    pub(super) fn of_part(&self, services: &[ServiceName], before: Option<&Baseline>) -> Baseline {
+        let whole = before.map(|b| b.desired).unwrap_or_default();
+        Baseline { desired: if services.is_empty() { self.desired } else { whole }, ..self.clone() }
+    }
+}
+
 /// A re-setup that is asked for and not begun: level-triggered, so nothing that dies forgets it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
@@ -314,6 +322,11 @@ pub struct Generation {
 impl Generation {
     pub fn group_of(&self, node: &NodeName) -> Option<&GroupName> {
         self.summary.hosts.get(node).map(|h| &h.group)
+    }
+    /// Services of the node's group.
+    pub fn services_of(&self, node: &NodeName) -> &[super::ServiceName] {
+        let group = self.group_of(node).and_then(|name| self.summary.groups.get(name));
+        group.map(|g| g.services.as_slice()).unwrap_or_default()
     }
     /// Hash of what the node is to be, at the addresses that are entered now; None: the generation does not speak of it.
     pub fn desired(&self, node: &NodeName) -> Option<Sha256> {

@@ -125,6 +125,15 @@ pub struct Finding {
     pub basis: u64,
 }
 
+impl Finding {
+    /// It says of something beside these services that it is not as recorded, or could not tell.
+    pub fn beyond(&self, services: &[ServiceName]) -> bool {
+        let drift = |r: &&Reason| r.by == Witness::Digest || r.by == Witness::Check && r.grave;
+        let other = self.reasons.iter().filter(drift).any(|r| !services.contains(&r.service));
+        matches!(self.verdict, Verdict::Unknown(_)) || self.verdict.drifted() && other
+    }
+}
+
 /// What tells one stay of a node from the next: any difference is an absence, seen or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marks {

@@ -220,9 +220,21 @@ impl Desk<'_> {
                 queued: true,
                 nothing_to_do: false,
             },
-            None => said(&format!("{name}: ordered")),
+            None => said(&format!("{name}: ordered{}", self.behind(&want.services))),
         };
         Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view))
+    }
+
+    /// That a part of the node is set up from an older generation than the one that is applied.
+    fn behind(&self, services: &[ServiceName]) -> String {
+        let inventory = self.shared.inventory();
+        let (name, current, source) = (self.node.name(), inventory.current, inventory.source(self.node, services));
+        match source == current {
+            true => String::new(),
+            false => {
+                format!(" from generation {source}, which {name} is of; remoor update {name} brings it to {current}")
+            }
+        }
     }
 
     /// Who was never set up, or is no more, is set up by `commission` only.
@@ -241,9 +253,12 @@ impl Desk<'_> {
     /// Refuses what is no re-setup of this node in the first place.
     pub fn may_resetup(&self, inventory: &Inventory) -> Result<(), Failure> {
         let name = self.node.name();
-        let known = inventory.group(self.node).map(|(_, g)| g.services.clone()).unwrap_or_default();
-        if let Some(unknown) = self.request.services.iter().find(|s| !known.iter().any(|k| k.as_str() == *s)) {
-            let text = format!("{name} has no service {unknown}; it has: {}", list(&known));
+        let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
+        let source = inventory.source(self.node, &asked);
+        let known = inventory.generations.get(&source).map(|g| g.services_of(name).to_vec()).unwrap_or_default();
+        if let Some(unknown) = asked.iter().find(|s| !known.contains(s)) {
+            let whole = if source == inventory.current { String::new() } else { format!(" of generation {source}") };
+            let text = format!("{name}{whole} has no service {unknown}; it has: {}", list(&known));
             return Err(Failure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
         }
         if self.node.agent_down() && !self.request.force {
@@ -263,6 +278,7 @@ impl Desk<'_> {
         let services = match (&verdict, inventory.generation()) {
             _ if self.request.force || !asked.is_empty() => Some(asked),
             (Verdict::Same, _) => None,
+            (Verdict::Conflict, _) if inventory.own_move(self.node).is_some() => Some(Vec::new()),
             (Verdict::Drifted | Verdict::Conflict, Some(generation)) if !named.is_empty() => {
                 Some(engine::with_dependents(&generation.summary, &named))
             }

@@ -67,7 +67,7 @@ pub async fn plan(
         if let Some(job) = node.job.and_then(|j| inventory.job(j)).filter(|j| j.state == JobState::Open) {
             view.against.push(format!("job {} is open", job.id));
         }
-        let current = inventory.generations.get(&inventory.current).cloned();
+        let current = inventory.generations.get(&inventory.source(&node, &services)).cloned();
         let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         for (phase, generation) in [(Phase::Cleanup, applied.or(current.clone())), (Phase::Provision, current)] {
             let Some(generation) = generation else { continue };

@@ -11,6 +11,7 @@ impl Inventory {
                 if let Some(attempt) = want.undo {
                     self.may_undo(known, attempt)?;
                 }
+                self.may_be_part(known, want)?;
                 let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
                 if out && !want.decommission && !want.commission {
                     let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
@@ -112,6 +113,30 @@ impl Inventory {
         }
     }
 
+    /// Refuses a part of a node where only the whole makes sense.
+    fn may_be_part(&self, node: &Node, want: &Want) -> Result<(), Refusal> {
+        let name = node.name();
+        if want.services.is_empty() {
+            return Ok(());
+        }
+        if node.baseline.is_none() {
+            let text = format!("{name} was never set up as a whole");
+            return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
+        }
+        if let Some(own) = self.own_move(node).filter(|_| want.by.is_some()) {
+            let text =
+                format!("{name} was set up for {}, and is to be set up for its own address as a whole", own.from);
+            return Err(Refusal::new("moved", text).next(format!("remoor resetup {name}")));
+        }
+        Ok(())
+    }
+
+    /// What a job of remoor's own is about, now that it begins: a node that moved learns its address as a whole.
+    fn scope_of(&self, node: &Node, by: Option<&str>, services: &[ServiceName]) -> Vec<ServiceName> {
+        let whole = by.is_none() && self.own_move(node).is_some();
+        if whole { Vec::new() } else { services.to_vec() }
+    }
+
     fn cancel_job(&mut self, at: &At, id: JobId, why: &str, now: bool) -> Decision {
         let moment = at.entry.at;
         let job = self.change_job(id)?;
@@ -146,7 +171,7 @@ impl Inventory {
 
     fn open_job(&mut self, at: &At, id: NodeId, runner: &NodeName) -> Decision {
         let node = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-        let Some(want) = node.want.clone() else {
+        let Some(mut want) = node.want.clone() else {
             return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
         };
         if let Some(job) = node.job.and_then(|j| self.job(j))
@@ -155,6 +180,8 @@ impl Inventory {
             return Err(Refusal::new("job-open", format!("job {} is open", job.id)));
         }
         guard::may_open(self, node, &want, at.entry.at).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+        want.services = self.scope_of(node, want.by.as_deref(), &want.services);
+        let generation = self.source(node, &want.services);
         let (job_id, attempt_id) = (JobId(at.index), AttemptId(at.index));
         let attempt = Attempt {
             id: attempt_id,
@@ -172,7 +199,7 @@ impl Inventory {
             occasion: want.occasion,
             reasons: want.reasons.clone(),
             services: want.services.clone(),
-            generation: self.current,
+            generation,
             by: want.by.clone(),
             now: want.now,
             decommission: want.decommission,
@@ -196,7 +223,6 @@ impl Inventory {
         if want.now {
             node.hold = None;
         }
-        let generation = self.current;
         self.note(
             at,
             Some(id),
@@ -220,7 +246,6 @@ impl Inventory {
     }
 
     fn next_attempt(&mut self, at: &At, id: JobId, after: AttemptId, runner: &NodeName, why: &str) -> Decision {
-        let current = self.current;
         let moment = at.entry.at;
         let job = self.job(id).ok_or_else(|| Refusal::new("unknown-job", format!("no job {id}")))?;
         if job.closed.is_some() || job.attempts.last().is_none_or(|a| a.id != after) {
@@ -231,10 +256,13 @@ impl Inventory {
         {
             guard::may_retry(self, node, job, moment).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
+        let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
+        let services = self.scope_of(node, job.by.as_deref(), &job.services);
+        let generation = self.source(node, &services);
         let job = self.change_job(id)?;
         job.state = JobState::Open;
         job.retry_at = None;
-        job.generation = current;
+        (job.generation, job.services) = (generation, services);
         let no = job.attempts.last().map_or(1, |a| a.no + 1);
         let mut reached = None;
         if let Some(last) = job.attempts.last_mut().filter(|a| a.closed.is_none()) {
@@ -288,12 +316,12 @@ impl Inventory {
         }
         attempt.closed = Some((moment, outcome.clone()));
         let undo = job.undo.zip(job.by.clone());
+        let part = Some(job.services.clone()).filter(|part| kind == JobKind::Resetup && !part.is_empty());
         let mut failed = None;
         match outcome {
             Outcome::Done => {
                 job.state = JobState::Done;
                 job.closed = Some(moment);
-                job.result = baseline.cloned();
             }
             Outcome::Failed(failure) => {
                 failed = Some(failure.phase);
@@ -303,6 +331,11 @@ impl Inventory {
                 job.retry_at = if eats { wait.map(|ms| moment.after(*ms)) } else { Some(moment) };
             }
             Outcome::Superseded(_) | Outcome::Cancelled(_) => {}
+        }
+        let before = self.node(node_id).and_then(|n| n.baseline.clone());
+        let baseline = baseline.map(|b| b.of_part(part.as_deref().unwrap_or_default(), before.as_ref()));
+        if *outcome == Outcome::Done {
+            self.change_job(id)?.result = baseline.clone();
         }
         let node = self.change(node_id)?;
         node.altered = at.index;
@@ -324,16 +357,22 @@ impl Inventory {
             } else {
                 node.failed = None;
                 node.hold = None;
-                node.unseen = false;
+                // What a job was not about nobody has made right: it is looked at.
+                node.unseen = part.is_some();
                 node.watched = false;
-                // Who moved meanwhile was rendered with the address of before.
+                // Who moved meanwhile was rendered with the address of before; so is a part of who moved before that.
                 let from = node.provisioned_at.take();
                 let from = from.filter(|from| node.ip() != Some(from.as_str()));
-                node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
-                node.baseline = baseline.filter(|_| kind == JobKind::Resetup).cloned();
+                if part.is_none() {
+                    node.moved = from.filter(|_| kind == JobKind::Resetup).map(|from| Moved { from, since: moment });
+                }
+                let root = baseline.as_ref().map(|b| b.root);
+                node.baseline = baseline.filter(|_| kind == JobKind::Resetup);
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
-                node.is_right(baseline.map(|b| b.root), moment);
+                if !part.is_some_and(|part| node.finding.as_ref().is_some_and(|f| f.beyond(&part))) {
+                    node.is_right(root, moment);
+                }
             }
         } else if let Some(phase) = failed {
             node.fail(phase);
@@ -391,110 +430,5 @@ fn open_attempt(job: &mut Job, id: AttemptId) -> Result<&mut Attempt, Refusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// w1 (node 1) with an open attempt (4), as an operator ordered it.
-    fn open() -> Inventory {
-        let mut inventory = wanted();
-        let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
-        assert_eq!(apply(&mut inventory, 4, command), None);
-        inventory
-    }
-
-    /// w1, whose re-setup waits.
-    fn wanted() -> Inventory {
-        let mut inventory = Inventory::default();
-        let mut summary = FleetSummary::default();
-        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
-        summary.hosts.insert("w1".into(), host);
-        summary.groups.insert("web".into(), GroupSummary::default());
-        let want = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Live, Wall(0)) };
-        for (index, command) in (1..).zip([
-            Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
-            Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) },
-            Command::Want { node: NodeId(1), want: Box::new(want) },
-        ]) {
-            assert_eq!(apply(&mut inventory, index, command), None);
-        }
-        inventory
-    }
-
-    /// The code of the refusal.
-    fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
-        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command });
-        applied.refusal().map(|refusal| refusal.code.to_string())
-    }
-
-    #[test]
-    fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
-        let node = NodeId(1);
-        let trust = Command::TrustKey { node, keys: vec!["ssh-ed25519 AAAA".to_owned()] };
-        let changed = |basis| Command::KeyChanged { node, fingerprint: "SHA256:x".to_owned(), basis };
-        let message = "the host key changed".to_owned();
-        let failure =
-            Failure { class: FailureClass::HostKey, phase: Phase::Fence, rc: None, message, tail: Vec::new() };
-        let (job, attempt) = (JobId(4), AttemptId(4));
-        let closed =
-            Command::CloseAttempt { job, attempt, outcome: Outcome::Failed(failure), baseline: None, marks: None };
-        let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.key_changed.clone()).is_some();
-
-        let mut before = open();
-        assert_eq!(apply(&mut before, 5, closed.clone()), None);
-        assert!(accused(&before), "nobody trusted any since");
-        let mut after = open();
-        assert_eq!(apply(&mut after, 5, trust.clone()), None);
-        assert_eq!(apply(&mut after, 6, closed), None);
-        assert!(!accused(&after), "an attempt of before");
-
-        let mut looked = open();
-        assert_eq!(apply(&mut looked, 5, trust), None);
-        assert_eq!(apply(&mut looked, 6, changed(4)), Some("stale".to_owned()), "a look of before");
-        assert!(!accused(&looked));
-        assert_eq!(apply(&mut looked, 7, changed(5)), None);
-        assert!(accused(&looked), "a look of after");
-    }
-
-    #[test]
-    fn only_a_commissioning_takes_back_what_was_ordered_out() {
-        let node = NodeId(1);
-        let order = |decommission, commission| {
-            let by = Some("admin".to_owned());
-            let want = Want { by, decommission, commission, ..Want::new(Occasion::Apply, Wall(0)) };
-            Command::Want { node, want: Box::new(want) }
-        };
-        let mut inventory = wanted();
-        assert_eq!(apply(&mut inventory, 6, order(true, false)), None);
-        let update = order(false, false);
-        assert_eq!(
-            apply(&mut inventory, 7, update),
-            Some("decommissioned".to_owned()),
-            "an update that comes too late"
-        );
-        assert!(inventory.node(node).unwrap().want.as_ref().unwrap().decommission, "the order stands");
-        assert_eq!(apply(&mut inventory, 8, order(false, true)), None);
-        assert_eq!(inventory.node(node).unwrap().lifecycle, Lifecycle::Commissioning);
-    }
-
-    #[test]
-    fn what_was_seen_before_a_change_is_not_adopted_after_it() {
-        let mut inventory = wanted();
-        let trust = Command::TrustKey { node: NodeId(1), keys: vec!["ssh-ed25519 AAAA".to_owned()] };
-        assert_eq!(apply(&mut inventory, 5, trust), None);
-        let (generation, desired, root, blob) =
-            (GenerationSeq(1), Sha256::of(b"one"), Sha256::of(b"x"), Sha256::of(b"y"));
-        let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
-        let adopt = |basis| Command::Adopt { node: NodeId(1), baseline: baseline.clone(), basis };
-        assert_eq!(apply(&mut inventory, 6, adopt(4)), Some("outlived".to_owned()));
-        assert_eq!(apply(&mut inventory, 7, adopt(5)), None);
-    }
-
-    #[test]
-    fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
-        let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));
-        let told = format!("the host key changed: {old} is expected, {new} was offered");
-        assert_eq!(offered_in(&told), Some(new.as_str()));
-        assert_eq!(offered_in(&format!("the host key changed: {old} is expected, another was offered")), None);
-        assert_eq!(offered_in("key 2"), None);
-    }
-}
+#[path = "jobs_tests.rs"]
+mod tests;

@@ -165,12 +165,14 @@ impl World {
             .copied()
             .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
             .collect();
-        let version = self
-            .state
-            .generations
-            .get(&known.generation)
-            .and_then(|g| g.desired(&self.hosts[at].name.into()))
-            .unwrap_or_default();
+        let generation = self.state.generations.get(&known.generation);
+        let whole = generation.and_then(|g| g.desired(&self.hosts[at].name.into())).unwrap_or_default();
+        // A part is made for the same addresses as the rest.
+        let group = self.hosts[at].group;
+        let says = |seq| self.generations_say(seq, group);
+        let own = self.state.node(node).and_then(|n| n.baseline.as_ref());
+        let own = own.filter(|b| !known.services.is_empty() && says(b.generation) == says(known.generation));
+        let version = own.map_or(whole, |b| b.desired);
         if self.options.planted == Some(Planted::SkipsCleanup) && matches!(phase, Phase::Cleanup | Phase::Cleaned) {
             let event = Event::Ran { job, attempt, phase, result: Box::new(PhaseResult::Ok) };
             return self.after(50, tell(Box::new(event)));
@@ -338,23 +340,20 @@ impl World {
     fn verified(&mut self, at: usize, run: &Run, job: JobId) -> Verified {
         let before = self.state.node(self.hosts[at].id).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
         let mut baseline = self.baseline(at, false);
-        // What the job was not about keeps what was recorded of it.
-        let mut digest = self.hosts[at].digest().clone();
-        if let Some(old) = before.and_then(|b| self.blobs.get(&b)) {
-            let others = old.services.iter().filter(|(name, _)| !run.services.contains(&name.as_str()));
-            digest.services.extend(others.map(|(name, s)| (name.clone(), s.clone())));
-            digest.root = NodeDigest::root_of(&digest.services);
-        }
+        let record = |d: &NodeDigest| Record { root: d.root, services: d.services.clone(), ..Record::default() };
+        let old = before.and_then(|b| self.blobs.get(&b)).map(record);
+        let about = match (self.options.planted, self.state.job(job)) {
+            (Some(Planted::RecordsAll), _) | (_, None) => Vec::new(),
+            (_, Some(job)) => job.services.clone(),
+        };
+        // As a manager does it.
+        let digest = record(self.hosts[at].digest()).of_part(&about, old.as_ref()).digest();
         (baseline.root, baseline.blob) = (digest.root, digest.root);
         self.blobs.insert(digest.root, digest);
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);
         baseline.desired = run.version;
         let exam = self.hosts[at].exam();
-        let marks = exam.agent.as_ref().map(|a| Marks {
-            boot: a.boot.clone(),
-            instance: a.instance.clone(),
-            isolation: a.isolation,
-        });
+        let marks = engine::marks_seen(&exam, None);
         let wrong = self.hosts[at]
             .parts
             .iter()
@@ -363,7 +362,7 @@ impl World {
             .collect();
         let expected = Some(exam.digest.clone());
         let rendered = run.services.iter().map(|s| format!("/etc/{s}")).collect();
-        Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks: marks.unwrap_or_default(), wrong }
+        Verified { evidence: Evidence { exam, expected, rendered }, baseline, marks, wrong }
     }
 
     /// Whoever ordered this run will not hear of its end, and notices after a while.

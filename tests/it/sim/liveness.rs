@@ -32,6 +32,7 @@ pub fn missing(world: &mut World) -> Option<String> {
             return Some(format!("a first sight of {name}"));
         }
         match node.lifecycle {
+            Lifecycle::Commissioned if node.unseen => return Some(format!("a look at {name}, where something ran")),
             Lifecycle::Commissioned => {
                 if let Some(text) = drift(world, at, &node) {
                     return Some(format!("{name}: {text}"));

@@ -1,5 +1,6 @@
 //! People: orders at any time, also silly ones.
 
+use super::host::services;
 use super::world::{Due, EPOCH, World};
 use remoor::engine::About;
 use remoor::model::*;
@@ -9,7 +10,8 @@ impl World {
         let at = self.rng.below(self.hosts.len());
         let id = self.hosts[at].id;
         let command = match self.rng.below(19) {
-            0..=2 => self.want(at, Occasion::Live, false),
+            0 | 1 => self.want(at, Occasion::Live, false),
+            2 => self.want_part(at),
             3 => self.want(at, Occasion::Apply, true),
             4 | 5 => self.want(at, Occasion::Apply, false),
             6 => {
@@ -94,6 +96,16 @@ impl World {
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
 
+    /// A re-setup of one service.
+    fn want_part(&mut self, at: usize) -> Command {
+        let mut command = self.want(at, Occasion::Live, false);
+        let all = services(self.hosts[at].group);
+        if let Command::Want { want, .. } = &mut command {
+            want.services = vec![all[self.rng.below(all.len())].into()];
+        }
+        command
+    }
+
     /// An operator's order on its way to whoever leads.
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
@@ -101,6 +113,7 @@ impl World {
             Command::Want { want, .. } if want.undo.is_some() => "operator: undo",
             Command::Want { want, .. } if want.decommission => "operator: decommission",
             Command::Want { want, .. } if want.occasion == Occasion::Apply => "operator: commission",
+            Command::Want { want, .. } if !want.services.is_empty() => "operator: some services",
             Command::Want { .. } => "operator: resetup",
             Command::Adopt { .. } => "operator: adopt",
             Command::Availability { .. } => "operator: pause",

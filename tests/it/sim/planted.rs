@@ -35,9 +35,11 @@ pub enum Planted {
     OpensWithoutRoute,
     /// I14: the pause between two hand-overs is lost on the way into the inventory.
     HandsOverAtOnce,
+    /// I15: what is found of all services is recorded after a job about some.
+    RecordsAll,
 }
 
-pub const ALL: [(Planted, &str); 16] = [
+pub const ALL: [(Planted, &str); 17] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -54,4 +56,5 @@ pub const ALL: [(Planted, &str); 16] = [
     (Planted::IgnoresWindows, "I13"),
     (Planted::OpensWithoutRoute, "I14"),
     (Planted::HandsOverAtOnce, "I14"),
+    (Planted::RecordsAll, "I15"),
 ];

@@ -256,8 +256,7 @@ impl World {
     /// What a host is to be by that version of the fleet, at the addresses that are entered: its own is in it, and in
     /// that of a worker those of all workers. At home all are as [`desired`] says.
     fn rendered(&self, name: &str, group: &str, version: u64) -> Sha256 {
-        // Every second version changes the workers only.
-        let version = if group == "worker" { version } else { version.div_ceil(2) };
+        let version = of_group(group, version);
         let within = |(_, (other, of)): &(u64, &(&str, &str))| *other == name || *of == group && group == "worker";
         let moved: Vec<String> = (1..)
             .zip(&HOSTS)
@@ -273,10 +272,19 @@ impl World {
         }
     }
 
+    fn version_of(&self, generation: &Generation) -> Option<u64> {
+        (1..=self.version).find(|v| Sha256::of(&v.to_be_bytes()) == generation.blob)
+    }
+
+    /// The version that a generation has of a group's playbooks.
+    pub fn generations_say(&self, generation: GenerationSeq, group: &str) -> Option<u64> {
+        self.version_of(self.state.generations.get(&generation)?).map(|version| of_group(group, version))
+    }
+
     /// What a manager answers when it is asked to render.
     fn render(&mut self, term: u64, generation: GenerationSeq, moved: u64) {
         let Some(known) = self.state.generations.get(&generation).cloned() else { return };
-        let Some(version) = (1..=self.version).find(|v| Sha256::of(&v.to_be_bytes()) == known.blob) else { return };
+        let Some(version) = self.version_of(&known) else { return };
         self.fire("rendered anew");
         let hosts = HOSTS.iter().map(|(name, group)| (NodeName::from(*name), self.rendered(name, group, version)));
         let differ = |(name, now): &(NodeName, Sha256)| known.summary.hosts.get(name).map(|h| h.desired) != Some(*now);
@@ -495,6 +503,11 @@ impl World {
         let ms = self.rng.between(5, 100);
         self.after(ms, Due::Tell { term: run.term, event: Box::new(event) });
     }
+}
+
+/// Every second version changes the workers only.
+fn of_group(group: &str, version: u64) -> u64 {
+    if group == "worker" { version } else { version.div_ceil(2) }
 }
 
 /// Hash of what a host of this group is to be in that version.

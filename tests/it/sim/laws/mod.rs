@@ -1,4 +1,4 @@
-//! The invariants I1 to I14, one file each. Each hears every fact of the world and says when it is broken. They keep
+//! The invariants I1 to I15, one file each. Each hears every fact of the world and says when it is broken. They keep
 //! their own books: what the inventory says of itself proves nothing.
 
 mod i01_committed;
@@ -14,6 +14,7 @@ mod i11_one_verdict;
 mod i12_refusals;
 mod i13_windows;
 mod i14_roads;
+mod i15_parts;
 
 use super::world::World;
 use remoor::engine::{Event, ExamOutcome};
@@ -102,6 +103,7 @@ impl Laws {
             Box::new(i12_refusals::Refusals),
             Box::new(i13_windows::InWindow),
             Box::<i14_roads::Roads>::default(),
+            Box::<i15_parts::Parts>::default(),
         ])
     }
 

@@ -1,0 +1,71 @@
+//! How a phase of an attempt fails, and whose fault that is.
+
+use crate::exec::wire::Reply;
+use crate::model::{Failure, FailureClass, Phase};
+use crate::ssh::SshError;
+use std::time::Duration;
+
+/// An error with its causes, on one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", chain(source)),
+        None => error.to_string(),
+    }
+}
+
+/// A step of the attempt that did not end well.
+pub(super) fn step(phase: Phase, rc: Option<i32>, message: String, tail: Vec<String>) -> Box<Failure> {
+    Box::new(Failure { class: FailureClass::Step, phase, rc, message, tail })
+}
+
+/// That it can't be done at all, so that no retry helps.
+pub(super) fn plan(phase: Phase, message: &str) -> Box<Failure> {
+    Box::new(Failure { class: FailureClass::Plan, phase, rc: None, message: message.to_owned(), tail: Vec::new() })
+}
+
+/// That the executor ended the run because of its length, where it did.
+pub(super) fn too_long(end: &serde_json::Value, limit: Duration) -> String {
+    match end.get("stopped").and_then(|s| s.as_str()) {
+        Some("out of time") => format!(" after {} s, the longest that a phase may take", limit.as_secs()),
+        _ => String::new(),
+    }
+}
+
+/// There is no session any more.
+pub(super) fn lost(phase: Phase) -> Box<Failure> {
+    ssh(phase, SshError::Lost("the session has ended".to_owned()))
+}
+
+/// The executor said what it never should.
+pub(super) fn unexpected(phase: Phase, reply: &Reply) -> Box<Failure> {
+    step(phase, None, format!("an answer that does not fit the order: {reply:?}"), Vec::new())
+}
+
+/// Whose fault it is that the session gave no answer. Once the node is taken, an order that took too long is a failure of
+/// that step: the next attempt would do the same, and is not due for ever.
+pub(super) fn ssh(phase: Phase, error: SshError) -> Box<Failure> {
+    let class = match &error {
+        SshError::Timeout(_) if phase != Phase::Fence => FailureClass::Step,
+        SshError::HostKeyChanged { .. } => FailureClass::HostKey,
+        SshError::Unsupported(_) | SshError::Protocol(_) | SshError::Upload(_) => FailureClass::Step,
+        _ => FailureClass::Unreachable,
+    };
+    Box::new(Failure { class, phase, rc: None, message: error.to_string(), tail: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_too_long_once_the_node_is_taken_eats_a_retry() {
+        let late = || SshError::Timeout("no answer to an order");
+        let class = |phase, error| ssh(phase, error).class;
+        assert_eq!(class(Phase::Fence, late()), FailureClass::Unreachable, "nothing was changed yet");
+        for phase in [Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify, Phase::Undo] {
+            assert_eq!(class(phase, late()), FailureClass::Step, "{phase}");
+            let lost = SshError::Lost("the session is over".to_owned());
+            assert_eq!(class(phase, lost), FailureClass::Unreachable, "{phase}: that may be the network");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Jobs as entries make them: keys that changed under them, and jobs about a part of a node.
+
+use super::*;
+
+/// w1 (node 1) with an open attempt (4), as an operator ordered it.
+fn open() -> Inventory {
+    let mut inventory = wanted();
+    let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
+    assert_eq!(apply(&mut inventory, 4, command), None);
+    inventory
+}
+
+/// w1, whose re-setup waits.
+fn wanted() -> Inventory {
+    let mut inventory = Inventory::default();
+    let mut summary = FleetSummary::default();
+    let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+    summary.hosts.insert("w1".into(), host);
+    summary.groups.insert("web".into(), GroupSummary::default());
+    let want = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Live, Wall(0)) };
+    for (index, command) in (1..).zip([
+        Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
+        Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) },
+        Command::Want { node: NodeId(1), want: Box::new(want) },
+    ]) {
+        assert_eq!(apply(&mut inventory, index, command), None);
+    }
+    inventory
+}
+
+/// The code of the refusal.
+fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
+    let applied = inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command });
+    applied.refusal().map(|refusal| refusal.code.to_string())
+}
+
+#[test]
+fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
+    let node = NodeId(1);
+    let trust = Command::TrustKey { node, keys: vec!["ssh-ed25519 AAAA".to_owned()] };
+    let changed = |basis| Command::KeyChanged { node, fingerprint: "SHA256:x".to_owned(), basis };
+    let message = "the host key changed".to_owned();
+    let failure = Failure { class: FailureClass::HostKey, phase: Phase::Fence, rc: None, message, tail: Vec::new() };
+    let (job, attempt) = (JobId(4), AttemptId(4));
+    let closed = Command::CloseAttempt { job, attempt, outcome: Outcome::Failed(failure), baseline: None, marks: None };
+    let accused = |inventory: &Inventory| inventory.node(node).and_then(|n| n.key_changed.clone()).is_some();
+
+    let mut before = open();
+    assert_eq!(apply(&mut before, 5, closed.clone()), None);
+    assert!(accused(&before), "nobody trusted any since");
+    let mut after = open();
+    assert_eq!(apply(&mut after, 5, trust.clone()), None);
+    assert_eq!(apply(&mut after, 6, closed), None);
+    assert!(!accused(&after), "an attempt of before");
+
+    let mut looked = open();
+    assert_eq!(apply(&mut looked, 5, trust), None);
+    assert_eq!(apply(&mut looked, 6, changed(4)), Some("stale".to_owned()), "a look of before");
+    assert!(!accused(&looked));
+    assert_eq!(apply(&mut looked, 7, changed(5)), None);
+    assert!(accused(&looked), "a look of after");
+}
+
+/// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about `a` is done.
+fn repaired(other: &str) -> Inventory {
+    let mut inventory = open();
+    let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
+    let (reasons, services) = (vec![reason("a", true), reason(other, false)], vec!["a".into()]);
+    let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+    node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..finding() });
+    node.drifted_since = Some(Wall(1));
+    inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().services = services;
+    for (index, phase) in (5..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
+        let phase = Command::Phase { job: JobId(4), attempt: AttemptId(4), phase };
+        assert_eq!(apply(&mut inventory, index, phase), None);
+    }
+    assert_eq!(apply(&mut inventory, 9, done(JobId(4), AttemptId(4), "one")), None);
+    inventory
+}
+
+fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
+    let baseline = Baseline {
+        generation: GenerationSeq(1),
+        desired: Sha256::of(desired.as_bytes()),
+        root: Sha256::default(),
+        blob: Sha256::default(),
+        adopted: false,
+        at: Wall(9),
+    };
+    Command::CloseAttempt { job, attempt, outcome: Outcome::Done, baseline: Some(baseline), marks: None }
+}
+
+fn finding() -> Finding {
+    Finding {
+        absence: None,
+        cause: None,
+        planned: false,
+        evidence: Vec::new(),
+        verdict: Verdict::Same,
+        overtaken: None,
+        reasons: Vec::new(),
+        remedy: Remedy::Report,
+        occasion: Occasion::Live,
+        by: "m1".into(),
+        at: Wall(1),
+        took_ms: 0,
+        digest: None,
+        checks: (0, 0, 0),
+        marks: Marks::default(),
+        damaged: Vec::new(),
+        basis: 0,
+    }
+}
+
+#[test]
+fn a_job_about_a_part_says_nothing_of_the_rest() {
+    for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
+        let inventory = repaired(other);
+        let node = inventory.node(NodeId(1)).unwrap();
+        let told = node.finding.as_ref().map(|f| f.verdict.clone());
+        assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
+        assert!(node.unseen, "and it is looked at");
+    }
+}
+
+/// w1 of generation 1; then generation 2 is applied.
+fn outdated(services: &[&str]) -> Inventory {
+    let mut inventory = open();
+    let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+    let Command::CloseAttempt { baseline, .. } = done(JobId(4), AttemptId(4), "one") else { unreachable!() };
+    (node.baseline, node.lifecycle) = (baseline, Lifecycle::Commissioned);
+    let cancelled = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
+    let services = services.iter().map(|s| (*s).into()).collect();
+    let want = Want { by: Some("admin".to_owned()), now: true, services, ..Want::new(Occasion::Live, Wall(0)) };
+    let mut summary = inventory.generation().unwrap().summary.clone();
+    summary.hosts.values_mut().for_each(|host| host.desired = Sha256::of(b"two"));
+    for (index, command) in (5..).zip([
+        cancelled,
+        Command::Want { node: NodeId(1), want: Box::new(want) },
+        Command::Generation { blob: Sha256::of(b"two"), summary: Box::new(summary) },
+        Command::OpenJob { node: NodeId(1), runner: "m1".into() },
+    ]) {
+        assert_eq!(apply(&mut inventory, index, command), None);
+    }
+    inventory
+}
+
+/// The job 8 is done by its attempt, as a manager that knows only of generation and blob says it.
+fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
+    let attempt = AttemptId(attempt);
+    for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
+        assert_eq!(apply(inventory, index, Command::Phase { job: JobId(8), attempt, phase }), None);
+    }
+    assert_eq!(apply(inventory, index + 4, done(JobId(8), attempt, "two")), None);
+}
+
+#[test]
+fn a_part_of_an_outdated_node_is_set_up_from_its_own_generation_and_makes_no_new_node() {
+    let of = |inventory: &Inventory| inventory.job(JobId(8)).unwrap().generation;
+    let mut part = outdated(&["a"]);
+    assert_eq!(of(&part), GenerationSeq(1), "applied between order and job");
+    let next = Command::NextAttempt { job: JobId(8), after: AttemptId(8), runner: "m1".into(), why: String::new() };
+    assert_eq!(apply(&mut part, 9, next.clone()), None);
+    assert_eq!(of(&part), GenerationSeq(1), "or before a further attempt");
+    finish(&mut part, 9, 10);
+    let node = part.node(NodeId(1)).unwrap();
+    assert!(part.outdated(node) && node.unseen);
+    assert_eq!(node.baseline.as_ref().map(|b| b.desired), Some(Sha256::of(b"one")));
+    assert_eq!(part.job(JobId(8)).unwrap().result, node.baseline);
+
+    let mut whole = outdated(&[]);
+    assert_eq!(of(&whole), GenerationSeq(2));
+    assert_eq!(apply(&mut whole, 9, next), None);
+    assert_eq!(of(&whole), GenerationSeq(2));
+    finish(&mut whole, 9, 10);
+    assert!(!whole.outdated(whole.node(NodeId(1)).unwrap()));
+}
+
+#[test]
+fn who_moved_is_set_up_for_its_address_as_a_whole() {
+    let mut inventory = outdated(&["a"]);
+    let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
+    node.moved = Some(Moved { from: "10.0.0.1".to_owned(), since: Wall(1) });
+    let part = |by: Option<&str>| {
+        let want = Want::new(Occasion::Network, Wall(9));
+        let want = Want { by: by.map(str::to_owned), services: vec!["a".into()], ..want };
+        Command::Want { node: NodeId(1), want: Box::new(want) }
+    };
+    let cancelled = Command::CancelJob { job: JobId(8), why: String::new(), now: false };
+    assert_eq!(apply(&mut inventory, 9, cancelled), None);
+    assert_eq!(apply(&mut inventory, 10, part(Some("admin"))), Some("moved".to_owned()));
+    assert_eq!(apply(&mut inventory, 11, part(None)), None);
+    inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap().hold = None;
+    assert_eq!(apply(&mut inventory, 10_000_000, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
+    let job = inventory.job(JobId(10_000_000)).unwrap();
+    assert_eq!((job.generation, job.services.as_slice()), (GenerationSeq(2), [].as_slice()));
+}
+
+#[test]
+fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
+    let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));
+    let told = format!("the host key changed: {old} is expected, {new} was offered");
+    assert_eq!(offered_in(&told), Some(new.as_str()));
+    assert_eq!(offered_in(&format!("the host key changed: {old} is expected, another was offered")), None);
+    assert_eq!(offered_in("key 2"), None);
+}
+
+#[test]
+fn only_a_commissioning_takes_back_what_was_ordered_out() {
+    let node = NodeId(1);
+    let order = |decommission, commission| {
+        let by = Some("admin".to_owned());
+        let want = Want { by, decommission, commission, ..Want::new(Occasion::Apply, Wall(0)) };
+        Command::Want { node, want: Box::new(want) }
+    };
+    let mut inventory = wanted();
+    assert_eq!(apply(&mut inventory, 6, order(true, false)), None);
+    let update = order(false, false);
+    assert_eq!(apply(&mut inventory, 7, update), Some("decommissioned".to_owned()), "an update that comes too late");
+    assert!(inventory.node(node).unwrap().want.as_ref().unwrap().decommission, "the order stands");
+    assert_eq!(apply(&mut inventory, 8, order(false, true)), None);
+    assert_eq!(inventory.node(node).unwrap().lifecycle, Lifecycle::Commissioning);
+}
+
+#[test]
+fn what_was_seen_before_a_change_is_not_adopted_after_it() {
+    let mut inventory = wanted();
+    let trust = Command::TrustKey { node: NodeId(1), keys: vec!["ssh-ed25519 AAAA".to_owned()] };
+    assert_eq!(apply(&mut inventory, 5, trust), None);
+    let (generation, desired, root, blob) = (GenerationSeq(1), Sha256::of(b"one"), Sha256::of(b"x"), Sha256::of(b"y"));
+    let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
+    let adopt = |basis| Command::Adopt { node: NodeId(1), baseline: baseline.clone(), basis };
+    assert_eq!(apply(&mut inventory, 6, adopt(4)), Some("outlived".to_owned()));
+    assert_eq!(apply(&mut inventory, 7, adopt(5)), None);
+}

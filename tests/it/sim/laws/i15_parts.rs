@@ -1,0 +1,57 @@
+//! I15: a job about some services changes what is recorded of these, and nothing that is recorded of others; and a node is
+//! called what it is to be only where each of its services was made from that, or was taken over as that.
+
+use super::super::host::services;
+use super::*;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub struct Parts {
+    /// What each service of a node was made from, or is called since an adoption.
+    made: BTreeMap<(NodeId, &'static str), Sha256>,
+}
+
+impl Parts {
+    fn done(&mut self, world: &World, job: &Job, before: &Inventory) -> Result<(), String> {
+        let host = &world.hosts[world.host_of(job.node)];
+        let baseline = |state: &Inventory| state.node(job.node).and_then(|n| n.baseline.clone());
+        let Some(is) = baseline(&world.state).filter(|_| job.kind() == JobKind::Resetup) else { return Ok(()) };
+        let recorded = |of: &Baseline| world.blobs.get(&of.blob).cloned().unwrap_or_default();
+        let was = baseline(before).map(|was| recorded(&was));
+        for name in services(host.group) {
+            if job.services.is_empty() || job.services.iter().any(|s| s.as_str() == *name) {
+                // Somebody may have deleted it since.
+                self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
+            } else if was.as_ref().is_some_and(|was| was.services.get(*name) != recorded(&is).services.get(*name)) {
+                let text = format!("job {} is not about {name} of {}", job.id, host.name);
+                return Err(format!("{text}, and what is recorded of it changed"));
+            }
+        }
+        let made = services(host.group).iter().find(|name| self.made.get(&(job.node, *name)) != Some(&is.desired));
+        match made {
+            Some(name) => Err(format!("{} is called what it is to be, and its {name} is not", host.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Law for Parts {
+    fn name(&self) -> &'static str {
+        "I15"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        let Fact::Applied { entry, applied: Applied::Done, before } = fact else { return Ok(()) };
+        match &entry.command {
+            Command::Adopt { node, baseline, .. } => {
+                let names = services(world.hosts[world.host_of(*node)].group);
+                self.made.extend(names.iter().map(|name| ((*node, *name), baseline.desired)));
+                Ok(())
+            }
+            Command::CloseAttempt { job, outcome: Outcome::Done, .. } => {
+                self.done(world, world.state.job(*job).expect("was just closed"), before)
+            }
+            _ => Ok(()),
+        }
+    }
+}
