@@ -1,7 +1,7 @@
 //! Content-addressed blobs of the managers: generations and digests. An entry names a blob only once a majority has it.
 
 use super::Shared;
-use crate::model::{AttemptId, RaftId, Sha256};
+use crate::model::{AttemptId, RaftId, Sha256, counted};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const LOG_MAX: u64 = 4 << 20;
 pub enum BlobError {
     #[error("this manager can't store it")]
     Own(#[source] crate::disk::DiskError),
-    #[error("{have} of {of} managers have it, {need} must")]
+    #[error("{have} of {} have it, {need} must", counted(*of, "manager"))]
     NoMajority { have: usize, of: usize, need: usize },
 }
 

@@ -1,6 +1,7 @@
 //! Plain data. No clock, no IO, no tokio, ordered maps only: whatever is here may stand in the replicated state.
 
 mod check;
+mod counted;
 mod digest;
 mod entry;
 mod exam;
@@ -21,6 +22,7 @@ mod verdict;
 mod windows;
 
 pub use check::*;
+pub use counted::*;
 pub use digest::*;
 pub use entry::*;
 pub use exam::*;
