@@ -6,6 +6,7 @@ mod admin;
 mod half_made;
 mod layout;
 mod pages;
+mod peers;
 mod run;
 mod runtime;
 mod scrape;
