@@ -16,7 +16,7 @@ mod unit;
 pub use crate::raft::OPENING_THREAD;
 pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
-pub use half_made::move_aside;
+pub use half_made::{move_aside, tokens_told};
 pub use layout::{Layout, NodeConfig};
 pub use run::{DaemonError, RunOptions, run};
 pub use runtime::runtime;
