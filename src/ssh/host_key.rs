@@ -70,10 +70,12 @@ pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration
         ] {
             command.arg("-o").arg(option);
         }
-        command.arg("--").arg(&target.host).stdin(Stdio::null()).kill_on_drop(true);
-        let out = tokio::time::timeout(at_most, command.output()).await;
-        let said = match out {
-            Ok(Ok(out)) => clip(&String::from_utf8_lossy(&out.stderr)),
+        // Into a file: what a command of the way leaves running may hold a pipe open for long.
+        let told = NamedTempFile::new_in(dir).map_err(local)?;
+        command.arg("--").arg(&target.host).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told.reopen().map_err(local)?);
+        let said = match tokio::time::timeout(at_most, command.status()).await {
+            Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(told.path()).map_err(local)?)),
             Ok(Err(e)) => return Err(SshError::Local(format!("ssh: {e}"))),
             // A host that lets everybody in holds the line; its key is noted by then.
             Err(_) => "out of time".to_owned(),

@@ -310,7 +310,9 @@ async fn keys_are_asked_for_the_way_a_login_goes() {
 
     let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port);
     let behind = Target { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
+    let begun = Instant::now();
     let keys = remote.host_keys(&behind, LONG).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for what the command of the way left running");
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
     assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "nobody logged in");
     let left: Vec<_> = fs::read_dir(server.path("c")).unwrap().map(|e| e.unwrap().file_name()).collect();
