@@ -5,7 +5,7 @@ use super::exit::Exit;
 use super::sanitize;
 use crate::model::{Fault, counted};
 use crate::rpc::client::ApiError;
-use crate::rpc::verify::may_be_the_clock;
+use crate::rpc::tls::may_be_the_clock;
 use crate::rpc::view::FaultsView;
 use std::error::Error;
 use std::path::Path;
