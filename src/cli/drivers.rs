@@ -57,6 +57,11 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     })
 }
 
+/// The tokens of `init` in `dir` were told: a next `init` there refuses, instead of making new ones.
+pub fn tokens_told(dir: &Path) -> anyhow::Result<()> {
+    Ok(daemon::tokens_told(dir)?)
+}
+
 /// Makes this machine a node of the cluster behind `addr`.
 pub fn join(options: JoinOptions) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {

@@ -3,8 +3,9 @@
 
 use super::exit::Exit;
 use super::sanitize;
-use crate::model::Fault;
+use crate::model::{Fault, counted};
 use crate::rpc::client::ApiError;
+use crate::rpc::tls::may_be_the_clock;
 use crate::rpc::view::FaultsView;
 use std::error::Error;
 use std::path::Path;
@@ -138,7 +139,7 @@ fn default_next(code: &str) -> Option<&'static str> {
 pub fn of_join(error: anyhow::Error) -> anyhow::Error {
     let api = error.chain().find_map(|e| e.downcast_ref::<ApiError>());
     let next = match api {
-        Some(ApiError::Identity { reason, .. }) if reason.contains("not valid yet") || reason.contains("expired") => {
+        Some(ApiError::Identity { reason, .. }) if may_be_the_clock(reason) => {
             "compare this machine's clock with the manager's (timedatectl), set the wrong one, then the same command"
         }
         Some(ApiError::Identity { .. }) => {
@@ -195,7 +196,7 @@ pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) ->
 /// Faults of a fleet, each with its place.
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();
-    let text = format!("the fleet has {grave} {}; nothing was applied", if grave == 1 { "fault" } else { "faults" });
+    let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
@@ -243,6 +244,7 @@ mod tests {
         for (error, wanted) in [
             (identity("its certificate is not valid yet: is one of the clocks wrong?"), "clock"),
             (identity("its certificate has expired"), "clock"),
+            (identity("its name has expired.test in it"), "token of the cluster"),
             (identity("its CA is not the one that the token names"), "token of the cluster"),
             (unreachable, "7947"),
         ] {

@@ -5,7 +5,7 @@ use super::duration::age;
 use super::moment::Today;
 use crate::model::{
     AbsenceNo, AttemptId, Cause, Finding, Gone, Happening, HistoryItem, NodeName, Outcome, Reason, Remedy, ServiceName,
-    Verdict, Wall,
+    Verdict, Wall, counted,
 };
 use std::collections::BTreeMap;
 
@@ -109,10 +109,12 @@ impl Story {
             Happening::KeyChanged { fingerprint } => {
                 format!("offers another SSH host key, {fingerprint}: nothing is sent to it until trust-key")
             }
-            Happening::KeyTrusted { keys } => format!("host key trusted by {} ({} keys)", item.by, keys.len()),
+            Happening::KeyTrusted { keys } => {
+                format!("host key trusted by {} ({})", item.by, counted(keys.len(), "key"))
+            }
             Happening::Moved { from, to } => format!("its address is {to} now, was {from}"),
             Happening::Rendered { changed, fault: None } => {
-                format!("addresses changed: {changed} hosts are to be something else now")
+                format!("addresses changed: something else is desired on {} now", counted(*changed, "host"))
             }
             Happening::Rendered { fault: Some(why), .. } => {
                 format!("addresses changed, and the fleet can't be rendered with them: {why}")

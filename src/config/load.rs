@@ -16,14 +16,18 @@ const DEPTH_MAX: usize = 32;
 const NO_DIRECTORIES: &[&str] = &[".git", ".hg", ".svn", ".remoor", "__pycache__"];
 const NO_ENDINGS: &[&str] = &["~", ".bak", ".orig", ".swp", ".swo", ".pyc", ".retry"];
 
-/// Reads the directory, with a warning for each link that leads out of it; Err with every fault found on the way. Links
-/// are followed, and what is found there is part of the set as any other file.
+/// Reads the directory, with a warning for each link that leads out of it; Err with every fault found on the way, the
+/// warnings behind them. Links are followed, and what is found there is part of the set as any other file.
 pub fn read(dir: &Path) -> Result<(FileSet, Vec<Fault>), Vec<Fault>> {
     let real = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let (set, way, faults, outside) = Default::default();
     let mut load = Load { root: dir, real, set, bytes: 0, way, faults, outside };
     load.directory(dir);
-    if load.faults.is_empty() { Ok((load.set, load.outside)) } else { Err(load.faults) }
+    if load.faults.is_empty() {
+        return Ok((load.set, load.outside));
+    }
+    load.faults.append(&mut load.outside);
+    Err(load.faults)
 }
 
 struct Load<'a> {
@@ -202,8 +206,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         symlink(dir.path(), dir.path().join("again")).unwrap();
         symlink("nowhere", dir.path().join("broken")).unwrap();
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        symlink(elsewhere.path(), dir.path().join("a-link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
-        let faults: Vec<String> = read(dir.path()).unwrap_err().iter().map(|fault| fault.to_string()).collect();
+        let mut faults = read(dir.path()).unwrap_err();
+        let last = faults.pop().unwrap();
+        assert_eq!((last.file.as_str(), last.warning), ("a-link", true), "{last}");
+        let faults: Vec<String> = faults.iter().map(|fault| fault.to_string()).collect();
         assert_eq!(
             faults,
             [

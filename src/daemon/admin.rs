@@ -1,7 +1,7 @@
 //! `init` makes a cluster of one; `join` makes this machine a node of a cluster. Both leave a data directory that
 //! `remoor agent` starts from, or nothing.
 
-use super::half_made;
+use super::half_made::{self, Making};
 use super::layout::{Layout, NodeConfig};
 use super::transport::Nobody;
 use crate::disk::{DiskError, Identity};
@@ -90,19 +90,22 @@ pub enum AdminError {
     Join(#[from] JoinError),
 }
 
-/// Makes CA, gossip key, join secrets and the first three entries of the log.
+/// Makes CA, gossip key, join secrets and the first three entries of the log. Until [`super::tokens_told`], or until a
+/// daemon has run there, the directory counts as unfinished, and another try begins from nothing.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let layout = Layout(options.dir.clone());
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
-    if let Some(identity) = data.identity()? {
+    if let Some(identity) = data.identity()?
+        && !half_made::untold(&options.dir)?
+    {
         let (dir, name, whose) = (options.dir.clone(), identity.name, "a");
         let next = "systemctl start remoor; or, for another cluster, init --force, which moves the directory aside";
         return Err(AdminError::Taken { dir, name, whose, next });
     }
     half_made::clear(&options.dir)?;
-    half_made::begin(&options.dir)?;
+    half_made::begin(&options.dir, Making::Cluster)?;
     let cluster = ClusterId(random_hex(8)?);
     let name = NodeName(options.name.clone());
     let (ca, gossip_key) = (ClusterCa::create(&cluster)?, GossipKey::generate()?);
@@ -158,7 +161,6 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let mut identity = Identity::new(cluster, epoch, node, name)?;
     (identity.raft, identity.log_begun) = (Some(RaftId(1)), true);
     data.store_identity(&identity)?;
-    half_made::end(&options.dir)?;
     Ok(InitDone {
         worker_token: Token::new(ca.cert_pem(), worker)?.reveal(),
         manager_token: Token::new(ca.cert_pem(), manager)?.reveal(),
@@ -231,7 +233,7 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
         want_manager: options.manager,
     };
     let reply = ask(&options.addr, &token, request).await?;
-    half_made::begin(&options.dir)?;
+    half_made::begin(&options.dir, Making::Node)?;
     reply.credentials(&key)?.save(&options.dir)?;
     options.config.save(&options.dir)?;
     save_peers(&layout, &reply.peers, &reply.managers)?;
@@ -319,6 +321,32 @@ pub(super) fn random_hex(bytes: usize) -> Result<String, AdminError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn options(dir: &Path) -> InitOptions {
+        let config = NodeConfig {
+            advertise: std::net::Ipv4Addr::LOCALHOST.into(),
+            bind: None,
+            api_port: 7947,
+            gossip_port: 7946,
+            metrics: None,
+        };
+        InitOptions { dir: dir.to_owned(), name: "m1".to_owned(), config, ssh_host_keys: dir.join("no-keys") }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn tokens_that_nobody_was_told_are_made_anew_and_told_ones_stay_good() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = options(&dir.path().join("d"));
+        let lost = init(&options).await.expect("a cluster");
+        // Killed here: what was made is all there, and nobody knows the tokens.
+        let told = init(&options).await.expect("another cluster");
+        assert_ne!(lost.worker_token, told.worker_token);
+        super::super::tokens_told(&options.dir).expect("told");
+        let identity = || std::fs::read(options.dir.join("identity.json")).expect("an identity");
+        let before = identity();
+        assert!(matches!(init(&options).await, Err(AdminError::Taken { .. })));
+        assert_eq!(identity(), before);
+    }
 
     #[test]
     fn a_clock_of_before_the_program_is_refused() {

@@ -1,5 +1,8 @@
 //! Data directories that are not a node's yet. `init` and `join` write several files, the identity last; a mark beside them
 //! says that they are at it, so that a next try may clear away what a kill left, and nothing else is ever cleared away.
+//!
+//! The mark of `init` stays until its tokens were told: the state holds hashes of them only, so after a kill in between
+//! nobody could say them again. A next `init` then makes another cluster, as nobody can have joined this one.
 
 use super::admin::AdminError;
 use crate::disk::{DataDir, DiskError, atomic_write, sync_dir};
@@ -7,6 +10,9 @@ use std::path::Path;
 
 /// Stands from before the first file until the identity is written.
 const MARK: &str = "unfinished";
+/// What stands in the mark of `init`; any other is one of `join`, or of an earlier program.
+const OF_INIT: &[u8] = b"remoor init was at work here; the same command goes on\n";
+const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\n";
 /// All that `init` and `join` write, without the node's key, which a next try uses again.
 const MADE: [&str; 6] = ["raft", "ca", "credentials.json", "operator.json", "peers.json", "node.json"];
 /// Of these nobody has a second copy; a directory that holds them belonged to a node.
@@ -35,9 +41,34 @@ pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
     Ok(sync_dir(dir)?)
 }
 
+/// Whose files are being made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Making {
+    Cluster,
+    Node,
+}
+
 /// Says that files are being made here; on disk when this returns.
-pub(super) fn begin(dir: &Path) -> Result<(), DiskError> {
-    atomic_write(&dir.join(MARK), b"remoor init or remoor join was at work here; the same command goes on\n", 0o600)
+pub(super) fn begin(dir: &Path, making: Making) -> Result<(), DiskError> {
+    let text = if making == Making::Cluster { OF_INIT } else { OF_JOIN };
+    atomic_write(&dir.join(MARK), text, 0o600)
+}
+
+/// Takes back the identity of a cluster whose tokens nobody was told; false: this is none, and nothing was changed. Not
+/// while a daemon runs on it. Where one ever ran, it took the mark away at its start.
+pub(super) fn untold(dir: &Path) -> Result<bool, DiskError> {
+    if !std::fs::read(dir.join(MARK)).is_ok_and(|text| text == OF_INIT) {
+        return Ok(false);
+    }
+    let identity = dir.join("identity.json");
+    std::fs::remove_file(&identity).map_err(DiskError::io("removing", &identity))?;
+    sync_dir(dir)?;
+    Ok(true)
+}
+
+/// Says that the tokens of [`super::init`] were told: from now on the directory is a node's.
+pub fn tokens_told(dir: &Path) -> Result<(), AdminError> {
+    Ok(end(dir)?)
 }
 
 /// Says that they are all there, identity and all.
@@ -86,11 +117,31 @@ mod tests {
         let error = clear(dir.path()).expect_err("it was a node's").to_string();
         assert!(error.contains("raft") && error.contains("move the directory aside"), "{error}");
         assert!(file("raft/log.redb").exists(), "refused and untouched");
-        begin(dir.path()).expect("a mark");
+        begin(dir.path(), Making::Node).expect("a mark");
         clear(dir.path()).expect("unfinished");
         assert_eq!((file("raft").exists(), file("node.key").exists(), file("blobs").exists()), (false, true, true));
         end(dir.path()).expect("ended");
         end(dir.path()).expect("twice is no error");
         assert!(!file(MARK).exists());
+    }
+
+    #[test]
+    fn an_identity_is_taken_back_only_from_a_cluster_whose_tokens_nobody_knows() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let identity = dir.path().join("identity.json");
+        std::fs::write(&identity, "{}").expect("written");
+        assert!(!untold(dir.path()).expect("a node's"), "no mark");
+        begin(dir.path(), Making::Node).expect("a mark");
+        assert!(!untold(dir.path()).expect("a node's"), "it has joined");
+        std::fs::write(dir.path().join(MARK), "remoor init or remoor join was at work here").expect("written");
+        assert!(!untold(dir.path()).expect("a node's"), "a mark of an earlier program");
+        assert!(identity.exists());
+        begin(dir.path(), Making::Cluster).expect("a mark");
+        assert!(untold(dir.path()).expect("untold"));
+        assert!(!identity.exists() && dir.path().join(MARK).exists(), "the rest is for clear");
+        begin(dir.path(), Making::Cluster).expect("a mark");
+        std::fs::write(&identity, "{}").expect("written");
+        tokens_told(dir.path()).expect("told");
+        assert!(!untold(dir.path()).expect("a node's") && identity.exists());
     }
 }

@@ -4,9 +4,10 @@ use super::address;
 use super::admin::random_hex;
 use super::layout::{Layout, NodeConfig};
 use super::pages::{self, Loaded, Pace};
+use super::peers::known_peers;
 use super::scrape;
 use super::transport::TlsTransport;
-use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
+use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, RecordKeeper};
 use crate::disk::{BlobStore, DataDir, DiskError, Identity};
 use crate::gossip::{self, Gossip, GossipError, MemberEvent, RejoinLoop};
 use crate::manager::api::{self, JoinDesk, JoinParts};
@@ -85,7 +86,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     keep_own_binary(&layout);
 
     let keys = KeyBook::default();
-    let saved = PeerBook::load(layout.peers());
+    let saved = known_peers(layout.peers())?;
     keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
     let listener = address::listen(&config).await?;
 
@@ -354,7 +355,7 @@ impl Parts<'_> {
             peers: self.peers.clone(),
             secret: self.credentials.gossip_key.0,
             runs: self.layout.runs(),
-            sponsors: PeerBook::load(self.layout.peers()).managers.iter().map(|p| p.id).collect(),
+            sponsors: known_peers(self.layout.peers())?.managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
             counts: self.counts.clone(),
         }));
@@ -378,7 +379,7 @@ impl Parts<'_> {
 
     /// From disk, or from another manager over mTLS: only managers are given it.
     async fn ca(&self) -> Result<ClusterCa, DaemonError> {
-        let managers = PeerBook::load(self.layout.peers()).managers;
+        let managers = known_peers(self.layout.peers())?.managers;
         match ClusterCa::load(&self.layout.ca()) {
             Ok(ca) => return Ok(ca),
             Err(error) if !managers.iter().any(|m| m.id != self.credentials.node) => return Err(error.into()),

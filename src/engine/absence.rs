@@ -1,6 +1,6 @@
 //! Why was the node away: the strongest cause that the evidence shows, reboot before agent before network.
 
-use crate::model::{Absence, AgentRecord, Cause, Exam, Gone, Marks, Node, Wall};
+use crate::model::{Absence, AgentRecord, Cause, Exam, Gone, Marks, Node, Wall, counted};
 
 /// By so much the clocks of a manager and a node may differ.
 const CLOCKS_MS: u64 = 60_000;
@@ -46,9 +46,9 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
             evidence.push(match episode.to {
                 Some(to) => {
                     let seconds = to.since(episode.from) / 1000;
-                    format!("the agent lost {} peers for {seconds} s", episode.peers_lost)
+                    format!("the agent lost {} for {seconds} s", counted(episode.peers_lost, "peer"))
                 }
-                None => format!("the agent lost {} peers and has none yet", episode.peers_lost),
+                None => format!("the agent lost {} and has none yet", counted(episode.peers_lost, "peer")),
             });
         }
     } else if !unreadable(exam) {

@@ -1,6 +1,6 @@
 //! The breakers: when much of a group or of the fleet drifts or goes away at once, the cause is rarely on the nodes.
 
-use crate::model::{Absence, Command, Gone, GroupName, Inventory, Node, Wall};
+use crate::model::{Absence, Command, Gone, GroupName, Inventory, Node, Wall, counted};
 use std::collections::BTreeMap;
 
 /// The breaker that must open now, if any. One that is open for a group does not hide the trouble of others: it is replaced by
@@ -20,7 +20,7 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let Tripped { group, hit, of } = tripped(inventory, troubled, but)?;
     let what = group.map_or("the fleet".to_owned(), |name| format!("group {name}"));
-    let mut why = format!("{hit} of {of} nodes of {what} drifted or went away");
+    let mut why = format!("{hit} of {} of {what} drifted or went away", counted(of, "node"));
     if let Some(open) = inventory.breaker.as_ref().filter(|_| group.is_some()) {
         why = format!("{why}, beside {}", open.why);
     }

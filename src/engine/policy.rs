@@ -2,7 +2,7 @@
 
 use crate::model::{
     Availability, Cause, FleetSummary, Inventory, Lifecycle, Node, Occasion, Policy, Reason, Remedy, ServiceName,
-    Verdict, Wall,
+    Verdict, Wall, counted,
 };
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ pub fn decide(
         return (Remedy::Blocked("the node is paused".to_owned()), "the node is paused".to_owned());
     }
     if flapping(inventory, node, at) && occasion != Occasion::Live {
-        return (Remedy::Held("flapping".to_owned()), format!("{} absences of late", node.recent.len()));
+        return (Remedy::Held("flapping".to_owned()), format!("{} of late", counted(node.recent.len(), "absence")));
     }
     let weight = if policy == Policy::Check && grave { ", and a reason is grave" } else { "" };
     (Remedy::Resetup(services), rule + weight)

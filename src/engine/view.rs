@@ -3,7 +3,9 @@
 use super::manager::{Manager, Moment};
 use super::routes::Road;
 use super::{crowd, policy};
-use crate::model::{Gone, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, may_open, may_retry, weekday_text};
+use crate::model::{
+    Gone, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, may_open, may_retry, weekday_text,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +86,7 @@ impl Manager {
             add("settling", format!("rebooted, {} of at most {limit} s", now.since(since) / 1000));
         }
         if policy::flapping(inventory, node, wall) {
-            add("flapping", format!("{} absences of late", node.recent.len()));
+            add("flapping", format!("{} of late", counted(node.recent.len(), "absence")));
         }
         let missed = self.unreachable_from(now, inventory, node);
         if !missed.is_empty() {
@@ -121,7 +123,9 @@ impl Manager {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
                 }
                 Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
-                    Some(others) => add("waiting", format!("{others} others that came back have no verdict yet")),
+                    Some(others) => {
+                        add("waiting", format!("no verdict yet about {} that came back", counted(others, "other")))
+                    }
                     None => match self.roadblock(at, node) {
                         Some(block) => add(&block.is, block.why),
                         None => add("waiting", "about to begin".to_owned()),

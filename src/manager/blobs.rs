@@ -1,7 +1,7 @@
 //! Content-addressed blobs of the managers: generations and digests. An entry names a blob only once a majority has it.
 
 use super::Shared;
-use crate::model::{AttemptId, RaftId, Sha256};
+use crate::model::{AttemptId, RaftId, Sha256, counted};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub enum BlobError {
     Own(#[source] crate::disk::DiskError),
     #[error("a task of this manager ended early")]
     Task,
-    #[error("{have} of {of} managers have it, {need} must")]
+    #[error("{have} of {} have it, {need} must", counted(*of, "manager"))]
     NoMajority { have: usize, of: usize, need: usize },
 }
 

@@ -1,7 +1,7 @@
 //! Events and actions of the engine in people's words, one line each. Says nothing that the values do not.
 
 use crate::engine::{Action, Event, ExamOutcome, Line, PhaseResult, Purpose};
-use crate::model::{Applied, CheckState, Command, Gone, Report};
+use crate::model::{Applied, CheckState, Command, Gone, Report, counted};
 
 /// What the engine was told.
 pub fn told(event: &Event) -> String {
@@ -13,7 +13,7 @@ pub fn told(event: &Event) -> String {
         Event::Alive { report, .. } => format!("gossip has it: {}", summary(report)),
         Event::Sighted { gossip, .. } => format!("it signs at {gossip}"),
         Event::Rendered { result: Ok(hosts), .. } => {
-            format!("rendered anew: {} hosts differ from what was applied", hosts.len())
+            format!("rendered anew: other than what was applied on {}", counted(hosts.len(), "host"))
         }
         Event::Rendered { result: Err(why), .. } => format!("it can't be rendered anew: {why}"),
         Event::Gone { .. } => "gossip lost it".to_owned(),
@@ -90,7 +90,9 @@ fn entry(command: &Command) -> String {
         Command::Unclear { why, .. } => format!("still unknown: {why}"),
         Command::KeyChanged { fingerprint, .. } => format!("it offers another host key, {fingerprint}"),
         Command::Readdress { gossip, .. } => format!("it is at {gossip} now"),
-        Command::Rendered { hosts, fault: None, .. } => format!("{} hosts are to be something else now", hosts.len()),
+        Command::Rendered { hosts, fault: None, .. } => {
+            format!("something else is desired on {} now", counted(hosts.len(), "host"))
+        }
         Command::Rendered { fault: Some(why), .. } => format!("what is desired stays: {why}"),
         Command::Want { .. } => "a re-setup is wanted".to_owned(),
         Command::DropWant { why, .. } => format!("a re-setup is wanted no more: {why}"),

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod check;
+mod counted;
 mod digest;
 mod entry;
 mod exam;
@@ -23,6 +24,7 @@ mod windows;
 
 pub use bounds::*;
 pub use check::*;
+pub use counted::*;
 pub use digest::*;
 pub use entry::*;
 pub use exam::*;

@@ -11,12 +11,12 @@ pub enum Verdict {
     Same,
     /// What is desired changed.
     Outdated,
-    /// What is there changed.
+    /// What is there changed. The alias was a verdict in name that nothing concluded: what was provisioned and is not as
+    /// rendered is no verdict but the end of an attempt, [`super::FailureClass::ProvisionedWrong`].
+    #[serde(alias = "provisioned-wrong")]
     Drifted,
     /// Both changed.
     Conflict,
-    /// Right after a provisioning that reported success; never retried.
-    ProvisionedWrong,
     /// Not drift: it is retried, then an alert, never a re-setup (I9).
     Unknown(String),
 }
@@ -28,7 +28,6 @@ impl Verdict {
             Verdict::Outdated => "outdated",
             Verdict::Drifted => "drifted",
             Verdict::Conflict => "conflict",
-            Verdict::ProvisionedWrong => "provisioned-wrong",
             Verdict::Unknown(_) => "unknown",
         }
     }
@@ -140,4 +139,24 @@ pub struct Marks {
     pub boot: BootId,
     pub instance: Instance,
     pub isolation: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Verdict;
+
+    #[test]
+    fn verdicts_are_stored_by_name_and_one_of_an_older_program_is_still_read() {
+        let all = [Verdict::Same, Verdict::Outdated, Verdict::Drifted, Verdict::Conflict, Verdict::Unknown("x".into())];
+        for verdict in all {
+            let bytes = rmp_serde::to_vec_named(&verdict).expect("stored");
+            assert_eq!(rmp_serde::from_slice::<Verdict>(&bytes).expect("read"), verdict);
+        }
+        #[derive(serde::Serialize)]
+        struct Stored {
+            is: &'static str,
+        }
+        let bytes = rmp_serde::to_vec_named(&Stored { is: "provisioned-wrong" }).expect("stored");
+        assert_eq!(rmp_serde::from_slice::<Verdict>(&bytes).expect("read"), Verdict::Drifted);
+    }
 }

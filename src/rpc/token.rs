@@ -4,7 +4,7 @@
 //! The cluster keeps the SHA-256 of a secret only.
 
 use super::identity::{self, IdentityError};
-use crate::model::Sha256;
+use crate::model::{Sha256, counted};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -70,7 +70,8 @@ pub enum TokenError {
     #[error("token of version {0:?}, but this remoor knows version 1 only")]
     Version(String),
     #[error(
-        "token with {found} part(s) behind its version instead of a CA digest and a secret: was it cut while copying?"
+        "token with {} behind its version instead of a CA digest and a secret: was it cut while copying?",
+        counted(*found, "part")
     )]
     Parts { found: usize },
     #[error("the token's {part} has {found} characters instead of {wanted}: was it cut while copying?")]
@@ -177,8 +178,8 @@ mod tests {
         assert!(parse_error("SWMTKN-1-aa-bb").contains("not a remoor token"));
         assert!(parse_error("remoor-1").contains("not a remoor token"));
         assert!(parse_error(&format!("remoor-2-{DIGEST}-{SECRET}")).contains("version \"2\""));
-        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 part(s)"));
-        assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 part(s)"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 part "));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 parts "));
         assert!(parse_error(&format!("remoor-1-{}-{SECRET}", &DIGEST[1..])).contains("CA digest has 31 characters"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{}", &SECRET[1..])).contains("31 characters instead of 32 to"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{}x", &SECRET[1..])).contains("'x'"));

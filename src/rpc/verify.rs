@@ -99,16 +99,24 @@ fn pinned_root(digest: &str, chain: &[CertificateDer<'_>]) -> Result<RootCertSto
     Ok(roots)
 }
 
+/// The words for a certificate that is out of its time by a clock, ours or theirs.
+const EXPIRED: &str = "its certificate has expired";
+const NOT_YET: &str = "its certificate is not valid yet: is one of the clocks wrong?";
+const OURS_OUT_OF_TIME: &str = "it refuses our certificate: by its clock expired, or not valid yet";
+
+/// Whether a wrong clock may be why: `reason` is that of an [`super::client::ApiError::Identity`].
+pub fn may_be_the_clock(reason: &str) -> bool {
+    [EXPIRED, NOT_YET, OURS_OUT_OF_TIME].contains(&reason)
+}
+
 /// In words, if the failure is about who the other side is (or whom it takes us for): what a new try will not mend.
 pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     use rustls::AlertDescription as Alert;
     Some(match error {
         Error::InvalidCertificate(why) => match why {
             CertificateError::UnknownIssuer | CertificateError::BadSignature => "its certificate is of another cluster",
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "its certificate is not valid yet: is one of the clocks wrong?"
-            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => EXPIRED,
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => NOT_YET,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "it is another node than expected"
             }
@@ -121,7 +129,7 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
             Alert::UnknownCA | Alert::BadCertificate | Alert::DecryptError => {
                 "it refuses our certificate: it belongs to another cluster"
             }
-            Alert::CertificateExpired => "it refuses our certificate: by its clock expired, or not valid yet",
+            Alert::CertificateExpired => OURS_OUT_OF_TIME,
             Alert::CertificateRequired | Alert::CertificateUnknown | Alert::AccessDenied => {
                 "it refuses our certificate"
             }
@@ -149,4 +157,31 @@ pub(super) fn issued_to_node(
         .map_err(|e| IdentityError::Malformed { what, reason: e.to_string() })?;
     let chain = identity::certificates(what, cert_pem)?;
     verifier.verify_server_cert(&chain[0], &[], &name, &[], UnixTime::now()).map(|_| ()).map_err(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::AlertDescription;
+
+    #[test]
+    fn a_clock_is_named_for_what_is_out_of_its_time_and_for_nothing_else() {
+        let of = |error: Error| identity_fault(&error).is_some_and(may_be_the_clock);
+        let now = UnixTime::now();
+        for why in [
+            CertificateError::Expired,
+            CertificateError::ExpiredContext { time: now, not_after: now },
+            CertificateError::NotValidYet,
+            CertificateError::NotValidYetContext { time: now, not_before: now },
+        ] {
+            assert!(of(Error::InvalidCertificate(why.clone())), "{why:?}");
+        }
+        assert!(of(Error::AlertReceived(AlertDescription::CertificateExpired)));
+        for why in [CertificateError::UnknownIssuer, CertificateError::NotValidForName, CertificateError::Revoked] {
+            assert!(!of(Error::InvalidCertificate(why.clone())), "{why:?}");
+        }
+        assert!(!of(Error::AlertReceived(AlertDescription::UnknownCA)));
+        // Somebody else's words with the same ones in them.
+        assert!(!may_be_the_clock("invalid name: expired.example is not valid yet"));
+    }
 }

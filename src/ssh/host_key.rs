@@ -1,11 +1,13 @@
 //! Host keys as lines (`ssh-ed25519 AAAA...`), their fingerprints, and how to ask a host for them before anybody trusts it.
 
 use super::error::{SshError, clip};
-use super::target;
+use super::target::{self, Target};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
+use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 /// As `ssh-keygen -l` writes it, `SHA256:` and 43 characters; None if this is no key line. A comment is passed over.
@@ -34,6 +36,61 @@ pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<
         return Err(SshError::Unreachable(format!("no host key: {}", clip(&String::from_utf8_lossy(&out.stderr)))));
     }
     Ok(keys)
+}
+
+/// What is asked for, each kind in a login of its own, as ssh takes one key only.
+const KINDS: [&str; 3] =
+    ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
+
+/// The same for a host that a login reaches by a jump host or a command, where `ssh-keyscan` would ask whoever has the
+/// address here: ssh goes the way, notes the key in a file of `dir`, and is let in by nobody, as it offers nothing.
+pub(super) async fn scan_by_login(target: &Target, dir: &Path, at_most: Duration) -> Result<Vec<String>, SshError> {
+    target.check_names()?;
+    let local = |e: std::io::Error| SshError::Local(format!("{}: {e}", dir.display()));
+    let file = NamedTempFile::new_in(dir).map_err(local)?;
+    std::fs::write(file.path(), target.config()?).map_err(local)?;
+    let config = file.path();
+    let asked = KINDS.map(|kinds| async move {
+        let noted = NamedTempFile::new_in(dir).map_err(local)?;
+        let path = noted.path().display();
+        let mut command = Command::new("ssh");
+        command.arg("-F").arg(config).args(["-N", "-T", "-p", &target.port.to_string(), "-l", &target.user]);
+        for option in [
+            format!("HostKeyAlgorithms={kinds}"),
+            format!("UserKnownHostsFile={path}"),
+            // Nothing is trusted by it: the file is gone when this returns.
+            "StrictHostKeyChecking=no".to_owned(),
+            "HashKnownHosts=no".to_owned(),
+            "BatchMode=yes".to_owned(),
+            "PreferredAuthentications=none".to_owned(),
+            "PubkeyAuthentication=no".to_owned(),
+            "ControlMaster=no".to_owned(),
+            "ControlPath=none".to_owned(),
+            format!("ConnectTimeout={}", at_most.as_secs().clamp(1, 60)),
+        ] {
+            command.arg("-o").arg(option);
+        }
+        // Into a file: what a command of the way leaves running may hold a pipe open for long.
+        let told = NamedTempFile::new_in(dir).map_err(local)?;
+        command.arg("--").arg(&target.host).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told.reopen().map_err(local)?);
+        let said = match tokio::time::timeout(at_most, command.status()).await {
+            Ok(Ok(_)) => clip(&String::from_utf8_lossy(&std::fs::read(told.path()).map_err(local)?)),
+            Ok(Err(e)) => return Err(SshError::Local(format!("ssh: {e}"))),
+            // A host that lets everybody in holds the line; its key is noted by then.
+            Err(_) => "out of time".to_owned(),
+        };
+        let text = std::fs::read_to_string(noted.path()).map_err(local)?;
+        Ok((text.lines().filter_map(without_host).take(16).collect::<Vec<_>>(), said))
+    });
+    let [one, two, three] = asked;
+    let (one, two, three) = tokio::join!(one, two, three);
+    let answers = [one?, two?, three?];
+    let keys: Vec<String> = answers.iter().flat_map(|(keys, _)| keys.clone()).collect();
+    match answers {
+        [(_, said), ..] if keys.is_empty() => Err(SshError::Unreachable(format!("no host key: {said}"))),
+        _ => Ok(keys),
+    }
 }
 
 /// `type base64`, without comment; None if it is something else. Only what this lets through is written into a

@@ -298,3 +298,27 @@ async fn keys_can_be_asked_for() {
     let own = fs::read_to_string(server.path("host.pub")).unwrap();
     assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
 }
+
+#[tokio::test]
+async fn keys_are_asked_for_the_way_a_login_goes() {
+    let Some(server) = Server::start().await else { return };
+    let remote = server.remote(server.script());
+    let own = fs::read_to_string(server.path("host.pub")).unwrap();
+    let there = Target { host: "behind.invalid".to_owned(), port: 22, ..server.target() };
+    let straight = remote.host_keys(&there, Duration::from_secs(10)).await;
+    assert!(matches!(straight, Err(SshError::Unreachable(_) | SshError::Timeout(_))), "{straight:?}");
+
+    let way = format!("bash -c 'exec 3<>/dev/tcp/127.0.0.1/{}; cat <&3 & cat >&3'", server.port);
+    let behind = Target { options: vec![("ProxyCommand".to_owned(), way)], host_keys: Vec::new(), ..there.clone() };
+    let begun = Instant::now();
+    let keys = remote.host_keys(&behind, LONG).await.unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(100), "it waited for what the command of the way left running");
+    assert_eq!(keys.iter().map(|k| fingerprint(k)).collect::<Vec<_>>(), [fingerprint(&own)]);
+    assert_eq!((server.logins(), server.ran().as_str()), (0, ""), "nobody logged in");
+    let left: Vec<_> = fs::read_dir(server.path("c")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    let nowhere = Target { options: vec![("ProxyCommand".to_owned(), "false".to_owned())], ..there };
+    let answer = remote.host_keys(&nowhere, LONG).await;
+    assert!(matches!(&answer, Err(SshError::Unreachable(why)) if why.contains("no host key")), "{answer:?}");
+}

@@ -3,6 +3,7 @@
 
 use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
+use super::host_key;
 use super::session::{Session, Stderr, end_login};
 use super::shell::Shell;
 use super::target::{self, Target};
@@ -120,6 +121,15 @@ impl Remote {
     /// Logs in for single commands, on a machine that need not have an executor. Nothing was run there yet.
     pub async fn shell(&self, target: &Target) -> Result<Shell, SshError> {
         Ok(Shell::new(Arc::new(self.log_in(target).await?), target.clone()))
+    }
+
+    /// What the node offers as its host keys now, asked for the way a login goes. Trust is not in it, as with
+    /// [`super::scan_host_keys`].
+    pub async fn host_keys(&self, target: &Target, at_most: Duration) -> Result<Vec<String>, SshError> {
+        if target.takes_another_way() {
+            return host_key::scan_by_login(target, &self.config.control_dir, at_most).await;
+        }
+        host_key::scan_host_keys(&target.host, target.port, at_most).await
     }
 
     async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {

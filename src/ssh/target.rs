@@ -41,7 +41,15 @@ impl Target {
             || self.options.iter().any(|(name, _)| ways.iter().any(|w| name.eq_ignore_ascii_case(w)))
     }
 
+    /// Fit to be logged in to: names that are, and a host key to know it by.
     pub(super) fn check(&self) -> Result<(), SshError> {
+        if self.host_keys.is_empty() {
+            return Err(SshError::Name(format!("no host key of {} is recorded", self.node)));
+        }
+        self.check_names()
+    }
+
+    pub(super) fn check_names(&self) -> Result<(), SshError> {
         check_host(&self.host)?;
         if !is_word(&self.user) {
             return Err(SshError::Name(format!("user {:?}", self.user)));
@@ -51,9 +59,6 @@ impl Target {
         }
         if let Some(dir) = &self.state_dir {
             check_path(dir)?;
-        }
-        if self.host_keys.is_empty() {
-            return Err(SshError::Name(format!("no host key of {} is recorded", self.node)));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
-use crate::model::{CheckResult, CheckState, Difference, Severity};
+use crate::model::{CheckResult, CheckState, Difference, Severity, counted};
 use crate::rpc::view::{AdoptView, CheckView, DiffView, OrderRequest};
 use serde_json::{Value, json};
 
@@ -59,10 +59,10 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
     }
     let count = |state| view.checks.iter().filter(|c| c.state == state).count();
     let mut text = format!(
-        "{}: {} ({} checks passed, {} failed, {} unknown; took {})\n",
+        "{}: {} ({} passed, {} failed, {} unknown; took {})\n",
         view.node,
         view.verdict,
-        count(CheckState::Pass),
+        counted(count(CheckState::Pass), "check"),
         count(CheckState::Fail),
         count(CheckState::Unknown),
         duration::age(view.took_ms)
@@ -191,10 +191,9 @@ fn show_adopt(out: &Out, view: &AdoptView) -> anyhow::Result<()> {
         return Ok(out.names([view.node.as_str()])?);
     }
     let files: usize = view.digest.services.values().map(|s| s.entries.len()).sum();
-    let services = view.digest.services.len();
+    let (files, services) = (counted(files, "path"), counted(view.digest.services.len(), "service"));
     let root = view.digest.root.short();
-    let mut text =
-        format!("{}: adopted {files} paths of {services} services, digest {root}..; nothing was run\n", view.node);
+    let mut text = format!("{}: adopted {files} of {services}, digest {root}..; nothing was run\n", view.node);
     view.changes.iter().for_each(|change| text.push_str(&format!("  {change}\n")));
     if view.reported_only {
         text.push_str(&format!(

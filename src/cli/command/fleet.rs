@@ -6,7 +6,7 @@ use crate::cli::drivers;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::model::Fault;
+use crate::model::{Fault, counted};
 use crate::rpc::view::AppliedView;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub fn show_faults(out: &Out, faults: &[Fault]) -> anyhow::Result<Exit> {
         } else {
             let text: String = faults.iter().map(|fault| format!("{fault}\n")).collect();
             out.text(&text)?;
-            out.talk(&format!("{grave} faults, {} warnings", faults.len() - grave));
+            out.talk(&format!("{}, {}", counted(grave, "fault"), counted(faults.len() - grave, "warning")));
         }
     }
     Ok(if grave > 0 { Exit::Usage } else { Exit::Done })

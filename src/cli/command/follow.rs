@@ -343,7 +343,7 @@ impl<'a> Screen<'a> {
                     bar.set_message(crate::cli::sanitize::line(&format!("{} {phase}: {name}", one.node)).into_owned());
                 }
             }
-            StreamItem::Missed { count } => self.say(&format!("{}    ({count} lines were missed)", one.node)),
+            StreamItem::Missed { count } => self.say(&format!("{}    ({})", one.node, watch::missed(*count))),
             // The job itself is asked for again and again.
             StreamItem::Resync { .. } | StreamItem::End { .. } => {}
         }

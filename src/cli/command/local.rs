@@ -5,6 +5,7 @@ use crate::cli::drivers::{self, InitOptions, JoinOptions, RunOptions};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
+use crate::model::counted;
 use anyhow::Context;
 use serde_json::json;
 use std::io::Read;
@@ -16,6 +17,7 @@ const TOKEN_MAX: u64 = 4 << 10;
 pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
     let name = name_of(&args.here)?;
     let api = std::net::SocketAddr::new(args.here.advertise, args.here.api_port).to_string();
+    let dir = args.here.dir.clone();
     let done = drivers::init(InitOptions { here: args.here, name: name.clone(), force: args.force })?;
     let view = json!({
         "version": 1,
@@ -25,7 +27,8 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
         "manager_token": done.manager_token,
         "operator_credentials": done.operator_credentials,
     });
-    if !out.machine(&view)? {
+    let machine = out.machine(&view)?;
+    if !machine {
         out.text(&format!(
             "{name} is the first manager of a new cluster.\n\n\
              worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n",
@@ -33,6 +36,9 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
             done.manager_token,
             done.operator_credentials.display()
         ))?;
+    }
+    drivers::tokens_told(&dir)?;
+    if !machine {
         out.talk(&format!("next: systemctl start remoor; then on the others: remoor join {api} --token-file FILE"));
     }
     Ok(Exit::Done)
@@ -93,6 +99,6 @@ pub fn man(out: &Out, args: &ManArgs) -> anyhow::Result<Exit> {
     std::fs::create_dir_all(&args.dir).with_context(context)?;
     clap_mangen::generate_to(args::command(), &args.dir).with_context(context)?;
     let pages = std::fs::read_dir(&args.dir).with_context(context)?.count();
-    out.talk(&format!("{pages} files in {}", args.dir.display()));
+    out.talk(&format!("{} in {}", counted(pages, "file"), args.dir.display()));
     Ok(Exit::Done)
 }

@@ -10,7 +10,7 @@ use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
-use crate::model::Availability;
+use crate::model::{Availability, counted};
 use crate::rpc::view::{AsOf, NodeView, ReportView, StatusView};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
@@ -111,10 +111,10 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         ("checks", state::checks(node)),
         ("addresses", format!("api {}, gossip {}, ssh {}", node.api, node.gossip, node.ssh.as_deref().unwrap_or("-"))),
         ("host keys", node.ssh_fingerprints.join(", ")),
-        ("absences", format!("{}, of these {} agent faults", node.absences, node.agent_faults)),
+        ("absences", format!("{}, of these {}", node.absences, counted(node.agent_faults, "agent fault"))),
     ];
     if node.unanswered > 0 {
-        out.push(("unanswered", format!("{} pings of {by} since its daemon began", node.unanswered)));
+        out.push(("unanswered", format!("{} of {by} since its daemon began", counted(node.unanswered, "ping"))));
     }
     if let Some(baseline) = &node.baseline {
         let how = if baseline.adopted { "adopted" } else { "provisioned" };

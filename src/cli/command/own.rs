@@ -9,7 +9,7 @@ use crate::cli::format::Format;
 use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::{duration, table, table::Table};
-use crate::model::CheckState;
+use crate::model::{CheckState, counted};
 use crate::rpc::client::ApiError;
 use crate::rpc::view::{AgentView, PeerView, ReportView};
 
@@ -117,12 +117,11 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
     }
     let mut alone = match isolation.episodes {
         0 => "never without peers".to_owned(),
-        1 => "1 episode without peers".to_owned(),
-        n => format!("{n} episodes without peers"),
+        n => format!("{} without peers", counted(n, "episode")),
     };
     match (&isolation.from, &isolation.to) {
         (Some(from), None) => {
-            alone.push_str(&format!("; ALONE since {}, {} peers lost", moment(from), isolation.peers_lost))
+            alone.push_str(&format!("; ALONE since {}, {} lost", moment(from), counted(isolation.peers_lost, "peer")))
         }
         (Some(from), Some(to)) => alone.push_str(&format!("; the last from {} to {}", moment(from), moment(to))),
         (None, _) => {}

@@ -5,6 +5,7 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
+use crate::model::counted;
 use crate::rpc::view::{NodeView, OrderRequest, PlanView};
 use serde_json::json;
 
@@ -57,7 +58,7 @@ pub fn tell(plan: &PlanView) -> String {
     for phase in ["cleanup", "provision"] {
         let tasks: Vec<_> = plan.tasks.iter().filter(|t| t.phase == phase).collect();
         if !tasks.is_empty() {
-            let count = if tasks.len() == 1 { "1 task".to_owned() } else { format!("{} tasks", tasks.len()) };
+            let count = counted(tasks.len(), "task");
             line(format!("{phase}: {count} selected"));
             tasks.iter().for_each(|t| line(format!("  {}:{}  {}  {}", t.file, t.line, t.module, t.name)));
         }

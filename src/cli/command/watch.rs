@@ -7,6 +7,7 @@ use crate::cli::interrupt::Interrupt;
 use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::story::{self, Story};
+use crate::model::counted;
 use crate::rpc::view::StreamItem;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,7 +67,7 @@ impl Teller {
                 Some(story::line(&mut self.story, item, today))
             }
             StreamItem::Task { job, phase, event, .. } => task(event).map(|text| format!("job {job}  {phase}  {text}")),
-            StreamItem::Missed { count } => Some(format!("({count} lines were missed)")),
+            StreamItem::Missed { count } => Some(format!("({})", missed(*count))),
             StreamItem::Resync { .. } => {
                 Some("(this manager caught up by a snapshot; what was missed: remoor history)".to_owned())
             }
@@ -74,6 +75,11 @@ impl Teller {
             StreamItem::End { text } => Some(format!("end: {text}")),
         }
     }
+}
+
+/// So many items of a stream that came too fast.
+pub fn missed(count: u64) -> String {
+    format!("{} {} missed", counted(count, "line"), if count == 1 { "was" } else { "were" })
 }
 
 /// An event of a playbook's run in words.

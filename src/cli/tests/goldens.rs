@@ -270,7 +270,7 @@ fn a_check_shows_what_is_wrong() {
     table(
         |out| examine::show_check(out, &view),
         expect![[r#"
-        w1: drifted (1 checks passed, 1 failed, 0 unknown; took 1 s)
+        w1: drifted (1 check passed, 1 failed, 0 unknown; took 1 s)
           reason: netplugin is not running
           differs: etcd: /etc/etcd.conf missing
         SERVICE         CHECK              PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
@@ -338,7 +338,7 @@ fn faults_and_applied_generations_are_shown() {
           hint: groups
         checks/a.yml:1:1: warning: no digest
         --- 2
-        1 faults, 1 warnings
+        1 fault, 1 warning
     "#]],
     );
     assert!(printed(Format::Table, |out| fleet::show_faults(out, &faults[1..])).contains("--- 0"));
@@ -404,6 +404,7 @@ fn streams_are_told_in_lines() {
     });
     assert_eq!(line(item.unwrap()).unwrap(), "11:59:40  w1  away, last seen 10 s before; missed by m1, m2");
     assert_eq!(line(serde_json::json!({"type": "missed", "count": 4})).unwrap(), "(4 lines were missed)");
+    assert_eq!(line(serde_json::json!({"type": "missed", "count": 1})).unwrap(), "(1 line was missed)");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::read::node_view;
 use super::{operator, propose};
 use crate::config::Fleet;
 use crate::fleet;
-use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Node};
+use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Node, counted};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::AppliedView;
 use crate::rpc::wire::{Code, Failure, Raw};
@@ -79,7 +79,8 @@ fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
         Failure::new(Code::BadRequest, format!("the body is no set of files: {e}")).next("remoor apply DIR")
     })?;
     let invalid = |faults: Vec<crate::model::Fault>| {
-        let text = format!("the fleet has {} faults; nothing was applied", faults.len());
+        let grave = faults.iter().filter(|f| !f.warning).count();
+        let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
         Failure::new(Code::Invalid, text).next("remoor lint DIR").details(json!({"faults": faults}))
     };
     let loaded = Fleet::from_files(&files).map_err(invalid)?;

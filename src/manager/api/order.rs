@@ -375,7 +375,7 @@ impl Desk<'_> {
         let name = self.node.name();
         let target = examine::target(self.shared, self.node.id).await;
         let target = target.map_err(|e| Failure::new(Code::Refused, e.to_string()))?;
-        let offered = crate::ssh::scan_host_keys(&target.host, target.port, SCAN_TIMEOUT).await;
+        let offered = self.shared.remote.host_keys(&target, SCAN_TIMEOUT).await;
         let offered = offered.map_err(|e| Failure::new(Code::Timeout, format!("{name} offers no host key: {e}")))?;
         let prints: Vec<String> = offered.iter().filter_map(|k| crate::ssh::fingerprint(k)).collect();
         if !prints.contains(&self.request.fingerprint) {

@@ -90,7 +90,8 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         }
         if count > 0 {
             out.changed = true;
-            out.msg = format!("{} {count} entries changed", out.msg).trim().to_owned();
+            let entries = if count == 1 { "entry" } else { "entries" };
+            out.msg = format!("{} {count} {entries} changed", out.msg).trim().to_owned();
         }
     }
     Ok(out)
