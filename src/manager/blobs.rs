@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::model::{AttemptId, RaftId, Sha256, counted};
+use crate::rpc::wire::{Code, Failure};
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,29 @@ pub enum BlobError {
     Task,
     #[error("{have} of {} have it, {need} must", counted(*of, "manager"))]
     NoMajority { have: usize, of: usize, need: usize },
+}
+
+impl BlobError {
+    /// As an operator reads it: a full disk is no lost majority.
+    pub fn failure(&self) -> Failure {
+        match self {
+            BlobError::Own(why) => Failure::new(Code::Unavailable, format!("{self}: {}", with_causes(why)))
+                .next("look at the disk of this manager; nothing was changed"),
+            BlobError::Task => Failure::new(Code::Internal, self.to_string()),
+            BlobError::NoMajority { .. } => Failure::new(Code::NoQuorum, self.to_string())
+                .next("bring a majority of the managers back; nothing was changed"),
+        }
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// Stores on this manager and on as many others as make a majority of the voters.

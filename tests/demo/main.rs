@@ -20,7 +20,10 @@ use std::process::{Command, Stdio};
 use story::Story;
 use world::{World, ask, commission, row, status, verdict, wait};
 
-const NAME: &str = "demo";
+/// Of the hosts on this machine; tests have their own, beside a demo that somebody keeps.
+fn name() -> String {
+    std::env::var("REMOOR_LAB_NAME").unwrap_or_else(|_| "demo".to_owned())
+}
 
 /// So wide are the lines of a story.
 const WIDTH: usize = 130;
@@ -31,7 +34,7 @@ fn main() -> Result<()> {
         None | Some("--keep") => play(),
         Some("down") => down(),
         Some("cut" | "heal") => ground::order(&words.join(" ")),
-        Some(guard::WORD) => guard::watch(NAME),
+        Some(guard::WORD) => guard::watch(&name()),
         Some(ground::WORD) => ground::lie(),
         Some(ground::HOST_WORD) => ground::live(&words[1..]),
         Some(other) => {
@@ -64,7 +67,7 @@ fn as_root(words: &[&str]) -> anyhow::Error {
 fn down() -> Result<()> {
     ground::down()?;
     match is_root() {
-        true => Lab::remove(NAME),
+        true => Lab::remove(&name()),
         false if may_sudo() => Err(as_root(&["down"])),
         false => Ok(()),
     }
@@ -85,7 +88,7 @@ fn play() -> Result<()> {
     let mut story = Story::begin(&format!("remoor demo: {first_line}"));
     let mut world: Box<dyn World> = if is_root() {
         story.stage("Five hosts, each with its own systemd, sshd, disk and address");
-        Box::new(Real::up(NAME)?)
+        Box::new(Real::up(&name())?)
     } else {
         story.stage("Five hosts, each with its own sshd, directory tree and address");
         Box::new(Loopback::up()?)

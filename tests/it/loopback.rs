@@ -1,9 +1,11 @@
-//! The demo without root, from its first line to the last trace of it: its story on loopback hosts, and its end by Ctrl-C.
+//! The demo, from its first line to the last trace of it. With root: its story on real hosts, which are kept and taken down.
+//! Without: its story on loopback hosts, and its end by Ctrl-C.
 //!
-//! Run by root it becomes an ordinary user, whom only the demo's own view of `/etc/passwd` knows: sshd lets nobody in
+//! Run by root, the demo without it becomes an ordinary user, whom only the demo's own view of `/etc/passwd` knows: sshd lets nobody in
 //! without a name and a shell. Skipped, loudly, where that or a program is missing; a failure where `REMOOR_LAB_REQUIRED`
 //! is set.
 
+use crate::lab::Lab;
 use crate::lab::five::built;
 use crate::lab::tool::{Output, command, find_program, must, run, wait_for};
 use anyhow::{Context, Result, ensure};
@@ -119,28 +121,77 @@ fn the_demo_without_root() -> Result<()> {
     let output = run(stage.demo(), None, LIMIT)?;
     let text = output.text();
     eprintln!("{text}");
-    told(&output, &text).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let parts = ["worker_connections", "-> resetup(nginx)", "changed  Stop nginx"];
+    told(&output, &text, "remoor demo: loopback hosts", 8, &parts)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     ensure!(stage.left().is_empty(), "the demo left: {:#?}", stage.left());
     interrupted(&stage)
 }
 
-fn told(output: &Output, text: &str) -> Result<()> {
+/// The demo's hosts, named apart from those of a demo that somebody keeps; gone when this is, whatever happens.
+struct Kept;
+
+impl Kept {
+    const NAME: &str = "kept";
+
+    fn demo(word: &str) -> Result<Command> {
+        let mut command = Command::new(built("demo")?);
+        command.arg(word).env("REMOOR_LAB_NAME", Self::NAME);
+        Ok(command)
+    }
+
+    /// What of them is on this machine.
+    fn left() -> Result<Vec<String>> {
+        let spaces = must(&["ip", "netns", "list"])?;
+        let mounts = fs::read_to_string("/proc/self/mounts")?;
+        let own = |line: &&str| line.contains(&format!(".{}.", Self::NAME)) || line.contains("/labs/kept/");
+        Ok(spaces.lines().chain(mounts.lines()).filter(own).map(str::to_owned).collect())
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Err(why) = Lab::remove(Self::NAME) {
+            eprintln!("the hosts of the demo are still there: {why:#}");
+        }
+    }
+}
+
+#[test]
+fn the_demo_with_root() -> Result<()> {
+    if let Err(why) = Lab::available() {
+        assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no real hosts: {why}");
+        eprintln!("SKIPPED: THE DEMO WITH ROOT: {why}");
+        return Ok(());
+    }
+    let kept = Kept;
+    let output = run(Kept::demo("--keep")?, None, LIMIT)?;
+    let text = output.text();
+    eprintln!("{text}");
+    let parts = ["vlan-if eth0", "-> resetup(contiv_network)", "changed  Stop netmaster and netplugin", "demo -- down"];
+    told(&output, &text, "remoor demo: systemd-nspawn hosts", 7, &parts)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    ensure!(!Kept::left()?.is_empty(), "the hosts were to be kept");
+    run(Kept::demo("down")?, None, END)?.checked("demo down")?;
+    ensure!(Kept::left()?.is_empty(), "the demo left: {:#?}", Kept::left()?);
+    drop(kept);
+    Ok(())
+}
+
+fn told(output: &Output, text: &str, first_line: &str, stages: usize, parts: &[&str]) -> Result<()> {
     ensure!(output.ok(), "the demo ended with {}", output.code);
     let first = text.lines().next().unwrap_or_default();
-    ensure!(first.starts_with("remoor demo: loopback hosts"), "the first line: {first}");
-    for stage in 1..=8 {
+    ensure!(first.starts_with(first_line), "the first line: {first}");
+    for stage in 1..=stages {
         ensure!(text.contains(&format!("\n[{stage}] ")), "no stage {stage}");
     }
-    for part in [
-        ": network (boot id is the same",
-        "worker_connections",
-        "-> resetup(nginx)",
-        "changed  Stop nginx",
-        ": agent (boot id is the same",
-        "same -> nothing to do",
-        "\ndone in ",
-    ] {
-        ensure!(text.contains(part), "it does not say {part:?}");
+    let always =
+        [": network (boot id is the same", ": agent (boot id is the same", "same -> nothing to do", "\ndone in "];
+    // A story is folded between words.
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in always.iter().chain(parts) {
+        let words = part.split_whitespace().collect::<Vec<_>>().join(" ");
+        ensure!(flat.contains(&words), "it does not say {part:?}");
     }
     let pids = text.lines().find_map(|line| line.trim().strip_prefix("nginx on w2: process "));
     let (before, after) = pids.and_then(|pids| pids.split_once(" before, ")).context("no process of nginx")?;

@@ -1,5 +1,6 @@
 //! Three managers on this machine's loopback, as processes: a generation needs a majority of them, orders that one passes on
-//! keep the name of who gave them, and whoever is left alone says what it last knew, and that it is old. No lab, no root.
+//! keep the name of who gave them, and whoever is left alone says what it last knew, and that it is old. One alone whose port
+//! is taken or whose disk is full says so. No lab; root only for the small disk.
 
 use crate::local::{Daemon, done, remoor, until};
 use serde_json::Value;
@@ -122,4 +123,74 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     });
     let out = three.daemons[leads].ask(&["inventory", "--host", "m2"]);
     assert!(String::from_utf8_lossy(&out.stdout).contains("\"two\""), "{out:?}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = Ipv4Addr::new(127, 82, (std::process::id() % 250) as u8 + 1, 99);
+    let mut init = remoor();
+    init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(dir.path().join("m1"));
+    done(&mut init);
+    let taken = std::net::TcpListener::bind((at, 7947)).expect("the port is free");
+    let mut agent = remoor();
+    agent.args(["agent", "--dir"]).arg(dir.path().join("m1")).arg("--socket").arg(dir.path().join("s"));
+    let out = agent.output().expect("remoor runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains(&format!("{at}:7947 can't be listened on")), "{said}");
+    drop(taken);
+    let again = Daemon::start(&dir.path().join("m1"));
+    until("it leads, with nothing lost", || (again.ask(&["status"]).status.code() == Some(0)).then_some(()));
+}
+
+/// A manager on a disk of its own that becomes full: what can't be stored is refused with the reason, and once there is room
+/// all goes on.
+#[test]
+fn a_full_disk_is_named_and_nothing_is_lost() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: A FULL DISK: only root can make a small one");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let disk = Disk::mounted(&dir.path().join("disk"));
+    let at = Ipv4Addr::new(127, 82, (std::process::id() % 250) as u8 + 1, 98);
+    let home = disk.0.join("m1");
+    let mut init = remoor();
+    init.args(["init", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
+    done(&mut init);
+    let daemon = Daemon::start(&home);
+    until("it leads", || (daemon.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let fleet = dir.path().join("fleet");
+    fs::create_dir(&fleet).expect("made");
+    fs::write(fleet.join("hosts"), format!("[web]\nm1 word={}\n", "x".repeat(200_000))).expect("written");
+    fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
+    let apply = || daemon.ask(&["apply", fleet.to_str().expect("UTF-8")]);
+
+    let ballast = disk.0.join("ballast");
+    let mut file = fs::File::create(&ballast).expect("made");
+    while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    let out = apply();
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains("No space left on device"), "{said}");
+    fs::remove_file(&ballast).expect("removed");
+    until("an apply once there is room", || (apply().status.code() == Some(0)).then_some(()));
+    assert_eq!(daemon.json("status")["generation"], 1);
+}
+
+/// A small file system; unmounted at the end.
+struct Disk(PathBuf);
+
+impl Disk {
+    fn mounted(at: &Path) -> Self {
+        fs::create_dir(at).expect("made");
+        done(std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "remoor-test"]).arg(at));
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a daemon that was killed may hold it for a moment.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
 }

@@ -55,7 +55,7 @@ pub async fn apply(
     if !orphans.is_empty() && !query.orphans {
         return Err(orphaned(&orphans));
     }
-    let blob = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
+    let blob = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = shared.inventory().current;
     let applied = propose(&shared, &by, Command::Generation { blob, summary: Box::new(summary) }).await?;
     let Applied::Generation(seq) = applied else {

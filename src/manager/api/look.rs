@@ -244,7 +244,7 @@ pub async fn adopt(
     let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
     let record = examine::record(&prepared.rendered, &facts, prepared.known, &digest);
     let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
-    let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| Failure::new(Code::NoQuorum, e.to_string()))?;
+    let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = node.baseline.as_ref();
     let baseline = Baseline {
         generation: before.map_or(inventory.current, |b| b.generation),
