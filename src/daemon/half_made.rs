@@ -8,7 +8,7 @@ use std::path::Path;
 /// Stands from before the first file until the identity is written.
 const MARK: &str = "unfinished";
 /// All that `init` and `join` write, without the node's key, which a next try uses again.
-const MADE: [&str; 6] = ["raft", "ca", "credentials.json", "operator.json", "peers.json", "node.json"];
+const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
 /// Of these nobody has a second copy; a directory that holds them belonged to a node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 

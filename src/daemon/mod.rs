@@ -9,6 +9,7 @@ mod pages;
 mod run;
 mod runtime;
 mod scrape;
+mod ssh_key;
 mod transport;
 mod unit;
 

@@ -189,6 +189,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
     let entered = node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none());
     Ok(Target {
+        last_keys: shared.last_keys(ssh.identity.is_some()),
         node: node.name().clone(),
         host: entered.unwrap_or(ssh.host),
         port: ssh.port,

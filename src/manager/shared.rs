@@ -1,5 +1,6 @@
 //! What the loop of a manager and its API share.
 
+use super::ansible::Keys;
 use super::notify::Notices;
 use super::recorder::{Recorder, Step};
 use super::view::Snapshot;
@@ -8,12 +9,12 @@ use crate::fleet::Book;
 use crate::model::{ClusterId, ClusterRole, Inventory, Known, NodeId, NodeName, Report, Wall};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
-use crate::ssh::Remote;
+use crate::ssh::{self, ClusterKey, Remote};
 use crate::telemetry::{self, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use tokio::sync::{broadcast, watch};
 
@@ -41,6 +42,8 @@ pub struct Startup {
     pub blobs: Arc<BlobStore>,
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
+    /// Where the cluster's SSH key is, if the cluster has one.
+    pub ssh_key_file: PathBuf,
     /// Folder of the attempts' logs.
     pub runs: PathBuf,
     /// The managers that this one was told of when it joined.
@@ -62,6 +65,9 @@ pub struct Shared {
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
     pub notices: Notices,
+    pub ssh_key_file: PathBuf,
+    /// What that file holds; none in a cluster that was made before there was one.
+    pub ssh_key: OnceLock<ClusterKey>,
     pub runs: PathBuf,
     pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
@@ -92,6 +98,8 @@ impl Shared {
             remote: s.remote,
             peers: s.peers,
             notices: Notices::default(),
+            ssh_key_file: s.ssh_key_file,
+            ssh_key: OnceLock::new(),
             runs: s.runs,
             sponsors: s.sponsors,
             timing: s.timing,
@@ -129,6 +137,22 @@ impl Shared {
         mac.update(b"remoor digest key");
         mac.update(&node.0.to_be_bytes());
         mac.finalize().into_bytes().into()
+    }
+
+    /// The line for `authorized_keys` by which the managers are let in.
+    pub fn ssh_line(&self) -> Option<String> {
+        self.ssh_key.get().map(ClusterKey::line)
+    }
+
+    /// Private keys that ssh is offered after what the operator's configuration names.
+    pub(super) fn last_keys(&self, identity_given: bool) -> Vec<PathBuf> {
+        let file = self.ssh_key.get().map(|_| self.ssh_key_file.clone());
+        file.map(|file| ssh::offered_last(file, identity_given)).unwrap_or_default()
+    }
+
+    /// The same for Ansible's ssh.
+    pub(super) fn play_keys(&self) -> Keys {
+        Keys { with_identity: self.last_keys(true), without_identity: self.last_keys(false) }
     }
 
     pub fn watch_stream(&self) -> broadcast::Receiver<StreamItem> {

@@ -132,6 +132,9 @@ pub struct StatusView {
     pub breaker: Option<Breaker>,
     pub warnings: Vec<String>,
     pub nodes: Vec<NodeView>,
+    /// The line for `authorized_keys` by which the managers log in; none in a cluster made before it had a key for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,7 +100,7 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor adopt --all",
         "remoor resume",
         "remoor inventory --list",
-        "remoor init --advertise 10.0.0.1",
+        "remoor init --advertise 10.0.0.1 --authorize root",
         "remoor join m1:7947 --token-file - --advertise fd00::4 --manager",
         "remoor node add h1 --ssh-user root --ssh-port 22 --identity k --manager --name w1 --fingerprint SHA256:x",
         "remoor exec -",

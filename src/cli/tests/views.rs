@@ -124,6 +124,7 @@ pub fn status() -> StatusView {
         breaker: None,
         warnings: vec!["2 of 3 managers answered late".into()],
         nodes: vec![manager(1, "m1", "leader"), manager(2, "m2", "voter"), m3, w1, w2],
+        ssh_key: None,
     }
 }
 

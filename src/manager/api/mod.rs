@@ -26,7 +26,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-pub use member::{CaReply, JoinDesk, JoinParts};
+pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply};
 pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
@@ -59,6 +59,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
+        .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);
