@@ -128,6 +128,12 @@ pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Res
     Ok(runtime()?.block_on(daemon::add(options, tell))?)
 }
 
+/// `KEY=VALUE` of an order, the value as YAML.
+pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (name, value) = text.split_once('=').ok_or("it is written KEY=VALUE")?;
+    Ok((name.to_owned(), crate::config::value(value)?))
+}
+
 /// Every fault of a fleet directory, warnings too.
 pub fn lint(dir: &Path) -> Vec<Fault> {
     match Fleet::load(dir) {

@@ -2,7 +2,7 @@
 
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
-use super::shared::known_of;
+use super::shared::known_in;
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified};
@@ -301,14 +301,16 @@ impl Work {
         let host = node.name().to_string();
         let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
         let desired = same.desired(node.name()).unwrap_or_default();
-        let known = if phase == Phase::Cleanup { self.known_before(&node).await } else { known_of(&inventory) };
-        let extra = serde_json::json!({
+        let known = known_in(phase, job, self.known_before(&node).await, &inventory);
+        let mut extra: serde_json::Map<_, _> = known.vars.clone().into_iter().collect();
+        let own = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
             "remoor_phase": phase.word(),
             "remoor_services": job.services,
         });
-        let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
+        extra.extend(own.as_object().cloned().unwrap_or_default());
+        let scope = Scope { services: job.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;

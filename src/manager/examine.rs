@@ -162,7 +162,7 @@ fn look(
         PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
-    let rendered = fleet::expected_files(&fleet, host, &context, facts).unwrap_or_default();
+    let rendered = fleet::expected_files(&fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
     Ok((manifest, rendered))
 }

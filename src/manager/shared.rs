@@ -6,7 +6,7 @@ use super::recorder::{Recorder, Step};
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, Known, NodeId, NodeName, Report, Wall};
+use crate::model::{ClusterId, ClusterRole, Inventory, Job, Known, NodeId, NodeName, Phase, Report, Vars, Wall};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::{self, ClusterKey, Remote};
@@ -247,5 +247,44 @@ impl Shared {
 /// What a fleet is rendered with in this state.
 pub fn known_of(inventory: &Inventory) -> Known {
     let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
-    Known { addresses: inventory.addresses(), managers: managers.map(|n| n.name().to_string()).collect() }
+    let managers = managers.map(|n| n.name().to_string()).collect();
+    Known { addresses: inventory.addresses(), managers, vars: Vars::new() }
+}
+
+/// What a phase of `job` renders with; `before`: what is there was rendered with. The job's own variables are the strongest;
+/// one of some services only keeps those of before beside them, so that these agree with the services that it leaves alone.
+pub fn known_in(phase: Phase, job: &Job, before: Known, inventory: &Inventory) -> Known {
+    let kept = if job.services.is_empty() { Vars::new() } else { before.vars.clone() };
+    let mut known = if phase == Phase::Cleanup { before } else { Known { vars: kept, ..known_of(inventory) } };
+    known.vars.extend(job.vars.clone());
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vars(pairs: &[(&str, i32)]) -> Vars {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+    }
+
+    #[test]
+    fn a_jobs_variables_end_with_it_but_for_the_services_that_the_next_one_leaves_alone() {
+        let job = |services: &[&str], own: &[(&str, i32)]| -> Job {
+            let job = json!({
+                "id": 7, "node": 1, "opened": 1, "occasion": "live", "reasons": [], "services": services, "generation": 1,
+                "by": null, "now": false, "decommission": false, "state": "open", "attempts": [], "failures": 0,
+                "retry_at": null, "closed": null, "result": null, "attempts_dropped": 0, "vars": vars(own),
+            });
+            serde_json::from_value(job).expect("a job")
+        };
+        let before = Known { vars: vars(&[("a", 1), ("b", 1)]), ..Known::default() };
+        let with = |phase: Phase, job: Job| known_in(phase, &job, before.clone(), &Inventory::default()).vars;
+        assert_eq!(with(Phase::Provision, job(&[], &[("a", 2)])), vars(&[("a", 2)]));
+        assert_eq!(with(Phase::Provision, job(&[], &[])), vars(&[]));
+        assert_eq!(with(Phase::Provision, job(&["app"], &[])), before.vars, "a repair restores what was set up");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[])), before.vars, "about what is there");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[("a", 2)])), vars(&[("a", 2), ("b", 1)]));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
-    Reason, ServiceName, Sha256, Wall,
+    Reason, ServiceName, Sha256, Vars, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -116,6 +116,9 @@ pub struct Want {
     /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
     #[serde(default)]
     pub undo: Option<AttemptId>,
+    /// Stronger than all that the fleet says, for this re-setup only.
+    #[serde(default)]
+    pub vars: Vars,
 }
 
 impl Want {
@@ -132,6 +135,7 @@ impl Want {
             decommission: false,
             force: false,
             undo: None,
+            vars: Vars::new(),
         }
     }
 }

@@ -313,6 +313,25 @@ pub struct OrderRequest {
     pub fingerprint: String,
     /// Take only these paths (adopt).
     pub paths: Vec<String>,
+    /// Variables of the jobs that this leads to.
+    pub vars: crate::model::Vars,
+}
+
+/// Answer of `GET /v1/nodes/{name}/vars`, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarsView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub vars: Vec<VarView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarView {
+    pub name: String,
+    pub value: serde_json::Value,
+    /// The file and place, or the job, whose word holds.
+    pub origin: String,
 }
 
 /// Body of `POST /v1/orders`: the same order for several nodes, accepted or refused as a whole.

@@ -15,6 +15,7 @@ mod read;
 mod replay;
 mod road;
 mod undo;
+mod vars;
 
 use super::{Shared, wall};
 use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node, Refusal};
@@ -36,6 +37,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
+        .route("/v1/nodes/{name}/vars", get(vars::vars))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(jobs::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))

@@ -179,6 +179,7 @@ impl Inventory {
             decommission: want.decommission,
             force: want.force,
             undo: want.undo,
+            vars: want.vars.clone(),
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,
@@ -447,6 +448,26 @@ mod tests {
         assert!(!accused(&looked));
         assert_eq!(apply(&mut looked, 7, changed(5)), None);
         assert!(accused(&looked), "a look of after");
+    }
+
+    #[test]
+    fn variables_of_an_order_go_with_its_job_and_with_the_job_once_more() {
+        let mut inventory = open();
+        let vars = Vars::from([("colour".to_owned(), serde_json::json!("red"))]);
+        let cancel = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
+        assert_eq!(apply(&mut inventory, 5, cancel), None);
+        let want =
+            Want { by: Some("admin".to_owned()), now: true, vars: vars.clone(), ..Want::new(Occasion::Live, Wall(5)) };
+        assert_eq!(apply(&mut inventory, 6, Command::Want { node: NodeId(1), want: Box::new(want) }), None);
+        assert_eq!(apply(&mut inventory, 7, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
+        let job = inventory.job(JobId(7)).expect("opened");
+        assert_eq!((&job.vars, &job.again(Wall(9)).vars), (&vars, &vars));
+        assert!(inventory.job(JobId(4)).is_some_and(|job| job.vars.is_empty()), "that one was ordered without");
+
+        let mut older = serde_json::to_value(Want::new(Occasion::Live, Wall(1))).expect("JSON");
+        older.as_object_mut().expect("an object").remove("vars");
+        let read: Want = serde_json::from_value(older).expect("as older managers wrote it");
+        assert!(read.vars.is_empty());
     }
 
     #[test]

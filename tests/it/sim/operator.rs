@@ -89,6 +89,7 @@ impl World {
             decommission,
             force: (200..400).contains(&draw) && !decommission,
             undo: None,
+            vars: Default::default(),
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
