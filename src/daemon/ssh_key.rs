@@ -24,7 +24,10 @@ pub fn take(
     stopped: watch::Receiver<bool>,
 ) -> Result<(), DaemonError> {
     match ClusterKey::load(&shared.ssh_key_file) {
-        Ok(Some(key)) => return Ok(know(shared, key)),
+        Ok(Some(key)) => {
+            know(shared, key);
+            return Ok(());
+        }
         Ok(None) => {}
         Err(error) => tracing::warn!(%error, "another manager is asked for the cluster's SSH key"),
     }

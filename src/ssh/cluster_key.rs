@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(keys, ["id_rsa", "id_ed25519"].map(|name| home.path().join(".ssh").join(name)));
         assert_eq!(usual_keys(None), Vec::<PathBuf>::new());
         let own = PathBuf::from("/var/lib/remoor/ssh.key");
-        assert_eq!(offered_last(own.clone(), true), [own.clone()]);
+        assert_eq!(offered_last(own.clone(), true), std::slice::from_ref(&own));
         assert_eq!(offered_last(own.clone(), false).last(), Some(&own));
     }
 }
