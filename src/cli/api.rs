@@ -86,7 +86,7 @@ fn lean(mut body: Value) -> Value {
             Value::Number(number) => number.as_u64() != Some(0),
             Value::String(text) => !text.is_empty(),
             Value::Array(items) => !items.is_empty(),
-            Value::Object(_) => true,
+            Value::Object(fields) => !fields.is_empty(),
         });
     }
     body

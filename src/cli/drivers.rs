@@ -2,6 +2,7 @@
 
 use crate::cli::args::Here;
 use crate::cli::error::{self, Stop};
+use crate::cli::exit::Exit;
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::Fault;
@@ -25,6 +26,8 @@ pub struct InitDone {
     pub worker_token: String,
     pub manager_token: String,
     pub operator_credentials: PathBuf,
+    /// The line for `authorized_keys` of nodes, by which the managers log in.
+    pub ssh_key: String,
 }
 
 pub struct JoinOptions {
@@ -47,13 +50,26 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
         daemon::move_aside(&options.here.dir)?;
     }
     let config = node_config(&options.here);
-    let Here { dir, ssh_host_keys, .. } = options.here;
+    let Here { dir, ssh_host_keys, authorize, .. } = options.here;
     let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys };
     let done = runtime()?.block_on(daemon::init(&options))?;
+    if let Some(user) = authorize {
+        let next = "put the line that remoor status -o template='{{ ssh_key }}' prints there by hand";
+        authorized(&user, &done.ssh_key, next)?;
+    }
     Ok(InitDone {
         worker_token: done.worker_token,
         manager_token: done.manager_token,
         operator_credentials: done.operator,
+        ssh_key: done.ssh_key,
+    })
+}
+
+/// The node is one already; only the managers' login is missing where this fails.
+fn authorized(user: &str, line: &str, next: &str) -> anyhow::Result<()> {
+    ssh::authorize_here(user, line).map(drop).map_err(|error| {
+        let text = format!("this machine is a node now, but the managers can't log in as {user} yet");
+        Stop::new(Exit::Failed, text).cause(&error).next(next).into()
     })
 }
 
@@ -69,6 +85,7 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         return Err(stop.next("the whole token, as remoor init printed it, in --token-file FILE").into());
     }
     let config = node_config(&options.here);
+    let authorize = options.here.authorize;
     let options = daemon::JoinOptions {
         dir: options.here.dir,
         name: options.name,
@@ -78,8 +95,15 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         token: options.token,
         manager: options.manager,
     };
-    runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(e.into()))?;
-    Ok(())
+    let reply = runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(e.into()))?;
+    match (authorize, reply.ssh_key) {
+        (Some(user), Some(line)) => authorized(&user, &line, &format!("add this line to its authorized_keys: {line}")),
+        (Some(_), None) => {
+            let stop = Stop::new(Exit::Failed, "this machine is a node now, but the cluster has no SSH key of its own");
+            Err(stop.next("put a key that the managers use into authorized_keys by hand").into())
+        }
+        (None, _) => Ok(()),
+    }
 }
 
 /// The daemon; returns when it was told to stop.
@@ -107,6 +131,12 @@ pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, Stri
 /// Installs remoor on a machine and makes it a node.
 pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Added> {
     Ok(runtime()?.block_on(daemon::add(options, tell))?)
+}
+
+/// `KEY=VALUE` of an order, the value as YAML.
+pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
+    let (name, value) = text.split_once('=').ok_or("it is written KEY=VALUE")?;
+    Ok((name.to_owned(), crate::config::value(value)?))
 }
 
 /// Every fault of a fleet directory, warnings too.

@@ -30,5 +30,14 @@ pub use settings::{
 };
 pub use target::SshTarget;
 
+/// One value of YAML, as inventories have it: with its booleans. Nothing is an empty text.
+pub fn value(text: &str) -> Result<serde_json::Value, String> {
+    match tree::parse("the value", text) {
+        Ok(Some(node)) => Ok(node.to_json()),
+        Ok(None) => Ok(serde_json::Value::String(String::new())),
+        Err(faults) => Err(faults.first().map(|fault| fault.message.clone()).unwrap_or_default()),
+    }
+}
+
 #[cfg(test)]
 mod tests;

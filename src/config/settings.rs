@@ -38,7 +38,7 @@ impl FleetConfig {
 pub struct SshConfig {
     pub user: String,
     pub port: u16,
-    /// Private key: a file of the managers, absolute. None: the agent, or the cluster's key.
+    /// Private key: a file of the managers, absolute. None: the agent and the user's usual keys. The cluster's own comes last.
     pub identity: Option<String>,
     pub connect_timeout_ms: u64,
     /// An ssh_config: a file of the fleet (relative) or of the managers (absolute).

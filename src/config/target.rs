@@ -13,7 +13,7 @@ pub struct SshTarget {
     pub host: String,
     pub port: u16,
     pub user: String,
-    /// Private key: a file of the managers. None: the agent, or the cluster's key.
+    /// Private key: a file of the managers. None: the agent and the user's usual keys. The cluster's own comes last.
     pub identity: Option<String>,
     pub sudo: bool,
     /// Further options for an ssh_config, keyword and value. Nothing that touches host keys is among them.

@@ -2,7 +2,7 @@
 //! stands already is left as it is, so the same command goes on where an earlier one ended.
 //!
 //! ```text
-//! ask the manager -> log in -> program -> unit -> invitation -> join -> start -> seen alive
+//! ask the manager -> log in -> program -> unit -> authorized_keys -> invitation -> join -> start -> seen alive
 //! ```
 //! Whom to believe is decided before: only the given host keys are accepted.
 
@@ -75,7 +75,8 @@ pub enum AddError {
 pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Added, AddError> {
     let client = Client::unix(&options.socket);
     let status: StatusView = client.get("/v1/status").await?;
-    let mut work = Work { options, client, cluster: status.cluster, done: Vec::new() };
+    let (cluster, ssh_key) = (status.cluster, status.ssh_key);
+    let mut work = Work { options, client, cluster, ssh_key, done: Vec::new() };
     if let Some(group) = &options.group {
         work.check_group(group).await?;
     }
@@ -104,6 +105,8 @@ struct Work<'a> {
     options: &'a AddOptions,
     client: Client,
     cluster: String,
+    /// The line for authorized_keys; None: the cluster has no key of its own.
+    ssh_key: Option<String>,
     done: Vec<&'static str>,
 }
 
@@ -139,6 +142,7 @@ impl Work<'_> {
             port: o.port,
             user: o.user.clone(),
             identity: o.identity.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
+            last_keys: Vec::new(),
             sudo: o.user != "root",
             host_keys: o.host_keys.clone(),
             options: Vec::new(),
@@ -176,6 +180,7 @@ impl Work<'_> {
         let step = "installing the unit";
         self.run(shell, step, PUT_UNIT, &[], UNIT.as_bytes(), COMMAND, "look into /etc/systemd/system there").await?;
         self.done.push("/etc/systemd/system/remoor.service was written");
+        self.let_in(shell, tell).await?;
         match &found.identity {
             Some(identity) => tell(&format!("is node {} already", identity["node"])),
             None => self.join(shell, advertise, tell).await?,
@@ -193,6 +198,27 @@ impl Work<'_> {
             return Err(self.stopped("starting the agent", format!("{}\n{words}", why.trim()), NEXT_JOURNAL));
         }
         self.done.push("remoor.service was enabled and started");
+        Ok(())
+    }
+
+    /// Before it joins: the managers may look as soon as they have it.
+    async fn let_in(&mut self, shell: &Shell, tell: &mut dyn FnMut(&str)) -> Result<(), AddError> {
+        let user = &self.options.user;
+        let Some(line) = &self.ssh_key else {
+            tell(&format!("the cluster has no SSH key: that the managers can log in as {user} is up to you"));
+            return Ok(());
+        };
+        match ssh::authorize(shell, line).await {
+            Ok(true) => {
+                tell(&format!("the managers may log in as {user}, by the cluster's key"));
+                self.done.push("the cluster's key was added to the user's authorized_keys");
+            }
+            Ok(false) => tell(&format!("the managers may log in as {user} already")),
+            Err(e) => {
+                let next = "look at ~/.ssh of that user, then the same command";
+                return Err(self.stopped("letting the managers in", e.to_string(), next));
+            }
+        }
         Ok(())
     }
 

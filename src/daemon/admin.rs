@@ -15,6 +15,7 @@ use crate::rpc::client::ApiError;
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
 use crate::rpc::join::{JoinError, JoinReply, JoinRequest, Peer};
 use crate::rpc::token::{Secret, Token, TokenError, ca_digest};
+use crate::ssh::{ClusterKey, KeyError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct InitDone {
     pub manager_token: String,
     /// Credentials of the operator who ran `init`, mode 0600.
     pub operator: PathBuf,
+    /// By which the managers log in: the line for `authorized_keys` of nodes.
+    pub ssh_key: String,
 }
 
 #[derive(Debug, Clone)]
@@ -80,6 +83,8 @@ pub enum AdminError {
     Address(String),
     #[error("keys and certificates could not be made")]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    SshKey(#[from] KeyError),
     #[error("the log could not be started")]
     Raft(#[from] RaftError),
     #[error("a first entry was not applied: {0}")]
@@ -90,7 +95,7 @@ pub enum AdminError {
     Join(#[from] JoinError),
 }
 
-/// Makes CA, gossip key, join secrets and the first three entries of the log. Until [`super::tokens_told`], or until a
+/// Makes CA, gossip key, SSH key, join secrets and the first three entries of the log. Until [`super::tokens_told`], or until a
 /// daemon has run there, the directory counts as unfinished, and another try begins from nothing.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let layout = Layout(options.dir.clone());
@@ -135,6 +140,8 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     raft.shutdown().await;
     let node = first?;
     ca.save(&layout.ca())?;
+    let ssh_key = ClusterKey::create(&cluster)?;
+    ssh_key.save(&layout.ssh_key())?;
     let cert_pem = ca.issue_node(node, &name, epoch, &key.csr_pem()?, Validity::days_from_now(CERTIFICATE_DAYS))?;
     let credentials = Credentials {
         cluster: cluster.clone(),
@@ -165,6 +172,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         worker_token: Token::new(ca.cert_pem(), worker)?.reveal(),
         manager_token: Token::new(ca.cert_pem(), manager)?.reveal(),
         operator: layout.operator(),
+        ssh_key: ssh_key.line(),
     })
 }
 

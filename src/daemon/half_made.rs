@@ -14,7 +14,7 @@ const MARK: &str = "unfinished";
 const OF_INIT: &[u8] = b"remoor init was at work here; the same command goes on\n";
 const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\n";
 /// All that `init` and `join` write, without the node's key, which a next try uses again.
-const MADE: [&str; 6] = ["raft", "ca", "credentials.json", "operator.json", "peers.json", "node.json"];
+const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
 /// Of these nobody has a second copy; a directory that holds them belonged to a node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 

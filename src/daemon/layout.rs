@@ -22,6 +22,10 @@ impl Layout {
     pub fn ca(&self) -> PathBuf {
         self.0.join("ca")
     }
+    /// The cluster's SSH key, on managers only.
+    pub fn ssh_key(&self) -> PathBuf {
+        self.0.join("ssh.key")
+    }
     pub fn ssh(&self) -> PathBuf {
         self.0.join("ssh")
     }

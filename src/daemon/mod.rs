@@ -10,6 +10,7 @@ mod peers;
 mod run;
 mod runtime;
 mod scrape;
+mod ssh_key;
 mod transport;
 mod unit;
 

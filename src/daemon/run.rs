@@ -6,6 +6,7 @@ use super::layout::{Layout, NodeConfig};
 use super::pages::{self, Loaded, Pace};
 use super::peers::known_peers;
 use super::scrape;
+use super::ssh_key;
 use super::transport::TlsTransport;
 use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, RecordKeeper};
 use crate::disk::{BlobStore, DataDir, DiskError, Identity};
@@ -353,12 +354,14 @@ impl Parts<'_> {
             blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
             remote,
             peers: self.peers.clone(),
+            ssh_key_file: self.layout.ssh_key(),
             secret: self.credentials.gossip_key.0,
             runs: self.layout.runs(),
             sponsors: known_peers(self.layout.peers())?.managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
             counts: self.counts.clone(),
         }));
+        ssh_key::take(&shared, known_peers(self.layout.peers())?.managers, self.credentials, stopped.clone())?;
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));

@@ -5,7 +5,7 @@ use crate::model::{Fault, Known};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// All inventory variables at top level, and `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
+/// All inventory variables at top level, over them those of the job, and `inventory_hostname`, `group_names`, `groups`, `hostvars`, `node`, `peers`.
 ///
 /// A known address wins over `ansible_host` in `node.addr`, since a node may
 /// return on another address (SCENARIOS A10). Fails where the host has no group, or two.
@@ -13,6 +13,7 @@ pub fn context(fleet: &Fleet, host: &str, known: &Known) -> Result<Map<String, V
     let addresses = &known.addresses;
     let group = fleet.host_group(host)?;
     let (mut vars, _) = fleet.vars(host)?;
+    vars.extend(known.vars.clone());
     let inventory = &fleet.inventory;
     let groups_of = |name: &str| inventory.hosts.get(name).map(|h| h.groups.clone()).unwrap_or_default();
     let members = fleet.hosts_of(group.as_str());

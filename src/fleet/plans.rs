@@ -4,7 +4,7 @@ use super::manifest::{Expected, manifest};
 use super::{Known, context};
 use crate::check;
 use crate::config::{Fleet, GroupConfig, Provisioner};
-use crate::model::{Fault, GenerationSeq, GroupName, Manifest, Phase, ServiceName};
+use crate::model::{Fault, GenerationSeq, GroupName, Manifest, Phase, ServiceName, Vars};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 pub struct Scope {
     /// Empty: everything.
     pub services: Vec<ServiceName>,
-    /// Strongest variables: `remoor_job`, `remoor_attempt`, `remoor_phase`, `remoor_services`.
+    /// Strongest variables: the job's own, and `remoor_job`, `remoor_attempt`, `remoor_phase`, `remoor_services`.
     pub extra: Map<String, Value>,
 }
 
@@ -161,20 +161,22 @@ pub(super) fn left_down(
 }
 
 /// The files that the provisioning of `host` writes with a content known beforehand. `facts` of the node as its last
-/// provisioning had them; what depends on others is left out.
+/// provisioning had them; what depends on others is left out. `vars`: of the job that set it up.
 /// Nothing of a group that Ansible provisions: its files are recorded only.
 pub fn expected_files(
     fleet: &Fleet,
     host: &str,
     context: &Map<String, Value>,
     facts: &Map<String, Value>,
+    vars: &Vars,
 ) -> Result<Expected, Vec<Fault>> {
     let group = fleet.host_group(host).map_err(|f| vec![f])?;
     let native = |g: &GroupConfig| g.provisioner == Provisioner::Remoor && g.provision.is_some();
     if !fleet.config.groups.get(&group).is_some_and(native) {
         return Ok(Expected::new());
     }
-    Ok(playbook::rendered(&compile(fleet, host, context, Phase::Provision, &Scope::default())?, facts))
+    let scope = Scope { extra: vars.clone().into_iter().collect(), ..Scope::default() };
+    Ok(playbook::rendered(&compile(fleet, host, context, Phase::Provision, &scope)?, facts))
 }
 
 /// What a plan makes, and what lint says of its templates.

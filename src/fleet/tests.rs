@@ -2,7 +2,7 @@
 
 use super::{Known, Scope, Work, context, expected_files, lint, manifest, summary, work};
 use crate::config::Fleet;
-use crate::model::{GenerationSeq, Manifest, Phase};
+use crate::model::{GenerationSeq, Manifest, Phase, Sha256, Vars};
 use serde_json::{Map, json};
 use std::fs;
 
@@ -43,8 +43,27 @@ fn linted(more: &[(&str, &str)]) -> String {
 
 fn manifest_of(fleet: &Fleet) -> Manifest {
     let context = context(fleet, "w1", &Known::default()).unwrap();
-    let expected = expected_files(fleet, "w1", &context, &Map::new()).unwrap();
+    let expected = expected_files(fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap();
     manifest(fleet, "w1", GenerationSeq(1), &context, &expected).unwrap()
+}
+
+/// What the job renders, and what its result is compared with from then on; what is desired stays the fleet's.
+#[test]
+fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
+    let fleet = fleet(&[("playbooks/provision.yml", &PROVISION.replace("tasks:", "vars: {port: 81}\n  tasks:"))]);
+    let of_job = Known { vars: Vars::from([("port".to_owned(), json!(8080))]), ..Known::default() };
+    let scope = Scope { extra: of_job.vars.clone().into_iter().collect(), ..Scope::default() };
+    for (known, scope, text) in [(Known::default(), Scope::default(), "port=81\n"), (of_job, scope, "port=8080\n")] {
+        let context = context(&fleet, "w1", &known).unwrap();
+        let expected = expected_files(&fleet, "w1", &context, &Map::new(), &known.vars).unwrap();
+        assert_eq!(expected["/etc/app.conf"].sha256, Sha256::of(text.as_bytes()), "{text}");
+        let Ok(Work::Plan { plan, .. }) = work(&fleet, "w1", &known, Phase::Provision, &scope) else {
+            panic!("a plan")
+        };
+        assert_eq!(crate::playbook::rendered(&plan, &Map::new()), expected);
+    }
+    let inventory = Known { vars: Vars::from([("port".to_owned(), json!(1))]), ..Known::default() };
+    assert_eq!(context(&fleet, "w1", &inventory).unwrap()["port"], 1, "over the inventory's");
 }
 
 #[test]
@@ -103,7 +122,7 @@ fn a_template_that_a_later_task_edits_is_recorded_only() {
     let more = [("playbooks/provision.yml", edited.as_str())];
     let fleet = fleet(&more);
     let context = context(&fleet, "w1", &Known::default()).unwrap();
-    assert!(expected_files(&fleet, "w1", &context, &Map::new()).unwrap().is_empty());
+    assert!(expected_files(&fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap().is_empty());
     expect_test::expect![[r#"
         playbooks/provision.yml:4:1: warning: /etc/app.conf is edited here after a template made it, so what it is to be is not known beforehand
           hint: put the line into the template; as it is, drift of the file is reported, not repaired
@@ -127,7 +146,8 @@ fn with_the_facts_of_a_run_the_same_bytes_are_rendered() {
         ("templates/b.j2", "{{ ansible_facts.kernel }} {{ ansible_date_time.epoch }}\n"),
     ]);
     let context = context(&fleet, "w1", &Known::default()).unwrap();
-    let files = |facts: &Map<String, serde_json::Value>| expected_files(&fleet, "w1", &context, facts).unwrap();
+    let files =
+        |facts: &Map<String, serde_json::Value>| expected_files(&fleet, "w1", &context, facts, &Vars::new()).unwrap();
     assert!(files(&Map::new()).is_empty(), "without facts nothing is known");
     let plan = super::compile(&fleet, "w1", &context, Phase::Provision, &Scope::default()).unwrap();
     let options = crate::playbook::RunOptions { journal: dir.path().join("journal"), ..Default::default() };
@@ -340,7 +360,7 @@ fn what_may_be_set_in_a_run_is_not_taken_for_what_it_was() {
         - {copy: {content: a, dest: /etc/app.if}, when: found}\n    - {copy: {content: b, dest: /etc/app.not}, when: not found}\n";
     let fleet = fleet(&[("playbooks/provision.yml", &format!("{PROVISION}{tasks}"))]);
     let context = context(&fleet, "w1", &Known::default()).unwrap();
-    let files = expected_files(&fleet, "w1", &context, &Map::new()).unwrap();
+    let files = expected_files(&fleet, "w1", &context, &Map::new(), &Vars::new()).unwrap();
     assert_eq!(
         files.keys().filter(|path| path.starts_with("/etc/app.")).map(String::as_str).collect::<Vec<_>>(),
         ["/etc/app.conf"]

@@ -37,7 +37,15 @@ pub struct Play {
     pub extra: Map<String, Value>,
     /// What the managers know of each node, for its variables.
     pub known: BTreeMap<String, Known>,
+    pub keys: Keys,
     pub timeout: Duration,
+}
+
+/// Private keys that ssh is offered after all that the operator's configuration names; none: that alone holds.
+#[derive(Debug, Clone, Default)]
+pub struct Keys {
+    pub with_identity: Vec<PathBuf>,
+    pub without_identity: Vec<PathBuf>,
 }
 
 /// What the managers know of a node beyond the inventory.
@@ -162,7 +170,8 @@ fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Job, PlayError> {
     let inventory = inventory(&play.fleet, &play.known, &fleet).map_err(PlayError::Plan)?;
     let known_hosts = dir.join("known_hosts");
     write_private(&known_hosts, known_hosts_text(&play.fleet, &play.known).as_bytes())?;
-    let ssh_args = ssh_args(&play.fleet, &fleet, &known_hosts);
+    let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
+    let ssh_args = ssh_args(config.as_deref(), &known_hosts);
     let mut extra = play.extra.clone();
     // As variables, since those of an inventory win over the environment's.
     extra.insert("ansible_ssh_args".to_owned(), json!(ssh_args));
@@ -241,9 +250,36 @@ fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, Known>) -> String {
     text
 }
 
+/// The ssh_config of a run in `dir`; None: ssh reads those that it always reads. With keys to offer it is one that includes
+/// what else would be read and names them after that, for each host of the inventory and nobody on the way to it.
+fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
+    let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
+    if play.keys.without_identity.is_empty() {
+        return Ok(own);
+    }
+    let mut text = match &own {
+        Some(own) => format!("Include \"{}\"\n", own.display()),
+        None => "Include ~/.ssh/config\nMatch all\nInclude /etc/ssh/ssh_config\n".to_owned(),
+    };
+    for name in play.fleet.inventory.hosts.keys() {
+        let target = play.fleet.ssh_target(name).map_err(|f| f.to_string())?;
+        let host = play.known.get(name).and_then(|k| k.addr.clone()).unwrap_or(target.host);
+        // What `Host` would take for a pattern is left to the operator's own keys.
+        if host.bytes().any(|b| !b.is_ascii_alphanumeric() && !b"._-:%".contains(&b)) {
+            continue;
+        }
+        text.push_str(&format!("Host {host}\n"));
+        let keys = if target.identity.is_some() { &play.keys.with_identity } else { &play.keys.without_identity };
+        keys.iter().for_each(|key| text.push_str(&format!("  IdentityFile {}\n", key.display())));
+    }
+    let path = dir.join("ssh_config");
+    write_private(&path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Some(path))
+}
+
 /// First on ssh's command line, where the first value of an option holds.
-fn ssh_args(fleet: &Fleet, dir: &Path, known_hosts: &Path) -> String {
-    let config = fleet.config.ssh.config.as_ref().map(|file| format!("-F {} ", quoted(&dir.join(file))));
+fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
+    let config = config.map(|file| format!("-F {} ", quoted(file)));
     format!(
         "{}-o StrictHostKeyChecking=yes -o UserKnownHostsFile={} -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no \
          -o VerifyHostKeyDNS=no -o BatchMode=yes -o ControlMaster=auto -o ControlPersist={PERSIST}s",

@@ -25,6 +25,7 @@ fn a_play(fleet: Arc<Fleet>) -> Play {
         tags: Vec::new(),
         extra: Map::from_iter([("remoor_job".to_owned(), json!(7))]),
         known: BTreeMap::new(),
+        keys: Keys::default(),
         timeout: Duration::from_secs(120),
     }
 }
@@ -62,6 +63,63 @@ fn only_recorded_keys_are_known_and_nothing_of_the_users_weakens_that() {
     );
     assert_eq!(job.argv[3..5], ["--limit", "w1"]);
     assert_eq!(job.argv[job.argv.len() - 2..], ["--", "site.yml"]);
+}
+
+/// As ssh itself understands the command line that Ansible builds of it.
+fn identities(args: &str, identity: Option<&str>, host: &str) -> Option<Vec<String>> {
+    // Our own quoting of paths without a quote in them: shlex's result is the same.
+    let words = args.split(' ').map(|word| word.replace('\'', ""));
+    let mut ssh = std::process::Command::new("ssh");
+    ssh.arg("-G").args(words).args(identity.map(|file| format!("-oIdentityFile=\"{file}\""))).arg(host);
+    let told = match ssh.output() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            eprintln!("SKIPPED: there is no ssh to say which keys it would offer (Debian: openssh-client)");
+            return None;
+        }
+        told => told.unwrap(),
+    };
+    assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    let told = String::from_utf8(told.stdout).unwrap();
+    Some(told.lines().filter_map(|line| line.strip_prefix("identityfile ")).map(str::to_owned).collect())
+}
+
+#[test]
+fn the_clusters_key_is_offered_after_the_users_own_and_to_nobody_else() {
+    let text = "web:\n  hosts:\n    w1: {ansible_host: 10.0.0.1}\n    w2: {ansible_host: 10.0.0.2}\n";
+    let keys = || Keys {
+        with_identity: vec!["/var/lib/remoor/ssh.key".into()],
+        without_identity: vec!["/root/.ssh/id_rsa".into(), "/var/lib/remoor/ssh.key".into()],
+    };
+    let args_of = |config: &str, keys: Keys| {
+        let config = config.to_owned()
+            + "groups:\n  web: {services: [], provision: site.yml, cleanup: gone.yml, provisioner: ansible}\n";
+        let files = [("remoor.yml", config.as_str()), ("own", "Host 10.0.0.2\n  IdentityFile /own\n")];
+        let play = Play { keys, ..a_play(fleet(text, &files)) };
+        let dir = tempfile::tempdir().unwrap();
+        prepare("ansible-playbook", &play, dir.path()).unwrap();
+        let extra: Value =
+            serde_json::from_str(&std::fs::read_to_string(dir.path().join("extra.json")).unwrap()).unwrap();
+        (extra["ansible_ssh_args"].as_str().unwrap().to_owned(), dir)
+    };
+    let head = "version: 1\ninventory: inventory.yml\n";
+    let (args, _dir) = args_of(head, Keys::default());
+    assert!(!args.contains("-F "), "without a key of the cluster all is as it was: {args}");
+    let with_config = format!("{head}ssh: {{config: own}}\n");
+    let (args, dir) = args_of(&with_config, Keys::default());
+    assert!(args.starts_with(&format!("-F '{}' ", dir.path().join("fleet/own").display())), "{args}");
+
+    let (args, _dir) = args_of(&with_config, keys());
+    let Some(offered) = identities(&args, None, "10.0.0.2") else { return };
+    assert_eq!(offered, ["/own", "/root/.ssh/id_rsa", "/var/lib/remoor/ssh.key"]);
+    let offered = identities(&args, None, "jump.example.org").unwrap();
+    assert!(!offered.contains(&"/var/lib/remoor/ssh.key".to_owned()), "{offered:?}");
+    let (args, _dir) = args_of(&format!("{head}ssh: {{identity: /keys/id}}\n"), keys());
+    let offered = identities(&args, Some("/keys/id"), "10.0.0.1").unwrap();
+    assert_eq!(
+        (offered.first(), offered.last()),
+        (Some(&"/keys/id".to_owned()), Some(&"/var/lib/remoor/ssh.key".to_owned()))
+    );
+    assert!(!offered.contains(&"/root/.ssh/id_rsa".to_owned()), "{offered:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::ansible::{self, Play, PlayError};
 use super::examine::{self, Prepared};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
-use super::shared::known_of;
+use super::shared::known_in;
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
@@ -225,7 +225,9 @@ impl Work {
             fleet::Work::Ansible { playbook, tags } => {
                 let known = ansible::known(self.shared.inventory().nodes.values(), &made.fleet);
                 let (fleet, host, extra) = (made.fleet, made.host, made.scope.extra);
-                return self.ansible(phase, Play { fleet, host, playbook, tags, extra, known, timeout: limit }).await;
+                let keys = self.shared.play_keys();
+                let play = Play { fleet, host, playbook, tags, extra, known, keys, timeout: limit };
+                return self.ansible(phase, play).await;
             }
         };
         let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
@@ -304,16 +306,16 @@ impl Work {
         let host = node.name().to_string();
         let same = inventory.generations.get(&generation.seq).unwrap_or(generation);
         let desired = same.desired(node.name()).unwrap_or_default();
-        // A part is made for the same addresses as the rest.
-        let as_before = phase == Phase::Cleanup || !job.services.is_empty();
-        let known = if as_before { self.known_before().await } else { known_of(&inventory) };
-        let extra = serde_json::json!({
+        let known = known_in(phase, job, self.known_before().await, &inventory);
+        let mut extra: serde_json::Map<_, _> = known.vars.clone().into_iter().collect();
+        let own = serde_json::json!({
             "remoor_job": self.job.0,
             "remoor_attempt": self.attempt.0,
             "remoor_phase": phase.word(),
             "remoor_services": job.services,
         });
-        let scope = Scope { services: job.services.clone(), extra: extra.as_object().cloned().unwrap_or_default() };
+        extra.extend(own.as_object().cloned().unwrap_or_default());
+        let scope = Scope { services: job.services.clone(), extra };
         let (shared, generation) = (self.shared.clone(), generation.clone());
         let compiled = tokio::task::spawn_blocking(move || {
             let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;

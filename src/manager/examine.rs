@@ -168,7 +168,7 @@ fn look(
         PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
-    let rendered = fleet::expected_files(&fleet, host, &context, facts).unwrap_or_default();
+    let rendered = fleet::expected_files(&fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
     Ok((manifest, rendered))
 }
@@ -204,6 +204,7 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
     let ssh = fleet.ssh_target(node.name().as_str()).map_err(|f| PrepareError::Faults(f.to_string()))?;
     let entered = node.ip().map(|ip| ip.to_string()).filter(|_| fleet.ansible_host(node.name().as_str()).is_none());
     Ok(Target {
+        last_keys: shared.last_keys(ssh.identity.is_some()),
         node: node.name().clone(),
         host: entered.unwrap_or(ssh.host),
         port: ssh.port,

@@ -1,19 +1,20 @@
 //! What the loop of a manager and its API share.
 
+use super::ansible::Keys;
 use super::notify::Notices;
 use super::recorder::{Recorder, Step};
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
-use crate::model::{ClusterId, ClusterRole, Inventory, Known, NodeId, NodeName, Report, Wall};
+use crate::model::{ClusterId, ClusterRole, Inventory, Job, Known, NodeId, NodeName, Phase, Report, Vars, Wall};
 use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
-use crate::ssh::Remote;
+use crate::ssh::{self, ClusterKey, Remote};
 use crate::telemetry::{self, Registry};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 use tokio::sync::{broadcast, watch};
 
@@ -41,6 +42,8 @@ pub struct Startup {
     pub blobs: Arc<BlobStore>,
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
+    /// Where the cluster's SSH key is, if the cluster has one.
+    pub ssh_key_file: PathBuf,
     /// Folder of the attempts' logs.
     pub runs: PathBuf,
     /// The managers that this one was told of when it joined.
@@ -62,6 +65,9 @@ pub struct Shared {
     pub remote: Remote,
     pub peers: Arc<super::Peers>,
     pub notices: Notices,
+    pub ssh_key_file: PathBuf,
+    /// What that file holds; none in a cluster that was made before there was one.
+    pub ssh_key: OnceLock<ClusterKey>,
     pub runs: PathBuf,
     pub sponsors: BTreeSet<NodeId>,
     pub timing: Timing,
@@ -94,6 +100,8 @@ impl Shared {
             remote: s.remote,
             peers: s.peers,
             notices: Notices::default(),
+            ssh_key_file: s.ssh_key_file,
+            ssh_key: OnceLock::new(),
             runs: s.runs,
             sponsors: s.sponsors,
             timing: s.timing,
@@ -145,6 +153,22 @@ impl Shared {
         mac.update(b"remoor digest key");
         mac.update(&node.0.to_be_bytes());
         mac.finalize().into_bytes().into()
+    }
+
+    /// The line for `authorized_keys` by which the managers are let in.
+    pub fn ssh_line(&self) -> Option<String> {
+        self.ssh_key.get().map(ClusterKey::line)
+    }
+
+    /// Private keys that ssh is offered after what the operator's configuration names.
+    pub(super) fn last_keys(&self, identity_given: bool) -> Vec<PathBuf> {
+        let file = self.ssh_key.get().map(|_| self.ssh_key_file.clone());
+        file.map(|file| ssh::offered_last(file, identity_given)).unwrap_or_default()
+    }
+
+    /// The same for Ansible's ssh.
+    pub(super) fn play_keys(&self) -> Keys {
+        Keys { with_identity: self.last_keys(true), without_identity: self.last_keys(false) }
     }
 
     pub fn watch_stream(&self) -> broadcast::Receiver<StreamItem> {
@@ -239,5 +263,45 @@ impl Shared {
 /// What a fleet is rendered with in this state.
 pub fn known_of(inventory: &Inventory) -> Known {
     let managers = inventory.nodes.values().filter(|n| n.role == ClusterRole::Manager);
-    Known { addresses: inventory.addresses(), managers: managers.map(|n| n.name().to_string()).collect() }
+    let managers = managers.map(|n| n.name().to_string()).collect();
+    Known { addresses: inventory.addresses(), managers, vars: Vars::new() }
+}
+
+/// What a phase of `job` renders with; `before`: what is there was rendered with. The job's own variables are the strongest;
+/// one of some services only keeps those of before beside them, so that these agree with the services that it leaves alone.
+pub fn known_in(phase: Phase, job: &Job, before: Known, inventory: &Inventory) -> Known {
+    // A part is made for the same addresses and with the same variables as the rest.
+    let as_before = phase == Phase::Cleanup || !job.services.is_empty();
+    let mut known = if as_before { before } else { known_of(inventory) };
+    known.vars.extend(job.vars.clone());
+    known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vars(pairs: &[(&str, i32)]) -> Vars {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+    }
+
+    #[test]
+    fn a_jobs_variables_end_with_it_but_for_the_services_that_the_next_one_leaves_alone() {
+        let job = |services: &[&str], own: &[(&str, i32)]| -> Job {
+            let job = json!({
+                "id": 7, "node": 1, "opened": 1, "occasion": "live", "reasons": [], "services": services, "generation": 1,
+                "by": null, "now": false, "decommission": false, "state": "open", "attempts": [], "failures": 0,
+                "retry_at": null, "closed": null, "result": null, "attempts_dropped": 0, "vars": vars(own),
+            });
+            serde_json::from_value(job).expect("a job")
+        };
+        let before = Known { vars: vars(&[("a", 1), ("b", 1)]), ..Known::default() };
+        let with = |phase: Phase, job: Job| known_in(phase, &job, before.clone(), &Inventory::default()).vars;
+        assert_eq!(with(Phase::Provision, job(&[], &[("a", 2)])), vars(&[("a", 2)]));
+        assert_eq!(with(Phase::Provision, job(&[], &[])), vars(&[]));
+        assert_eq!(with(Phase::Provision, job(&["app"], &[])), before.vars, "a repair restores what was set up");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[])), before.vars, "about what is there");
+        assert_eq!(with(Phase::Cleanup, job(&[], &[("a", 2)])), vars(&[("a", 2), ("b", 1)]));
+    }
 }

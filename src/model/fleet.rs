@@ -41,6 +41,9 @@ pub enum Policy {
     Resetup,
 }
 
+/// Variables that an order gives its job, by name.
+pub type Vars = BTreeMap<String, serde_json::Value>;
+
 /// What the cluster knows beyond the fleet; nothing where there is no cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
@@ -48,6 +51,9 @@ pub struct Known {
     pub addresses: BTreeMap<String, String>,
     /// Names of the nodes whose desired cluster role is manager.
     pub managers: BTreeSet<String>,
+    /// Of the job that renders with it, stronger than the fleet's; none where it is about what is desired.
+    #[serde(default)]
+    pub vars: Vars,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,8 @@
 //! A re-setup of one node, as a series of attempts with their phases.
 
-use super::{AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Wall, Want};
+use super::{
+    AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Vars, Wall, Want,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -159,6 +161,9 @@ pub struct Job {
     pub result: Option<Baseline>,
     /// Older attempts than the last 16 are dropped from the record, their number kept here.
     pub attempts_dropped: u32,
+    /// Stronger than all that the fleet says, for this job only.
+    #[serde(default)]
+    pub vars: Vars,
     /// Cancelled with the word that the task under way is ended too, and not let finish.
     #[serde(default)]
     pub cut: bool,
@@ -187,6 +192,7 @@ impl Job {
             force: self.force,
             undo: self.undo,
             commission: false,
+            vars: self.vars.clone(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
-    Reason, ServiceName, Sha256, Wall,
+    Reason, ServiceName, Sha256, Vars, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -127,6 +127,9 @@ pub struct Want {
     /// Takes the node into service, also one that was taken out. Nothing else does.
     #[serde(default)]
     pub commission: bool,
+    /// Stronger than all that the fleet says, for this re-setup only.
+    #[serde(default)]
+    pub vars: Vars,
 }
 
 impl Want {
@@ -144,6 +147,7 @@ impl Want {
             force: false,
             undo: None,
             commission: false,
+            vars: Vars::new(),
         }
     }
 }

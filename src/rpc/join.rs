@@ -118,6 +118,9 @@ pub struct JoinReply {
     pub gossip_key_hex: Secret,
     pub peers: Vec<Peer>,
     pub managers: Vec<Peer>,
+    /// The line for `authorized_keys` by which the managers log in, for whoever wants that here; none of an older cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
 }
 
 impl JoinReply {

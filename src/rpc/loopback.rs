@@ -503,6 +503,7 @@ fn joining(cluster: Arc<Cluster>, secret: &Secret, heard: Arc<AtomicUsize>) -> R
             gossip_key_hex: GossipKey([3; 32]).to_hex(),
             peers: vec![],
             managers: vec![],
+            ssh_key: None,
         }))
     };
     wire::finish(
@@ -575,6 +576,7 @@ async fn a_reply_for_somebody_else_is_refused() {
             gossip_key_hex: GossipKey([3; 32]).to_hex(),
             peers: vec![],
             managers: vec![],
+            ssh_key: None,
         })
     };
     let router = Router::new().route(JOIN_PATH, post(accept));

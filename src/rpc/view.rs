@@ -132,6 +132,9 @@ pub struct StatusView {
     pub breaker: Option<Breaker>,
     pub warnings: Vec<String>,
     pub nodes: Vec<NodeView>,
+    /// The line for `authorized_keys` by which the managers log in; none in a cluster made before it had a key for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -313,6 +316,25 @@ pub struct OrderRequest {
     pub fingerprint: String,
     /// Take only these paths (adopt).
     pub paths: Vec<String>,
+    /// Variables of the jobs that this leads to.
+    pub vars: crate::model::Vars,
+}
+
+/// Answer of `GET /v1/nodes/{name}/vars`, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarsView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub vars: Vec<VarView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VarView {
+    pub name: String,
+    pub value: serde_json::Value,
+    /// The file and place, or the job, whose word holds.
+    pub origin: String,
 }
 
 /// Body of `POST /v1/orders`: the same order for several nodes, accepted or refused as a whole.

@@ -243,6 +243,51 @@ async fn a_strangers_key_is_not_let_in() {
 }
 
 #[tokio::test]
+async fn the_clusters_key_is_enough_once_it_is_authorized_and_in_nobodys_way() {
+    let Some(server) = Server::start().await else { return };
+    let remote = server.remote(server.script());
+    let key = ClusterKey::create(&"c1".into()).unwrap();
+    key.save(&server.path("ssh.key")).unwrap();
+    let last_keys = vec![server.path("ssh.key")];
+    let by_cluster = Target { identity: None, last_keys: last_keys.clone(), ..server.target() };
+    let error = remote.open(&by_cluster).await.err().unwrap();
+    assert!(matches!(error, SshError::Auth(_)), "{error:?}");
+
+    // By the operator's own key, with the cluster's beside it: as `node add` does it, twice.
+    let shell = remote.shell(&Target { last_keys: last_keys.clone(), ..server.target() }).await.unwrap();
+    let home = server.path("home");
+    for added in [true, false] {
+        let answer = super::authorize::authorize_in(&shell, &key.line(), home.to_str().unwrap()).await;
+        assert_eq!(answer, Ok(added));
+    }
+    shell.close().await;
+    let lines = fs::read_to_string(home.join("authorized_keys")).unwrap();
+    assert_eq!(lines, key.line() + "\n");
+
+    fs::write(server.path("authorized"), &lines).unwrap();
+    remote.open(&by_cluster).await.unwrap().close().await;
+    // A session without a terminal and ways of its own is all that it opens.
+    let login = ["-p", &server.port.to_string(), "-l", &by_cluster.user, "-oBatchMode=yes"].map(str::to_owned);
+    let known = format!("-oUserKnownHostsFile={}", server.path("known").display());
+    fs::write(server.path("known"), format!("[127.0.0.1]:{} {}", server.port, by_cluster.host_keys[0])).unwrap();
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-F", "/dev/null", "-tt", &known]).args(login).arg("-i").arg(server.path("ssh.key"));
+    let said = ssh.args(["127.0.0.1", "tty"]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+    assert!(said.contains("PTY allocation request failed"), "{said}");
+
+    // Whose identity is refused is still let in by the cluster's key, and the other way round.
+    let stranger = Target { identity: Some(server.path("stranger")), last_keys: last_keys.clone(), ..server.target() };
+    remote.open(&stranger).await.unwrap().close().await;
+    fs::copy(server.path("user.pub"), server.path("authorized")).unwrap();
+    remote.open(&Target { last_keys, ..server.target() }).await.unwrap().close().await;
+    // In the operator's own configuration as well.
+    fs::write(server.path("own"), format!("IdentityFile {}\n", server.path("user").display())).unwrap();
+    let configured = Target { user_config: Some(server.path("own")), ..by_cluster };
+    remote.open(&configured).await.unwrap().close().await;
+}
+
+#[tokio::test]
 async fn a_refused_port_is_unreachable() {
     let Some(mut server) = Server::start().await else { return };
     let (remote, target) = (server.remote(server.script()), server.target());

@@ -9,13 +9,17 @@ mod remote;
 mod session;
 mod target;
 
+mod authorize;
+mod cluster_key;
 mod error;
 mod host_key;
 mod own;
 mod probe;
 mod shell;
 
+pub use authorize::{authorize, authorize_here};
 pub use channel::Canceller;
+pub use cluster_key::{ClusterKey, KeyError, offered_last};
 pub use error::SshError;
 pub use host_key::{fingerprint, scan_host_keys};
 pub use own::{keep_binary, own_binary};

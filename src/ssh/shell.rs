@@ -1,7 +1,7 @@
 //! A login for single commands: to put remoor on a machine that is no node yet. Attempts never use it.
 
 use super::error::{self, SshError};
-use super::remote::as_root;
+use super::remote::{Command, as_root};
 use super::session::{Stderr, end_login};
 use super::target::Target;
 use openssh::Stdio;
@@ -35,7 +35,22 @@ impl Shell {
     /// Runs `script` by sh as root, with `args` as `$1` and on, and `stdin` as its input. Secrets belong into `stdin`. On
     /// a timeout the command may still run.
     pub async fn run(&self, script: &str, args: &[&str], stdin: &[u8], within: Duration) -> Result<Said, SshError> {
-        let mut command = as_root(&self.login, &self.target, "sh");
+        self.talk(as_root(&self.login, &self.target, "sh"), script, args, stdin, within).await
+    }
+
+    /// The same as whom the login is, without sudo and without input.
+    pub(super) async fn run_as_user(&self, script: &str, args: &[&str], within: Duration) -> Result<Said, SshError> {
+        self.talk(Arc::clone(&self.login).arc_command("sh"), script, args, b"", within).await
+    }
+
+    async fn talk(
+        &self,
+        mut command: Command,
+        script: &str,
+        args: &[&str],
+        stdin: &[u8],
+        within: Duration,
+    ) -> Result<Said, SshError> {
         command.args(["-c", script, "sh"]).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let talk = async {

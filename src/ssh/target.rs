@@ -19,6 +19,9 @@ pub struct Target {
     pub user: String,
     /// A private key file; None: what the user's own configuration and agent offer.
     pub identity: Option<PathBuf>,
+    /// Private key files that are offered after all that identity, agent and the operator's configuration have, and to this
+    /// host alone, not to one on the way.
+    pub last_keys: Vec<PathBuf>,
     /// The executor runs under `sudo -n`.
     pub sudo: bool,
     /// `ssh-ed25519 AAAA...` lines. Any of them is accepted, nothing else is.
@@ -54,8 +57,8 @@ impl Target {
         if !is_word(&self.user) {
             return Err(SshError::Name(format!("user {:?}", self.user)));
         }
-        if let Some(identity) = &self.identity {
-            check_path(identity)?;
+        for key in self.identity.iter().chain(&self.last_keys) {
+            check_path(key)?;
         }
         if let Some(dir) = &self.state_dir {
             check_path(dir)?;
@@ -88,6 +91,13 @@ impl Target {
         if let Some(path) = self.user_config.as_deref() {
             check_path(path)?;
             let _infallible = write!(text, "Match all\n  Include {}\n", path.display());
+        }
+        if !self.last_keys.is_empty() {
+            // Files add up, in the order in which they are read.
+            let _infallible = writeln!(text, "Host {}", self.host);
+            for key in &self.last_keys {
+                let _infallible = writeln!(text, "  IdentityFile {}", key.display());
+            }
         }
         Ok(text)
     }
@@ -133,7 +143,7 @@ pub(super) fn check_path(path: &Path) -> Result<(), SshError> {
 }
 
 /// `^[A-Za-z0-9][A-Za-z0-9._-]*$`, and `_` at the start, which users may have.
-fn is_word(text: &str) -> bool {
+pub(super) fn is_word(text: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     text.len() <= 253
         && text.bytes().next().is_some_and(plain)
@@ -148,6 +158,7 @@ pub(super) fn sample(host: &str) -> Target {
         port: 22,
         user: "root".to_owned(),
         identity: None,
+        last_keys: Vec::new(),
         sudo: false,
         host_keys: vec!["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl".to_owned()],
         options: Vec::new(),
@@ -188,6 +199,8 @@ mod tests {
         for path in ["relative", "/a b", "/a\nProxyCommand id", "/%h", "~/x"] {
             let target = Target { identity: Some(path.into()), ..sample("web") };
             assert!(matches!(target.check(), Err(SshError::Name(_))), "{path}");
+            let target = Target { last_keys: vec!["/k".into(), path.into()], ..sample("web") };
+            assert!(matches!(target.check(), Err(SshError::Name(_))), "{path}");
         }
     }
 
@@ -206,6 +219,10 @@ mod tests {
         assert!(text.starts_with("Host web\n  HostKeyAlias"));
         assert!(text.ends_with("Match all\n  Include /root/.ssh/config\n"));
         assert!(!sample("web").config().unwrap().contains("Include"));
+        let last_keys = vec!["/root/.ssh/id_rsa".into(), "/k".into()];
+        let target = Target { user_config: Some("/c".into()), last_keys, ..sample("web") };
+        let end = "Match all\n  Include /c\nHost web\n  IdentityFile /root/.ssh/id_rsa\n  IdentityFile /k\n";
+        assert!(target.config().unwrap().ends_with(end), "the user's own come first");
         let jump = Target { options: vec![("ProxyJump".to_owned(), "m1".to_owned())], ..sample("web") };
         assert_eq!(jump.config().unwrap(), format!("Host web\n{FIXED}  ProxyJump m1\n"));
         for (name, value) in [("Proxy Jump", "x"), ("", "x"), ("ProxyJump", " "), ("ProxyJump", "a\nUser b")] {

@@ -222,3 +222,34 @@ fn managers_that_move_find_each_other_again() {
     let leader = seen["as_of"]["leader"].as_str().unwrap_or_default().to_owned();
     assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
 }
+
+#[test]
+fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let at = Ipv4Addr::new(127, 81, (std::process::id() % 250) as u8 + 1, 1).to_string();
+    done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at, "--dir"]).arg(dir.path().join("m1")));
+    let m1 = Daemon::start(&dir.path().join("m1"));
+    until("it leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let fleet = dir.path().join("fleet");
+    fs::create_dir(&fleet).expect("made");
+    let config = "version: 1\ninventory: inventory.yml\nvars: {colour: red, zone: 1}\ngroups:\n  web: {services: [], vars: {zone: 2}}\n";
+    for (name, text) in [("remoor.yml", config), ("inventory.yml", "web: {hosts: {m1: {workers: 4}}}\n")] {
+        fs::write(fleet.join(name), text).expect("written");
+    }
+    let out = m1.ask(&["apply", fleet.to_str().expect("UTF-8")]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+
+    let shown = String::from_utf8(m1.ask(&["nodes", "m1", "-o", "wide"]).stdout).expect("UTF-8");
+    let has = |start: &str, end: &str| shown.lines().any(|l| l.starts_with(start) && l.contains(end));
+    assert!(has("colour", "remoor.yml: vars") && has("zone", "groups.web.vars"), "{shown}");
+    assert!(has("workers", "inventory.yml"), "{shown}");
+    for (wrong, said) in [
+        (&["resetup", "m1", "-e", "ansible_host=elsewhere"][..], "ansible_host is not an order's to give"),
+        (&["commission", "m1", "-e", "peers=[]"], "peers is not an order's to give"),
+        (&["update", "m1", "-e", "a-b=1"], "no name of a variable"),
+    ] {
+        let out = m1.ask(wrong);
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(2) && text.contains(said), "{wrong:?}: {text}");
+    }
+}

@@ -5,6 +5,7 @@ use crate::local::{Daemon, done, remoor, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,14 +15,15 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn begin() -> Self {
+    fn begin(net: u8) -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let host = |last: u8| host(80, last);
+        let host = |last: u8| host(net, last);
         let at = |name: &str| dir.path().join(name);
         let init =
             done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &host(1), "--dir"]).arg(at("m1")));
         let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
         fs::write(at("token"), told["manager_token"].as_str().expect("a token")).expect("written");
+        fs::write(at("worker"), told["worker_token"].as_str().expect("a token")).expect("written");
         let mut managers = vec![Daemon::start(&at("m1"))];
         until("the first leads", || (managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
         for (name, last) in [("m2", 2), ("m3", 3)] {
@@ -72,7 +74,7 @@ fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
             fs::create_dir(raft).expect("made");
         },
     ] {
-        let mut cluster = Cluster::begin();
+        let mut cluster = Cluster::begin(83);
         let victim = cluster.wipe_a_follower(wipe);
         let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
         assert!(!ended.success());
@@ -93,6 +95,55 @@ fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
         let out = cluster.managers[others[0]].ask(&["pause", "m1"]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     }
+}
+
+/// As it came by `init` and as others fetched it, again when a file is lost or spoilt; a worker never has it, and a cluster
+/// without one lives on.
+#[test]
+fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
+    let mut cluster = Cluster::begin(80);
+    let file = |cluster: &Cluster, name: &str| cluster.at(name).join("ssh.key");
+    let made = fs::read_to_string(file(&cluster, "m1")).expect("made by init");
+    let has_it = |cluster: &Cluster, name: &str| {
+        until("the key is fetched", || (fs::read_to_string(file(cluster, name)).ok()? == made).then_some(()));
+        let mode = fs::metadata(file(cluster, name)).expect("a file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    };
+    has_it(&cluster, "m2");
+    has_it(&cluster, "m3");
+    let line = until("m2 tells it", || cluster.managers[1].json("status")["ssh_key"].as_str().map(str::to_owned));
+    assert!(line.starts_with("restrict ssh-ed25519 AAAA") && line.contains(" remoor-"), "{line}");
+    cluster.managers[1].kill();
+    fs::remove_file(file(&cluster, "m2")).expect("removed");
+    cluster.managers[1] = Daemon::start(&cluster.at("m2"));
+    has_it(&cluster, "m2");
+    cluster.managers[2].kill();
+    fs::write(file(&cluster, "m3"), "spoilt").expect("written");
+    cluster.managers[2] = Daemon::start(&cluster.at("m3"));
+    has_it(&cluster, "m3");
+
+    until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let mut join = remoor();
+    join.args(["join", &format!("{}:7947", host(80, 1)), "--name", "w1", "--advertise", &host(80, 4), "--dir"]);
+    done(join.arg(cluster.at("w1")).arg("--token-file").arg(cluster.at("worker")));
+    let worker = Daemon::start(&cluster.at("w1"));
+    until("the worker met a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+    assert!(!file(&cluster, "w1").exists());
+    drop(worker);
+
+    // As a cluster of before: nobody has one.
+    for at in 0..3 {
+        cluster.managers[at].kill();
+        fs::remove_file(file(&cluster, &format!("m{}", at + 1))).expect("removed");
+    }
+    for at in 0..3 {
+        cluster.managers[at] = Daemon::start(&cluster.at(&format!("m{}", at + 1)));
+    }
+    let status = until("they agree again", || {
+        let out = cluster.managers[0].ask(&["status", "--json"]);
+        (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).expect("JSON"))
+    });
+    assert!(status["ssh_key"].is_null(), "{status:#}");
 }
 
 fn host(net: u8, last: u8) -> String {

@@ -35,6 +35,9 @@ pub struct Here {
     /// Where the public host keys of this machine's SSH server are
     #[arg(long, value_name = "DIR", default_value = "/etc/ssh")]
     pub ssh_host_keys: PathBuf,
+    /// Let the managers log in here as USER: adds the cluster's SSH key to its authorized_keys
+    #[arg(long, value_name = "USER")]
+    pub authorize: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! Arguments of the verbs that order something: re-setups and their relatives, and the fleet.
 
 use super::{Connection, Following, Output, Which};
+use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::Args;
 use std::path::PathBuf;
@@ -12,6 +13,9 @@ pub struct ResetupArgs {
     /// Only this service and its dependents (repeatable)
     #[arg(short, long, value_name = "SERVICE")]
     pub service: Vec<String>,
+    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var, conflicts_with = "service")]
+    pub extra_vars: Vec<(String, serde_json::Value)>,
     /// Say what would be done and what stands against it; nothing is run
     #[arg(long, conflicts_with_all = ["detach", "no_queue"])]
     pub check: bool,
@@ -70,6 +74,9 @@ pub struct LintArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     pub which: Which,
+    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
+    pub extra_vars: Vec<(String, serde_json::Value)>,
     /// Order all at once instead of waiting for the first one to end well
     #[arg(long, help_heading = "Safety")]
     pub no_canary: bool,
@@ -100,6 +107,9 @@ pub struct InventoryArgs {
 pub struct CommissionArgs {
     #[command(flatten)]
     pub which: Which,
+    /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
+    #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
+    pub extra_vars: Vec<(String, serde_json::Value)>,
     #[command(flatten)]
     pub following: Following,
     #[command(flatten)]

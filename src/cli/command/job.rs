@@ -109,6 +109,7 @@ pub fn show(out: &Out, view: &JobsView, id: u64) -> anyhow::Result<Exit> {
         if let Some(at) = job.retry_at.filter(|_| job.closed.is_none()) {
             facts.push(("next attempt", today.show(at)));
         }
+        facts.extend(job.vars.iter().map(|(name, value)| ("variable", format!("{name}: {value}"))));
         facts.extend(job.reasons.iter().map(|r| ("because", story::reason(r))));
         let mut text = table::fields(&facts);
         text.push_str("\nAttempts\n");

@@ -26,15 +26,19 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
         "worker_token": done.worker_token,
         "manager_token": done.manager_token,
         "operator_credentials": done.operator_credentials,
+        "ssh_key": done.ssh_key,
     });
     let machine = out.machine(&view)?;
     if !machine {
         out.text(&format!(
             "{name} is the first manager of a new cluster.\n\n\
-             worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n",
+             worker token:          {}\nmanager token:         {}\noperator credentials:  {}\n\n\
+             The managers log in to nodes as `ssh:` of remoor.yml says, or by the cluster's own key. node add puts it on a\n\
+             machine; elsewhere this line belongs into authorized_keys:\n\n{}\n",
             done.worker_token,
             done.manager_token,
-            done.operator_credentials.display()
+            done.operator_credentials.display(),
+            done.ssh_key,
         ))?;
     }
     drivers::tokens_told(&dir)?;

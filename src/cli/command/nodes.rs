@@ -1,7 +1,7 @@
 //! `remoor nodes [NODE]`: who the nodes are. How they are is `status`.
 
 use super::own::{self, Asked};
-use crate::cli::api::Api;
+use crate::cli::api::{self, Api};
 use crate::cli::args::NodesArgs;
 use crate::cli::error;
 use crate::cli::exit::Exit;
@@ -11,7 +11,7 @@ use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
 use crate::model::{Availability, counted};
-use crate::rpc::view::{AsOf, NodeView, ReportView, StatusView};
+use crate::rpc::view::{AsOf, NodeView, ReportView, StatusView, VarsView};
 
 pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit> {
     let view: StatusView = match api.get("/v1/status").await {
@@ -24,6 +24,12 @@ pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit>
     match &args.node {
         None => list(out, &view),
         Some(name) => match view.nodes.iter().find(|n| n.name == *name) {
+            Some(node) if out.format == Format::Wide && !out.quiet => {
+                let path = format!("/v1/nodes/{}/vars", api::segment(&node.name));
+                let exit = describe(out, node, &view.as_of)?;
+                out.table(&vars_table(&api.get::<VarsView>(&path).await?))?;
+                Ok(exit)
+            }
             Some(node) => describe(out, node, &view.as_of),
             None => Err(error::unknown_nodes(std::slice::from_ref(name)).into()),
         },
@@ -39,6 +45,15 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
         }
     }
     Ok(out.source(&view.as_of))
+}
+
+/// Each with the place whose word holds.
+pub fn vars_table(view: &VarsView) -> Table {
+    let mut table = Table::new(["VARIABLE", "VALUE", "FROM"]);
+    for var in &view.vars {
+        table.row([var.name.clone(), var.value.to_string(), var.origin.clone()]);
+    }
+    table
 }
 
 fn list_table(view: &StatusView, wide: bool) -> Table {

@@ -51,6 +51,7 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
         force: args.force,
         now: args.now,
         no_queue: args.following.no_queue,
+        vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
     let nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
@@ -61,7 +62,8 @@ pub async fn resetup(api: &Api, out: &Out, args: &ResetupArgs) -> anyhow::Result
 }
 
 pub async fn commission(api: &Api, out: &Out, args: &CommissionArgs) -> anyhow::Result<Exit> {
-    let request = OrderRequest { no_queue: args.following.no_queue, ..OrderRequest::default() };
+    let vars = args.extra_vars.iter().cloned().collect();
+    let request = OrderRequest { vars, no_queue: args.following.no_queue, ..OrderRequest::default() };
     let nodes = which::choose(api, &args.which).await?;
     work(api, out, &nodes, Verb::Commission, &request, &args.following).await
 }
@@ -79,7 +81,12 @@ pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyh
 
 /// The first node alone, and the others only if it ends well.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
-    let request = OrderRequest { now: args.now, no_queue: args.following.no_queue, ..OrderRequest::default() };
+    let request = OrderRequest {
+        now: args.now,
+        no_queue: args.following.no_queue,
+        vars: args.extra_vars.iter().cloned().collect(),
+        ..OrderRequest::default()
+    };
     let mut nodes = serving(out, which::choose(api, &args.which).await?, &args.which);
     if nodes.len() < 2 || args.no_canary || args.following.detach {
         return work(api, out, &nodes, Verb::Update, &request, &args.following).await;

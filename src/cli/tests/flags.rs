@@ -86,6 +86,10 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor history -n 0",
         "remoor resetup w1 --check --detach",
         "remoor undo w1",
+        "remoor resetup w1 -e colour",
+        "remoor resetup w1 -e a=[",
+        "remoor resetup w1 -e a=1 --service etcd",
+        "remoor decommission w1 -e a=1",
     ] {
         assert!(parse(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
     }
@@ -100,7 +104,7 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor adopt --all",
         "remoor resume",
         "remoor inventory --list",
-        "remoor init --advertise 10.0.0.1",
+        "remoor init --advertise 10.0.0.1 --authorize root",
         "remoor join m1:7947 --token-file - --advertise fd00::4 --manager",
         "remoor node add h1 --ssh-user root --ssh-port 22 --identity k --manager --name w1 --fingerprint SHA256:x",
         "remoor exec -",
@@ -109,6 +113,9 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor job cancel w2 --now",
         "remoor resetup -g web --check --force",
         "remoor undo 17 --detach",
+        "remoor resetup w1 -e colour=red -e ports=[1,2]",
+        "remoor update --group web --extra-vars a=yes",
+        "remoor commission w1 -e a=",
     ] {
         assert!(parse(right).is_ok(), "{right}: {}", parse(right).unwrap_err());
     }

@@ -90,6 +90,27 @@ fn a_stale_view_is_said_loudly_and_is_three() {
 }
 
 #[test]
+fn each_variable_is_shown_with_the_place_whose_word_holds() {
+    let var = |name: &str, value: serde_json::Value, origin: &str| VarView {
+        name: name.into(),
+        value,
+        origin: origin.into(),
+    };
+    let vars = vec![
+        var("colour", "red".into(), "job 17"),
+        var("workers", 4.into(), "group_vars/web.yml:3"),
+        var("zone", true.into(), "remoor.yml: vars"),
+    ];
+    let view = VarsView { version: 1, as_of: views::as_of(), node: "w1".into(), vars };
+    let out = Out::memory(Format::Wide, false);
+    out.table(&nodes::vars_table(&view)).unwrap();
+    let (text, _) = out.written();
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["VARIABLE", "VALUE", "FROM"]);
+    assert_eq!(words[1..3], [vec!["colour", "\"red\"", "job", "17"], vec!["workers", "4", "group_vars/web.yml:3"]]);
+}
+
+#[test]
 fn nodes_are_listed_and_described() {
     table(
         |out| nodes::list(out, &views::status()),

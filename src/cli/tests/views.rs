@@ -124,6 +124,7 @@ pub fn status() -> StatusView {
         breaker: None,
         warnings: vec!["2 of 3 managers answered late".into()],
         nodes: vec![manager(1, "m1", "leader"), manager(2, "m2", "voter"), m3, w1, w2],
+        ssh_key: None,
     }
 }
 
@@ -217,6 +218,7 @@ pub fn job(id: u64) -> Job {
         decommission: false,
         force: false,
         undo: None,
+        vars: Default::default(),
         cut: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
@@ -272,6 +274,7 @@ pub fn why() -> WhyView {
             force: false,
             undo: None,
             commission: false,
+            vars: Default::default(),
         }),
         job: None,
         history: story(),

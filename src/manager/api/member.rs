@@ -9,6 +9,7 @@ use crate::rpc::caller::{Caller, PeerAddr};
 use crate::rpc::identity::GossipKey;
 use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
+use crate::rpc::token::Secret;
 use crate::rpc::wire::{self, Code, Failure, Json, Raw};
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,19 @@ pub struct CaReply {
 pub async fn ca(State(desk): State<Arc<JoinDesk>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
     manager(&desk.parts.shared, &caller)?;
     Ok(axum::Json(CaReply { key_pem: desk.parts.ca.key_pem().reveal().to_owned() }))
+}
+
+/// The cluster's SSH key, handed to managers only.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SshKeyReply {
+    pub key: Secret,
+}
+
+pub async fn ssh_key(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<SshKeyReply>, Failure> {
+    manager(&shared, &caller)?;
+    let none = || Failure::new(Code::NotFound, "this manager has no SSH key of the cluster");
+    let key = shared.ssh_key.get().ok_or_else(none)?;
+    Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
 }
 
 /// Only the caller's own.
@@ -284,5 +298,6 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         gossip_key_hex: desk.parts.gossip_key.to_hex(),
         peers,
         managers,
+        ssh_key: shared.ssh_line(),
     })
 }

@@ -15,6 +15,7 @@ mod read;
 mod replay;
 mod road;
 mod undo;
+mod vars;
 
 use super::{Shared, wall};
 use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node, Refusal};
@@ -26,7 +27,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-pub use member::{CaReply, JoinDesk, JoinParts};
+pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply};
 pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
@@ -36,6 +37,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/nodes", post(invite::invite))
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
+        .route("/v1/nodes/{name}/vars", get(vars::vars))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(jobs::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))
@@ -60,6 +62,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
         .route("/manager/v1/log/{attempt}", get(jobs::own_log))
+        .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .with_state(shared);

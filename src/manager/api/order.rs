@@ -136,6 +136,7 @@ impl Desk<'_> {
     async fn decide(&self, verb: &str) -> Result<Decided, Failure> {
         let (id, name) = (self.node.id, self.node.name());
         let simple = |command, text: &str| Ok((Some(command), said(&format!("{name} {text}"))));
+        self.check_vars(verb)?;
         match verb {
             "resetup" => self.resetup().await,
             "commission" => self.commission(),
@@ -151,6 +152,21 @@ impl Desk<'_> {
             "cancel" => self.cancel(),
             other => Err(Failure::new(Code::NotFound, format!("there is no order {other}"))),
         }
+    }
+
+    /// What is rendered with variables of the job is the whole group, so that all of it agrees with them afterwards.
+    pub fn check_vars(&self, verb: &str) -> Result<(), Failure> {
+        if self.request.vars.is_empty() {
+            return Ok(());
+        }
+        if !matches!(verb, "resetup" | "update" | "commission") {
+            return Err(Failure::new(Code::BadRequest, format!("{verb} takes no variables")));
+        }
+        if !self.request.services.is_empty() {
+            let text = "variables are for all services of a node; leave either them or the services out";
+            return Err(Failure::new(Code::BadRequest, text));
+        }
+        super::vars::check(&self.request.vars)
     }
 
     /// The job of the node, or else what is queued for it.
@@ -184,6 +200,7 @@ impl Desk<'_> {
     ) -> Want {
         let OrderRequest { now, force, .. } = *self.request;
         let (since, by, force) = (wall(), Some(self.by.to_owned()), force && !decommission);
+        let vars = self.request.vars.clone();
         Want {
             occasion,
             reasons,
@@ -196,6 +213,7 @@ impl Desk<'_> {
             force,
             undo: None,
             commission: false,
+            vars,
         }
     }
 
@@ -279,7 +297,9 @@ impl Desk<'_> {
             _ if self.request.force || !asked.is_empty() => Some(asked),
             (Verdict::Same, _) => None,
             (Verdict::Conflict, _) if inventory.own_move(self.node).is_some() => Some(Vec::new()),
-            (Verdict::Drifted | Verdict::Conflict, Some(generation)) if !named.is_empty() => {
+            (Verdict::Drifted | Verdict::Conflict, Some(generation))
+                if !named.is_empty() && self.request.vars.is_empty() =>
+            {
                 Some(engine::with_dependents(&generation.summary, &named))
             }
             _ => Some(Vec::new()),
@@ -314,7 +334,10 @@ impl Desk<'_> {
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
         match judged.services {
-            None => Ok((None, nothing(format!("{name} is as it should be: nothing to do")))),
+            None if self.request.vars.is_empty() => {
+                Ok((None, nothing(format!("{name} is as it should be: nothing to do"))))
+            }
+            None => Ok((None, nothing(format!("{name} is as it should be: nothing to do without --force")))),
             Some(services) => self.want(self.wanted(Occasion::Live, services, judged.reasons, false)),
         }
     }
@@ -322,6 +345,11 @@ impl Desk<'_> {
     fn commission(&self) -> Result<Decided, Failure> {
         if self.node.watched {
             let name = self.node.name();
+            if !self.request.vars.is_empty() {
+                let text =
+                    format!("{name} was adopted: it is entrusted to remoor and nothing is run, so variables are lost");
+                return Err(Failure::new(Code::Refused, text).next(format!("remoor commission {name} without them")));
+            }
             let text = "was adopted, and is entrusted to remoor now: the policies of its group hold; nothing was run";
             return Ok((Some(Command::Entrust { node: self.node.id }), nothing(format!("{name} {text}"))));
         }

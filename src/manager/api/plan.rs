@@ -7,8 +7,8 @@ use super::look::look;
 use super::order::Desk;
 use super::{as_of, named, operator};
 use crate::config::Provisioner;
-use crate::fleet::{self, Scope};
-use crate::model::{Generation, JobState, Node, Occasion, Phase, ServiceName, Verdict, obstacles};
+use crate::fleet::{self, Known, Scope};
+use crate::model::{Generation, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict, obstacles};
 use crate::playbook::Step;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{OrderRequest, PlanView, TaskView};
@@ -29,6 +29,7 @@ pub async fn plan(
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let desk = Desk { shared: &shared, by: &by, node: &node, request: &request };
+    desk.check_vars("resetup")?;
     let mut against = Vec::new();
     match desk.may_resetup(&inventory) {
         Ok(()) => {}
@@ -71,7 +72,7 @@ pub async fn plan(
         let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation)).cloned();
         for (phase, generation) in [(Phase::Cleanup, applied.or(current.clone())), (Phase::Provision, current)] {
             let Some(generation) = generation else { continue };
-            match tasks(&shared, &node, phase, generation, services.clone()).await {
+            match tasks(&shared, &node, phase, generation, services.clone(), &request.vars).await {
                 Ok((tasks, note)) => {
                     view.tasks.extend(tasks);
                     view.notes.extend(note);
@@ -91,9 +92,11 @@ async fn tasks(
     phase: Phase,
     generation: Arc<Generation>,
     services: Vec<ServiceName>,
+    vars: &Vars,
 ) -> Result<(Vec<TaskView>, Option<String>), String> {
     blobs::ensure(shared, &generation.blob).await;
     let (shared, host) = (shared.clone(), node.name().to_string());
+    let known = Known { vars: vars.clone(), ..shared.known() };
     let work = move || {
         let fleet = shared.book.fleet(&generation).map_err(|e| e.to_string())?;
         let group = fleet.host_group(&host).map_err(|f| f.to_string())?;
@@ -102,8 +105,8 @@ async fn tasks(
             let tags = if tags.is_empty() { "all tasks".to_owned() } else { format!("the tags {}", tags.join(", ")) };
             return Ok((Vec::new(), Some(format!("{phase}: Ansible runs the group's own playbook with {tags}"))));
         }
-        let context = fleet::context(&fleet, &host, &shared.known()).map_err(|f| f.to_string())?;
-        let scope = Scope { services, ..Scope::default() };
+        let context = fleet::context(&fleet, &host, &known).map_err(|f| f.to_string())?;
+        let scope = Scope { services, extra: known.vars.into_iter().collect() };
         let faults = |f: Vec<crate::model::Fault>| f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let plan = fleet::compile(&fleet, &host, &context, phase, &scope).map_err(faults)?;
         let mut all = Vec::new();

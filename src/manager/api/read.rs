@@ -52,6 +52,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         breaker: inventory.breaker.clone(),
         warnings,
         nodes,
+        ssh_key: shared.ssh_line(),
     }))
 }
 

@@ -205,6 +205,7 @@ impl Inventory {
             decommission: want.decommission,
             force: want.force,
             undo: want.undo,
+            vars: want.vars.clone(),
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,

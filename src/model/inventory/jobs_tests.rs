@@ -233,3 +233,23 @@ fn what_was_seen_before_a_change_is_not_adopted_after_it() {
     assert_eq!(apply(&mut inventory, 6, adopt(4)), Some("outlived".to_owned()));
     assert_eq!(apply(&mut inventory, 7, adopt(5)), None);
 }
+
+#[test]
+fn variables_of_an_order_go_with_its_job_and_with_the_job_once_more() {
+    let mut inventory = open();
+    let vars = Vars::from([("colour".to_owned(), serde_json::json!("red"))]);
+    let cancel = Command::CancelJob { job: JobId(4), why: String::new(), now: false };
+    assert_eq!(apply(&mut inventory, 5, cancel), None);
+    let want =
+        Want { by: Some("admin".to_owned()), now: true, vars: vars.clone(), ..Want::new(Occasion::Live, Wall(5)) };
+    assert_eq!(apply(&mut inventory, 6, Command::Want { node: NodeId(1), want: Box::new(want) }), None);
+    assert_eq!(apply(&mut inventory, 7, Command::OpenJob { node: NodeId(1), runner: "m1".into() }), None);
+    let job = inventory.job(JobId(7)).expect("opened");
+    assert_eq!((&job.vars, &job.again(Wall(9)).vars), (&vars, &vars));
+    assert!(inventory.job(JobId(4)).is_some_and(|job| job.vars.is_empty()), "that one was ordered without");
+
+    let mut older = serde_json::to_value(Want::new(Occasion::Live, Wall(1))).expect("JSON");
+    older.as_object_mut().expect("an object").remove("vars");
+    let read: Want = serde_json::from_value(older).expect("as older managers wrote it");
+    assert!(read.vars.is_empty());
+}

@@ -9,7 +9,7 @@ use serde_json::Value;
 const REMOOR: &str = "/usr/local/bin/remoor";
 const CONFIG: &str = "version: 1
 inventory: inventory.yml
-ssh: {user: root, identity: /root/.ssh/id_ed25519}
+ssh: {user: root}
 groups:
   web: {services: [note], provision: site.yml, cleanup: gone.yml, provisioner: ansible}
   rest: {services: []}
@@ -48,6 +48,7 @@ fn added_and_set_up() -> Result<()> {
     lab.shell("m1", "systemctl enable --now remoor 2>&1")?;
     wait_for("m1 to lead", PATIENCE, || status(&lab).ok())?;
     added(&lab)?;
+    only_the_clusters_key(&lab)?;
     set_up(&lab)?;
     read_by_ansible(&lab)
 }
@@ -84,6 +85,22 @@ fn added(lab: &Lab) -> Result<()> {
     ensure!(again == said, "adding again: {again}");
     let other = lab.exec("m1", &[REMOOR, "node", "add", &ip, "--name", "w2", "--fingerprint", print])?;
     ensure!(other.code == 5 && String::from_utf8_lossy(&other.stderr).contains("already"), "w1 became w2");
+    Ok(())
+}
+
+/// From here on no other key opens w1: what the managers do there they do by the one that was made at `init`.
+fn only_the_clusters_key(lab: &Lab) -> Result<()> {
+    let line = status(lab)?["ssh_key"].as_str().context("the cluster's key in the status")?.to_owned();
+    let allowed = String::from_utf8_lossy(&lab.read("w1", "/root/.ssh/authorized_keys")?).into_owned();
+    ensure!(allowed.lines().filter(|l| *l == line).count() == 1, "added twice, once is enough: {allowed}");
+    ensure!(line.starts_with("restrict ssh-ed25519 "), "{line}");
+    let modes = lab.exec("w1", &["stat", "-c", "%a", "/root/.ssh", "/root/.ssh/authorized_keys"])?.text();
+    ensure!(modes.split_whitespace().eq(["700", "600"]), "{modes}");
+    lab.push("w1", format!("{line}\n").as_bytes(), "/root/.ssh/authorized_keys", 0o600)?;
+    let w1 = format!("root@{}", lab.host("w1").ip);
+    let by = ["ssh", "-oBatchMode=yes", "-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"];
+    let old = lab.exec("m1", &[&by[..], &[&w1, "true"]].concat())?;
+    ensure!(!old.ok(), "m1's own key still opens w1");
     Ok(())
 }
 
@@ -141,7 +158,7 @@ fn read_by_ansible(lab: &Lab) -> Result<()> {
         (both.0 == both.1).then_some(())
     });
     same.with_context(|| format!("remoor says {:#}, and Ansible {:#}", both.1, both.0))?;
-    let ping = ["ansible", "web", "-m", "ping", "--private-key", "/root/.ssh/id_ed25519"];
+    let ping = ["ansible", "web", "-m", "ping", "--private-key", "/var/lib/remoor/ssh.key"];
     // As remoor does it: the host's key is the one that was recorded when it was added.
     let key = lab.read("w1", "/etc/ssh/ssh_host_ed25519_key.pub")?;
     let known = format!("{} {}", lab.host("w1").ip, String::from_utf8_lossy(&key));

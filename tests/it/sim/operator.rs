@@ -92,6 +92,7 @@ impl World {
             force: (200..400).contains(&draw) && !decommission,
             undo: None,
             commission: occasion == Occasion::Apply && !decommission,
+            vars: Default::default(),
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }

@@ -1,0 +1,137 @@
+//! Variables: those that an order gives its jobs, bounded and with names that are nobody else's; and those of a node, each
+//! with the place that it comes from.
+
+use super::super::{Shared, blobs, examine};
+use super::{as_of, named, operator};
+use crate::model::Vars;
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{VarView, VarsView};
+use crate::rpc::wire::{Code, Failure};
+use axum::extract::{Path, State};
+use std::sync::Arc;
+
+/// An order for a thousand nodes is one entry of the log.
+const VARS_MAX: usize = 32;
+const BYTES_MAX: usize = 4 << 10;
+const NAME_MAX: usize = 64;
+/// How a node is reached and what a run is called is not an order's to say.
+const OTHERS: [&str; 2] = ["ansible_", "remoor_"];
+/// What playbooks are given beside their variables.
+const GIVEN: [&str; 13] = [
+    "inventory_hostname",
+    "inventory_hostname_short",
+    "group_names",
+    "groups",
+    "hostvars",
+    "node",
+    "node_addr",
+    "peers",
+    "play_hosts",
+    "playbook_dir",
+    "vars",
+    "item",
+    "omit",
+];
+
+/// Refused with the name that is at fault; nothing was ordered.
+pub(super) fn check(vars: &Vars) -> Result<(), Failure> {
+    let bad = |text: String| Failure::new(Code::BadRequest, text);
+    if vars.len() > VARS_MAX {
+        return Err(bad(format!("{} variables, more than {VARS_MAX}", vars.len())));
+    }
+    for name in vars.keys() {
+        let word = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && name.len() <= NAME_MAX;
+        if !word || name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(bad(format!("{name:?} is no name of a variable: letters, digits and _, at most {NAME_MAX}")));
+        }
+        if GIVEN.contains(&name.as_str()) || OTHERS.iter().any(|prefix| name.starts_with(prefix)) {
+            return Err(bad(format!("the variable {name} is not an order's to give; put it into the inventory")));
+        }
+    }
+    let bytes = serde_json::to_vec(vars).map_or(usize::MAX, |bytes| bytes.len());
+    if bytes > BYTES_MAX {
+        let text = format!("the variables have {bytes} bytes, more than {BYTES_MAX}: a file of the fleet holds more");
+        return Err(bad(text));
+    }
+    Ok(())
+}
+
+/// Of the current generation, and over them those of the open job, or of the last provisioning.
+pub(super) async fn vars(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<axum::Json<VarsView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let mut view = VarsView { version: 1, as_of: as_of(&shared), node: name.clone(), vars: Vec::new() };
+    if let Some(generation) = inventory.generations.get(&inventory.current).cloned() {
+        blobs::ensure(&shared, &generation.blob).await;
+        let book = shared.clone();
+        let loaded = tokio::task::spawn_blocking(move || book.book.fleet(&generation)).await;
+        let loaded = loaded.map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+        let fleet = loaded.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
+        // A node that the inventory does not have, has none.
+        if let Ok((vars, origins)) = fleet.vars(&name) {
+            let origin = |var: &str| origins.get(var).cloned().unwrap_or_default();
+            view.vars = vars.into_iter().map(|(name, value)| VarView { origin: origin(&name), name, value }).collect();
+        }
+    }
+    let open = node.job.and_then(|id| inventory.job(id)).filter(|job| job.closed.is_none());
+    let (own, origin) = match (open, &node.baseline) {
+        (Some(job), _) => (job.vars.clone(), format!("job {}", job.id)),
+        (None, Some(baseline)) => {
+            let record = examine::recorded(&shared, baseline.blob).await;
+            (record.and_then(|r| r.known).map(|k| k.vars).unwrap_or_default(), "the job that set it up last".to_owned())
+        }
+        (None, None) => (Vars::new(), String::new()),
+    };
+    lay(&mut view.vars, own, &origin);
+    Ok(axum::Json(view))
+}
+
+/// The stronger layer over the weaker; by name.
+fn lay(vars: &mut Vec<VarView>, own: Vars, origin: &str) {
+    vars.retain(|var| !own.contains_key(&var.name));
+    vars.extend(own.into_iter().map(|(name, value)| VarView { name, value, origin: origin.to_owned() }));
+    vars.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn one(name: &str) -> Vars {
+        Vars::from([(name.to_owned(), json!(1))])
+    }
+
+    #[test]
+    fn an_order_names_its_own_variables_only_and_not_without_end() {
+        for good in ["colour", "_x", "etcd_version2"] {
+            assert!(check(&one(good)).is_ok(), "{good}");
+        }
+        let bad =
+            ["", "2x", "a-b", "a b", "é", "ansible_host", "ansible_ssh_common_args", "remoor_job", "peers", "item"];
+        for bad in bad {
+            assert_eq!(check(&one(bad)).unwrap_err().code, Code::BadRequest, "{bad:?}");
+        }
+        assert!(check(&one(&"x".repeat(NAME_MAX + 1))).is_err());
+        let many: Vars = (0..=VARS_MAX).map(|n| (format!("v{n}"), json!(n))).collect();
+        assert!(check(&many).is_err());
+        assert!(check(&Vars::from([("long".to_owned(), json!("x".repeat(BYTES_MAX)))])).is_err());
+    }
+
+    #[test]
+    fn the_jobs_own_come_over_the_fleets() {
+        let of = |name: &str, value: i32, origin: &str| VarView {
+            name: name.to_owned(),
+            value: json!(value),
+            origin: origin.to_owned(),
+        };
+        let mut vars = vec![of("a", 1, "remoor.yml: vars"), of("c", 3, "inventory.yml:4")];
+        lay(&mut vars, Vars::from([("c".to_owned(), json!(4)), ("b".to_owned(), json!(2))]), "job 7");
+        assert_eq!(vars, [of("a", 1, "remoor.yml: vars"), of("b", 2, "job 7"), of("c", 4, "job 7")]);
+    }
+}

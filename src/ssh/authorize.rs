@@ -1,0 +1,127 @@
+//! Lets the managers log in: one line in a user's `authorized_keys`, once, written by that user and nobody stronger, so that
+//! no link in a home directory leads root astray.
+
+use super::error::{SshError, clip};
+use super::shell::Shell;
+use std::process::Command;
+use std::time::Duration;
+
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// The line is `$1`, the key in it `$2`, the directory `$3`; empty: the one in which sshd looks, whatever HOME says. What it
+/// makes only the user may read; of what is there it takes away the right of others to write, for which sshd would
+/// refuse the file. Prints `added` or `there`.
+const SCRIPT: &str = r#"set -eu
+umask 077
+dir=$3
+[ -n "$dir" ] || dir=$(getent passwd "$(id -u)" | cut -d: -f6)/.ssh
+file=$dir/authorized_keys
+mkdir -- "$dir" 2>/dev/null || [ -d "$dir" ] || mkdir -- "$dir"
+exec 9<"$dir"
+flock -w 10 9
+chmod go-w -- "$dir"
+[ ! -e "$file" ] || chmod go-w -- "$file"
+if [ -e "$file" ] && grep -v '^[[:space:]]*#' -- "$file" | grep -qF -- "$2"; then echo there; exit 0; fi
+[ ! -s "$file" ] || [ -z "$(tail -c 1 -- "$file")" ] || echo >>"$file"
+printf '%s\n' "$1" >>"$file"
+echo added"#;
+
+/// Whether the line was added to what the login's own user allows; false: its key was allowed already.
+pub async fn authorize(shell: &Shell, line: &str) -> Result<bool, SshError> {
+    authorize_in(shell, line, "").await
+}
+
+pub(super) async fn authorize_in(shell: &Shell, line: &str, dir: &str) -> Result<bool, SshError> {
+    let said = shell.run_as_user(SCRIPT, &[line, key_of(line)?, dir], WITHIN).await?;
+    outcome(said.ok, &said.stdout, &said.stderr)
+}
+
+/// The same for `user` of this machine; for another user than the own one this needs root.
+pub fn authorize_here(user: &str, line: &str) -> Result<bool, SshError> {
+    if !super::target::is_word(user) {
+        return Err(SshError::Name(format!("user {user:?}")));
+    }
+    let mut command = Command::new("runuser");
+    command.args(["-u", user, "--", "sh", "-c", SCRIPT, "sh", line, key_of(line)?, ""]);
+    let said = command.output().map_err(|e| SshError::Local(format!("runuser: {e}")))?;
+    let text = |bytes: &[u8]| clip(&String::from_utf8_lossy(bytes));
+    outcome(said.status.success(), &text(&said.stdout), &text(&said.stderr))
+}
+
+fn outcome(ok: bool, stdout: &str, stderr: &str) -> Result<bool, SshError> {
+    match (ok, stdout) {
+        (true, "added") => Ok(true),
+        (true, "there") => Ok(false),
+        _ => Err(SshError::Local(format!("authorized_keys: {}", if stderr.is_empty() { stdout } else { stderr }))),
+    }
+}
+
+/// Type and key of a line, without its options and its comment.
+fn key_of(line: &str) -> Result<&str, SshError> {
+    let odd = || SshError::Name(format!("a line for authorized_keys: {}", clip(line)));
+    if line.chars().any(char::is_control) {
+        return Err(odd());
+    }
+    let key = &line[line.find("ssh-ed25519 ").ok_or_else(odd)?..];
+    let end = key.match_indices(' ').nth(1).map_or(key.len(), |(at, _)| at);
+    if key[..end].ends_with(' ') { Err(odd()) } else { Ok(&key[..end]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    const LINE: &str = "restrict ssh-ed25519 AAAAkey remoor-c1";
+
+    fn run(dir: &Path, line: &str) -> String {
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT, "sh", line, key_of(line).unwrap()]).arg(dir);
+        let said = command.output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_line_is_there_once_and_only_its_user_may_write() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join(".ssh");
+        let file = dir.join("authorized_keys");
+        assert_eq!(run(&dir, LINE), "added");
+        assert_eq!((mode(&dir), mode(&file)), (0o700, 0o600));
+        assert_eq!(run(&dir, LINE), "there");
+        assert_eq!(fs::read_to_string(&file).unwrap(), format!("{LINE}\n"));
+
+        // Somebody's own file: without an end of line, the key in it as a remark only, and open to a group.
+        fs::write(&file, "# restrict ssh-ed25519 AAAAkey old\nssh-rsa AAAAother me").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(run(&dir, LINE), "added");
+        let expected = format!("# restrict ssh-ed25519 AAAAkey old\nssh-rsa AAAAother me\n{LINE}\n");
+        assert_eq!(fs::read_to_string(&file).unwrap(), expected);
+        assert_eq!((mode(&dir), mode(&file)), (0o755, 0o644));
+
+        // The operator's own word on the same key stays.
+        fs::write(&file, "from=\"10.0.0.0/8\",restrict ssh-ed25519 AAAAkey mine\n").unwrap();
+        assert_eq!(run(&dir, LINE), "there");
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused() {
+        assert_eq!(key_of(LINE).unwrap(), "ssh-ed25519 AAAAkey");
+        assert_eq!(key_of("ssh-ed25519 AAAAkey").unwrap(), "ssh-ed25519 AAAAkey");
+        for odd in ["", "restrict ssh-rsa AAAA x", "ssh-ed25519 ", "ssh-ed25519  x", "ssh-ed25519 AAAA x\nssh-rsa AAAA"]
+        {
+            assert!(key_of(odd).is_err(), "{odd:?}");
+        }
+        for user in ["", "-x", "root; id", "a b"] {
+            assert!(matches!(authorize_here(user, LINE), Err(SshError::Name(_))), "{user:?}");
+        }
+    }
+}
