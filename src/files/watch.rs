@@ -115,7 +115,9 @@ impl Watcher {
                     }
                 }
                 Err(e) => {
-                    watched.forget(&dir);
+                    if let Some(old) = watched.forget(&dir) {
+                        let _ = inotify::remove_watch(&self.shared.queue, old);
+                    }
                     failed.insert(dir, e.to_string());
                 }
             }
