@@ -2,7 +2,7 @@
 
 use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::gossip::KeyLookup;
-use crate::model::NodeName;
+use crate::model::{GenerationSeq, NodeName};
 use crate::rpc::join::Peer;
 use ed25519_dalek::VerifyingKey;
 use std::collections::BTreeMap;
@@ -65,8 +65,51 @@ impl PeerBook {
         atomic_write(&self.path, &bytes, 0o600)
     }
 
+    /// Whether managers have told all that gossip shows of a member: its key, where it is, and the generation that it goes
+    /// by, where `known` is that of the own manifest.
+    pub fn told(
+        &self,
+        name: &NodeName,
+        addr: SocketAddr,
+        signed: bool,
+        by: GenerationSeq,
+        known: GenerationSeq,
+    ) -> bool {
+        let listed = self.peers.iter().find(|peer| peer.name == *name);
+        signed && by <= known && listed.is_some_and(|peer| peer.gossip_addr.parse() == Ok(addr))
+    }
+
     /// Gossip addresses by name.
     pub fn addresses(&self) -> BTreeMap<NodeName, Vec<SocketAddr>> {
         self.peers.iter().filter_map(|p| Some((p.name.clone(), vec![p.gossip_addr.parse().ok()?]))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_managers_did_not_tell_is_noticed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut book = PeerBook::load(dir.path().join("peers.json"));
+        let peer = |name: &str, gossip: &str| Peer {
+            name: name.into(),
+            id: Default::default(),
+            gossip_addr: gossip.to_owned(),
+            api_addr: String::new(),
+            public_key: String::new(),
+        };
+        let (m1, w1) = (peer("m1", "10.0.0.1:7946"), peer("w1", "10.0.0.2:7946"));
+        book.update(vec![m1.clone(), w1], vec![m1]).expect("saved");
+        let told = |name: &str, addr: &str, signed, by| {
+            book.told(&name.into(), addr.parse().expect("an address"), signed, GenerationSeq(by), GenerationSeq(3))
+        };
+        assert!(told("m1", "10.0.0.1:7946", true, 3) && told("w1", "10.0.0.2:7946", true, 3));
+        assert!(told("m1", "10.0.0.1:7946", true, 2), "one that is behind");
+        assert!(!told("m1", "10.0.0.1:7946", true, 4), "a new generation");
+        assert!(!told("w1", "10.0.0.2:7946", false, 3), "another key");
+        assert!(!told("w1", "10.0.0.9:7946", true, 3), "moved");
+        assert!(!told("w2", "10.0.0.3:7946", true, 3), "new");
     }
 }

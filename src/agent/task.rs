@@ -6,7 +6,7 @@ use super::record::RecordKeeper;
 use crate::check;
 use crate::disk::{Found, atomic_write, read_or_set_aside};
 use crate::files;
-use crate::gossip::{Gossip, MemberEvent, RejoinLoop, Timing};
+use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
 use crate::model::{
     CheckResult, CheckState, CheckSummary, GenerationSeq, Manifest, NodeDigest, NodeName, Now, Report, Wall,
 };
@@ -23,9 +23,14 @@ use tokio::sync::{mpsc, watch};
 /// A change of files is hashed once they were quiet for so long.
 const SETTLE: Duration = Duration::from_secs(2);
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Until a first manifest is here, managers are asked this often; afterwards every [`REFRESH`].
+/// Until a first manifest is here, managers are asked this often.
 const FIRST: Duration = Duration::from_secs(2);
+/// Afterwards, while gossip shows what no manager has told, or no manager answers.
 const REFRESH: Duration = Duration::from_secs(20);
+/// While they have told everything. Each question is a TLS handshake, and one more thing that an agent at rest wakes up for.
+const QUIET: Duration = Duration::from_secs(120);
+/// What all nodes see at once they don't ask about at once: each waits by chance, at most so long for each peer.
+const SPREAD: Duration = Duration::from_millis(20);
 
 pub struct AgentConfig {
     pub name: NodeName,
@@ -109,13 +114,19 @@ impl AgentTask {
         let mut asking = false;
         let mut look_at = tokio::time::Instant::now();
         let mut ask_at = tokio::time::Instant::now();
+        let mut asked_at = ask_at;
         self.introduce();
         self.rewatch().await;
         self.config.own.record(self.record.record());
         loop {
             tokio::select! {
                 _ = shutdown.changed() => break,
-                Some(event) = events.recv() => self.member(event).await,
+                Some(event) = events.recv() => {
+                    if self.is_news(&event) {
+                        ask_at = ask_at.min((asked_at + REFRESH).max(tokio::time::Instant::now() + self.spread()));
+                    }
+                    self.member(event).await;
+                }
                 Some(()) = self.stirs.recv() => {
                     while self.stirs.try_recv().is_ok() {}
                     look_at = look_at.min(tokio::time::Instant::now() + SETTLE);
@@ -143,14 +154,53 @@ impl AgentTask {
                         self.config.own.asked(outcome, now());
                     }
                     self.config.worked.send_modify(|works| *works += 1);
-                    ask_at = tokio::time::Instant::now() + if self.known.is_some() { REFRESH } else { FIRST };
+                    let answered = peers.is_some() && manifest.is_some();
                     if self.news(peers, manifest).await {
                         look_at = tokio::time::Instant::now();
                     }
+                    asked_at = tokio::time::Instant::now();
+                    ask_at = asked_at + match () {
+                        () if self.known.is_none() => FIRST,
+                        () if answered && self.is_told() => QUIET,
+                        () => REFRESH,
+                    };
                 }
             }
         }
         self.leave().await;
+    }
+
+    /// Whether gossip says something that managers should be asked about.
+    fn is_news(&self, event: &MemberEvent) -> bool {
+        match event {
+            MemberEvent::Alive { name, addr, report, signed } | MemberEvent::Update { name, addr, report, signed } => {
+                *name != self.config.name
+                    && !self.peers.told(name, *addr, *signed, report.generation, self.generation())
+            }
+            MemberEvent::Gone { name, .. } => self.peers.managers.iter().any(|m| m.name == *name),
+            _ => false,
+        }
+    }
+
+    /// Whether managers have told everything that gossip shows. A manager's own agent asks on: the others see by its report
+    /// that there is a new generation.
+    fn is_told(&self) -> bool {
+        let told = |m: &Member| {
+            m.name == self.config.name
+                || self.peers.told(&m.name, m.addr, m.signed, m.report.generation, self.generation())
+        };
+        !self.config.own.id().manager && self.gossip.members().iter().all(told)
+    }
+
+    fn generation(&self) -> GenerationSeq {
+        self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default()
+    }
+
+    fn spread(&self) -> Duration {
+        let mut dice = [0; 2];
+        let _ = getrandom::fill(&mut dice); // without chance all ask at once, and are answered all the same
+        let most = SPREAD * u32::try_from(self.peers.peers.len()).unwrap_or(u32::MAX).min(1_000);
+        most * u32::from(u16::from_le_bytes(dice)) / u32::from(u16::MAX)
     }
 
     /// The known managers, each where it gossips now by its own signature: one that moved is found again.
@@ -223,7 +273,7 @@ impl AgentTask {
         self.report.digest = look.digest.root;
         self.report.checks =
             if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
-        self.report.generation = self.known.as_ref().map(|k| k.manifest.generation).unwrap_or_default();
+        self.report.generation = self.generation();
         if self.report != before {
             self.publish().await;
         }

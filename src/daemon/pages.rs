@@ -23,7 +23,7 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { settle: Duration::from_secs(2), spacing: Duration::from_secs(15), at_latest: Duration::from_secs(120) }
+        Self { settle: Duration::from_secs(2), spacing: Duration::from_secs(5), at_latest: Duration::from_secs(120) }
     }
 }
 

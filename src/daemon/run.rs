@@ -99,7 +99,9 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ..Report::default()
     };
-    let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone()).await?;
+    let is_manager = identity.raft.is_some();
+    let timing = if is_manager { gossip::Timing::default() } else { gossip::Timing::of_worker() };
+    let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone(), timing).await?;
     let rejoin = RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::Timing::default());
     rejoin.set_known(saved.addresses());
     let (now, address) = watch::channel(config.advertise);
@@ -116,7 +118,6 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
     let (manager_tx, manager_rx) = mpsc::unbounded_channel();
     let (fatal_tx, mut fatal) = mpsc::channel(1);
-    let is_manager = identity.raft.is_some();
     tokio::spawn(fan_out(events, agent_tx, is_manager.then_some(manager_tx), fatal_tx.clone()));
 
     let own = Own::new(OwnId {
@@ -234,6 +235,7 @@ async fn start_gossip(
     config: &NodeConfig,
     keys: &KeyBook,
     report: Report,
+    timing: gossip::Timing,
 ) -> Result<(Gossip, mpsc::UnboundedReceiver<MemberEvent>), DaemonError> {
     let keys = keys.clone();
     let gossip_config = gossip::Config {
@@ -244,7 +246,7 @@ async fn start_gossip(
         key: credentials.gossip_key.0,
         signer: credentials.key()?.signing_key().clone(),
         verify: Arc::new(move |name| keys.look_up(name)),
-        timing: gossip::Timing::default(),
+        timing,
     };
     Ok(gossip::start(gossip_config, report).await?)
 }

@@ -1,17 +1,38 @@
 //! Tells that something in the declared directories may have changed. Says where, not what: the digest finds that out.
 //!
 //! Settling and the periodic pass are the consumer's; inotify is a hint that may be lost, never the only source.
+//! The kernel is asked for changes only: the files here are read all the time, by the services they belong to and by the
+//! digest itself, and nobody needs to wake up for that.
 
 use super::expand::{base, is_glob};
 use crate::model::Manifest;
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, PipeReader, PipeWriter};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// At most so many directories are watched; the periodic pass sees the rest.
 const MAX_WATCHES: usize = 50_000;
+/// What changes a digest, or which directories there are. Neither opening nor reading is among it.
+const CHANGES: WatchFlags = WatchFlags::MODIFY
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
+/// Bytes of events that are read at once; one is at most 16 and a name.
+const BUFFER: usize = 4096;
+const STACK: usize = 256 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -24,28 +45,47 @@ pub enum Event {
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     #[error("inotify can't be set up")]
-    Start(#[source] notify::Error),
+    Start(#[source] io::Error),
 }
 
 /// Watches until it is dropped.
 #[derive(Debug)]
 pub struct Watcher {
-    inner: RecommendedWatcher,
-    watched: BTreeSet<PathBuf>,
+    shared: Arc<Shared>,
+    /// Closed with the watcher, which ends the thread.
+    _end: PipeWriter,
+}
+
+#[derive(Debug)]
+struct Shared {
+    queue: OwnedFd,
+    /// Locked while a watch is added, so that no event is read before it is known whose it is.
+    watched: Mutex<Watched>,
+}
+
+/// One watch may stand for several paths, since the kernel counts directories and not names.
+#[derive(Debug, Default)]
+struct Watched {
+    watches: BTreeMap<PathBuf, i32>,
+    paths: BTreeMap<i32, BTreeSet<PathBuf>>,
 }
 
 /// Starts watching `dirs`, each by itself and not recursively. `send` is called from another thread for each event and must not
 /// block. Directories that can't be watched are listed by `Watcher::set`.
 pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> Result<Watcher, WatchError> {
-    let handler = move |event: notify::Result<notify::Event>| match event {
-        Ok(event) if event.need_rescan() => send(Event::Rescan),
-        // Reading does not change anything, and our own reading must not wake us.
-        Ok(event) if event.kind.is_access() => {}
-        Ok(event) => event.paths.into_iter().for_each(|path| send(Event::Changed(path))),
-        Err(_) => send(Event::Rescan),
-    };
-    let inner = notify::recommended_watcher(handler).map_err(WatchError::Start)?;
-    let mut watcher = Watcher { inner, watched: BTreeSet::new() };
+    let queue = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+    let queue = queue.map_err(|e| WatchError::Start(e.into()))?;
+    let (ended, end) = io::pipe().map_err(WatchError::Start)?;
+    let shared = Arc::new(Shared { queue, watched: Mutex::default() });
+    let reader = shared.clone();
+    let thread = std::thread::Builder::new().name("inotify".to_owned()).stack_size(STACK);
+    let spawned = thread.spawn(move || {
+        if reader.read(&ended, &send).is_err() {
+            send(Event::Rescan); // the last word; the periodic pass remains
+        }
+    });
+    spawned.map_err(WatchError::Start)?;
+    let mut watcher = Watcher { shared, _end: end };
     watcher.set(dirs);
     Ok(watcher)
 }
@@ -55,25 +95,109 @@ impl Watcher {
     /// directory that was removed and made again is a new one.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
-        for gone in self.watched.difference(&dirs) {
-            // Fails for a directory that no longer exists, whose watch the kernel has dropped itself.
-            let _ = self.inner.unwatch(gone);
+        let mut watched = self.shared.watched();
+        let gone: Vec<PathBuf> = watched.watches.keys().filter(|dir| !dirs.contains(*dir)).cloned().collect();
+        for dir in gone {
+            if let Some(watch) = watched.forget(&dir) {
+                // Fails for a directory that no longer exists, whose watch the kernel has dropped itself.
+                let _ = inotify::remove_watch(&self.shared.queue, watch);
+            }
         }
-        self.watched.retain(|dir| dirs.contains(dir));
         for dir in dirs {
-            if !self.watched.contains(&dir) && self.watched.len() >= MAX_WATCHES {
+            if !watched.watches.contains_key(&dir) && watched.watches.len() >= MAX_WATCHES {
                 failed.insert(dir, format!("more than {MAX_WATCHES} directories"));
                 continue;
             }
-            match self.inner.watch(&dir, RecursiveMode::NonRecursive) {
-                Ok(()) => drop(self.watched.insert(dir)),
+            match inotify::add_watch(&self.shared.queue, &dir, CHANGES) {
+                Ok(watch) => {
+                    if let Some(old) = watched.remember(dir, watch) {
+                        let _ = inotify::remove_watch(&self.shared.queue, old); // of a directory that has moved away
+                    }
+                }
                 Err(e) => {
-                    self.watched.remove(&dir);
+                    if let Some(old) = watched.forget(&dir) {
+                        let _ = inotify::remove_watch(&self.shared.queue, old);
+                    }
                     failed.insert(dir, e.to_string());
                 }
             }
         }
         failed
+    }
+}
+
+impl Watched {
+    /// Gives the watch that no path needs any more.
+    fn remember(&mut self, dir: PathBuf, watch: i32) -> Option<i32> {
+        let unused = if self.watches.get(&dir) == Some(&watch) { None } else { self.forget(&dir) };
+        self.paths.entry(watch).or_default().insert(dir.clone());
+        self.watches.insert(dir, watch);
+        unused
+    }
+
+    /// The same.
+    fn forget(&mut self, dir: &Path) -> Option<i32> {
+        let watch = self.watches.remove(dir)?;
+        let paths = self.paths.get_mut(&watch)?;
+        paths.remove(dir);
+        if !paths.is_empty() {
+            return None;
+        }
+        self.paths.remove(&watch);
+        Some(watch)
+    }
+
+    /// The kernel has dropped the watch.
+    fn dropped(&mut self, watch: i32) {
+        for dir in self.paths.remove(&watch).unwrap_or_default() {
+            self.watches.remove(&dir);
+        }
+    }
+}
+
+impl Shared {
+    fn watched(&self) -> MutexGuard<'_, Watched> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of events until `ended` is closed.
+    fn read(&self, ended: &PipeReader, send: &impl Fn(Event)) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); BUFFER];
+        loop {
+            let mut wanted = [PollFd::new(&self.queue, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
+            match poll(&mut wanted, None) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            if !wanted[1].revents().is_empty() {
+                return Ok(());
+            }
+            let mut events = inotify::Reader::new(&self.queue, &mut buffer);
+            loop {
+                match events.next() {
+                    Ok(event) => self.tell(&event, send),
+                    Err(Errno::AGAIN) => break,
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+    }
+
+    fn tell(&self, event: &inotify::Event<'_>, send: &impl Fn(Event)) {
+        if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+            return send(Event::Rescan);
+        }
+        let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
+        let changed: Vec<PathBuf> = {
+            let mut watched = self.watched();
+            if event.events().contains(ReadFlags::IGNORED) {
+                return watched.dropped(event.wd());
+            }
+            let dirs = watched.paths.get(&event.wd()).into_iter().flatten();
+            dirs.map(|dir| name.map_or_else(|| dir.clone(), |name| dir.join(name))).collect()
+        };
+        changed.into_iter().for_each(|path| send(Event::Changed(path)));
     }
 }
 
@@ -124,6 +248,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
+    const LONG: Duration = Duration::from_secs(120);
+
     fn manifest(files: Vec<String>) -> Manifest {
         Manifest { services: vec![ServiceManifest { files, ..Default::default() }], ..Default::default() }
     }
@@ -138,7 +264,7 @@ mod tests {
         fs::read(&file).unwrap();
         let other = dir.path().join("g");
         fs::write(&other, "y").unwrap();
-        let first = rx.recv_timeout(Duration::from_secs(120)).unwrap();
+        let first = rx.recv_timeout(LONG).unwrap();
         assert_eq!(first, Event::Changed(other), "the read of f came before and is no event");
     }
 
@@ -155,7 +281,64 @@ mod tests {
         assert!(watcher.set([sub.clone()].into()).is_empty());
         fs::write(sub.join("f"), "x").unwrap();
         let wanted = Event::Changed(sub.join("f"));
-        while rx.recv_timeout(Duration::from_secs(120)).unwrap() != wanted {}
+        while rx.recv_timeout(LONG).unwrap() != wanted {}
+    }
+
+    #[test]
+    fn the_kernel_is_not_asked_for_opens_and_reads() {
+        use std::os::fd::AsRawFd;
+        let dir = tempfile::tempdir().unwrap();
+        let watcher = watch([dir.path().to_owned()].into(), drop).unwrap();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", watcher.shared.queue.as_raw_fd())).unwrap();
+        let mask = info.split_once(" mask:").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+        let mask = WatchFlags::from_bits_retain(u32::from_str_radix(mask, 16).unwrap());
+        assert!(mask.contains(CHANGES), "{info}");
+        let reading = WatchFlags::OPEN | WatchFlags::ACCESS | WatchFlags::CLOSE;
+        assert!(!mask.intersects(reading), "{info}");
+    }
+
+    #[test]
+    fn a_directory_of_two_names_is_told_by_both() {
+        let dir = tempfile::tempdir().unwrap();
+        let (sub, other) = (dir.path().join("sub"), dir.path().join("other"));
+        fs::create_dir(&sub).unwrap();
+        std::os::unix::fs::symlink(&sub, &other).unwrap();
+        let (tx, rx) = mpsc::channel();
+        let mut watcher = watch([sub.clone(), other.clone()].into(), move |event| drop(tx.send(event))).unwrap();
+        fs::write(sub.join("f"), "").unwrap();
+        let two = [rx.recv_timeout(LONG).unwrap(), rx.recv_timeout(LONG).unwrap()];
+        assert_eq!(two, [Event::Changed(other.join("f")), Event::Changed(sub.join("f"))]);
+        assert!(watcher.set([other.clone()].into()).is_empty());
+        fs::write(sub.join("g"), "").unwrap();
+        assert_eq!(rx.recv_timeout(LONG).unwrap(), Event::Changed(other.join("g")), "by the one that is left");
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_watcher() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tx, rx) = mpsc::channel();
+        let watcher = watch([dir.path().to_owned()].into(), move |event| drop(tx.send(event))).unwrap();
+        drop(watcher);
+        assert_eq!(rx.recv_timeout(LONG), Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+
+    #[test]
+    fn lost_events_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let (tx, rx) = mpsc::channel();
+        let (go, gone) = mpsc::channel::<()>();
+        // The thread stands at the first event until the queue is full.
+        let hold = move |event| {
+            let _ = gone.recv();
+            let _ = tx.send(event);
+        };
+        let _watcher = watch([dir.path().to_owned()].into(), hold).unwrap();
+        let most: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+        for at in 0..most + BUFFER {
+            fs::write(dir.path().join((at % 2).to_string()), "x").unwrap();
+        }
+        drop(go);
+        while rx.recv_timeout(LONG).unwrap() != Event::Rescan {}
     }
 
     #[test]

@@ -77,6 +77,14 @@ pub struct Timing {
     pub cache_interval: Duration,
 }
 
+impl Timing {
+    /// Of a node that is no manager. What it has to say may wait half a second; at rest each round of gossip is two or three
+    /// wake-ups with nothing to send, most of what such a node wakes up for. Managers, who decide, pass on sooner.
+    pub fn of_worker() -> Self {
+        Self { gossip_interval: Duration::from_millis(500), ..Self::default() }
+    }
+}
+
 impl Default for Timing {
     fn default() -> Self {
         Self {
