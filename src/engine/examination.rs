@@ -2,10 +2,10 @@
 
 use super::absence::{cause, marks};
 use super::event::{Action, ExamOutcome, Purpose, Ticket};
-use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
+use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
-use super::{drift, policy};
-use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict};
+use super::{drift, live, policy};
+use crate::model::{AbsenceNo, Cause, Command, Finding, Node, NodeId, Now, Occasion, Verdict, amiss};
 
 /// An examination under way.
 #[derive(Debug, Clone, Copy)]
@@ -134,9 +134,8 @@ impl Manager {
             let text = format!("{}: damaged in its data directory: {names}", node.name());
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
-        let look = seen.report.as_ref().map(|r| (r.digest, r.checks));
-        let times = seen.looked_at.filter(|(before, _, _)| Some(*before) == look).map_or(0, |(_, _, times)| times + 1);
-        seen.looked_at = look.map(|look| (look, at.now, times));
+        let before = seen.looked;
+        seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
         let marks = marks(&evidence.exam, &reported);
         seen.outlived = Some(reported).filter(|r| *r != marks);
@@ -165,6 +164,7 @@ impl Manager {
             },
             digest: Some(evidence.exam.digest.root),
             checks: drift::tally(&evidence.exam),
+            amiss: Some(amiss(&evidence.exam.digest, &evidence.exam.checks)),
             marks,
             basis: exam.basis,
         };
@@ -196,6 +196,7 @@ impl Manager {
             took_ms: at.now.since(seen.since),
             digest: None,
             checks: (0, 0, 0),
+            amiss: None,
             marks: report.or_else(|| node.marks.clone()).unwrap_or_default(),
             basis: exam.basis,
         }

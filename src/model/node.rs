@@ -260,6 +260,7 @@ impl Node {
             finding.reasons = Vec::new();
             finding.digest = root;
             finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
+            finding.amiss = Some(0);
         }
     }
     /// Was set up, and not cleaned up for good yet.

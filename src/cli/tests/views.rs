@@ -55,6 +55,7 @@ pub fn drifted() -> Finding {
         took_ms: 4_200,
         digest: Some(Sha256([4; 32])),
         checks: (12, 1, 0),
+        amiss: None,
         marks: Marks::default(),
     }
 }

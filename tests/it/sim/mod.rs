@@ -11,6 +11,7 @@
 mod executor;
 mod host;
 mod laws;
+mod live;
 mod liveness;
 mod managers;
 mod moves;
@@ -36,7 +37,9 @@ const SEEDS: u64 = 10_000;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 52] = [
+const FAULTS: [&str; 54] = [
+    "a check that asks for nothing fails or passes",
+    "a warning comes or goes",
     "agent killed",
     "all managers down",
     "an undo ends well",
