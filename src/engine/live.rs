@@ -84,13 +84,14 @@ impl Manager {
 fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
     let found = finding.map_or(Some(0), |f| f.amiss);
     match (hint.checks, found) {
-        (CheckSummary::None | CheckSummary::Unknown, _) => true,
+        (CheckSummary::None, _) => true,
         (CheckSummary::Pass, Some(found)) => found == 0,
-        (CheckSummary::Fail, Some(found)) if hint.amiss != 0 => found == hint.amiss,
+        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) if hint.amiss != 0 => found == hint.amiss,
         // The agent is an older one, or an older manager looked.
-        (CheckSummary::Fail, Some(found)) => found != 0,
+        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) => found != 0,
         (CheckSummary::Pass, None) => finding.is_none_or(|f| f.checks.1 == 0),
         (CheckSummary::Fail, None) => finding.is_some_and(|f| f.checks.1 > 0),
+        (CheckSummary::Unknown, None) => finding.is_some_and(|f| f.checks.2 > 0),
     }
 }
 
@@ -151,6 +152,8 @@ mod tests {
     #[test]
     fn what_fails_is_known_only_if_it_is_what_was_found() {
         let (pass, fail) = (hint(CheckSummary::Pass, 0), |amiss| hint(CheckSummary::Fail, amiss));
+        let unknown = |amiss| hint(CheckSummary::Unknown, amiss);
+        let hung = |amiss| Finding { checks: (5, 0, 1), ..finding(amiss, 0) };
         for (hint, finding, expect) in [
             (pass, None, true),
             (fail(7), None, false),
@@ -166,6 +169,14 @@ mod tests {
             (fail(7), Some(finding(None, 1)), true),
             (fail(7), Some(finding(None, 0)), false),
             (pass, Some(finding(None, 1)), false),
+            // No answer is looked at like a failure.
+            (unknown(7), None, false),
+            (unknown(7), Some(finding(Some(0), 0)), false),
+            (unknown(7), Some(hung(Some(7))), true),
+            (unknown(0), Some(finding(Some(0), 0)), false),
+            (unknown(0), Some(hung(Some(7))), true),
+            (unknown(7), Some(finding(None, 1)), false),
+            (unknown(7), Some(hung(None)), true),
             (hint(CheckSummary::None, 0), Some(finding(Some(7), 1)), true),
         ] {
             assert_eq!(known(&hint, finding.as_ref()), expect, "{hint:?} {finding:?}");

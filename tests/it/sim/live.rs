@@ -74,3 +74,23 @@ fn checks_that_come_and_go_are_looked_at_ever_later_and_end_well() {
     story.world.hosts[w1].warns = true;
     story.until("the warning is seen", 20, |w| warned(w, "w1"));
 }
+
+/// What an agent could not tell was no reason to look, so a node that was never away had no word of it.
+#[test]
+fn a_check_without_an_answer_is_looked_at_and_told_the_second_time() {
+    let mut story = Story::begin();
+    let w1 = story.at("w1");
+    let alert = format!("unknown {}", story.node("w1").id);
+    story.world.hosts[w1].checks_hang = true;
+    let unknown = |w: &World| finding(w, "w1").is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
+    story.until("it is looked at", 20, unknown);
+    assert!(!story.world.told.contains(&alert), "once is not enough");
+    story.until("people are told", 20, |w| w.told.contains(&alert));
+    story.secs(120);
+    assert!(unknown(&story.world) && story.jobs("w1").is_empty());
+    story.world.hosts[w1].checks_hang = false;
+    story.at_rest(180);
+    assert_eq!(finding(&story.world, "w1").map(|f| f.verdict.clone()), Some(Verdict::Same));
+    assert!(story.jobs("w1").is_empty());
+    assert_eq!(story.node("w1").absences, AbsenceNo(0));
+}
