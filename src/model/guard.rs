@@ -197,7 +197,7 @@ fn breaker(q: &Question) -> Option<Wait> {
 
 fn rollout(q: &Question) -> Option<Wait> {
     let (name, _) = q.group.filter(|_| q.automatic && q.want.occasion == Occasion::Apply)?;
-    canary(q.inventory, q.node, name).err()
+    canary(q, name).err()
 }
 
 fn budgets(q: &Question) -> Option<Wait> {
@@ -233,8 +233,13 @@ fn quorum(q: &Question) -> Option<Wait> {
         .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
-/// A roll-out waits for the first of its group, and stops where one is held.
-fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), Wait> {
+/// A roll-out waits for the first of its group, and stops where one is held. Who went away in the middle is waited for no
+/// longer: another one goes first.
+fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
+    let (inventory, node) = (q.inventory, q.node);
+    let absent = |other: &Node, job: &Job| other.away() && !(job.force && other.agent_down());
+    // Of two between attempts the one that began first goes on, so that they never wait for each other.
+    let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
     let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
     for job in rollouts.filter(|j| j.node != node.id) {
@@ -244,8 +249,8 @@ fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), W
         }
         match job.state {
             JobState::Held => return Err(Wait::Canary(format!("{} is held with this generation", other.name()))),
-            JobState::Open => first = Some(other.name()),
-            JobState::Done | JobState::Cancelled => {}
+            JobState::Open if earlier(job) && !absent(other, job) => first = Some(other.name()),
+            JobState::Open | JobState::Done | JobState::Cancelled => {}
         }
     }
     let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired(n);
@@ -253,5 +258,112 @@ fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), W
     match first {
         Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted as they were before the current generation.
+    fn behind() -> Inventory {
+        let mut inventory = Inventory::default();
+        for name in ["w1", "w2", "w3"] {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            assert_ne!(write(&mut inventory, Command::Accept { spec, role: ClusterRole::Worker }), Applied::Done);
+        }
+        generation(&mut inventory, "one");
+        for id in 1..=3 {
+            let baseline = baseline("one");
+            assert_eq!(write(&mut inventory, Command::Adopt { node: NodeId(id), baseline }), Applied::Done);
+        }
+        generation(&mut inventory, "two");
+        inventory
+    }
+
+    fn write(inventory: &mut Inventory, command: Command) -> Applied {
+        let index = inventory.applied + 1;
+        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "admin".to_owned(), command });
+        assert_eq!(applied.refusal(), None);
+        applied
+    }
+
+    fn generation(inventory: &mut Inventory, desired: &str) {
+        let mut summary = FleetSummary::default();
+        for name in ["w1", "w2", "w3"] {
+            let host = HostSummary { group: "web".into(), desired: Sha256::of(desired.as_bytes()) };
+            summary.hosts.insert(name.into(), host);
+        }
+        summary.groups.insert("web".into(), GroupSummary { parallel: 3, ..GroupSummary::default() });
+        summary.limits.fleet_percent = 100;
+        write(inventory, Command::Generation { blob: Sha256::of(desired.as_bytes()), summary: Box::new(summary) });
+    }
+
+    fn baseline(desired: &str) -> Baseline {
+        Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(desired.as_bytes()),
+            root: Sha256::default(),
+            blob: Sha256::default(),
+            adopted: true,
+            at: Wall(1),
+        }
+    }
+
+    fn open(inventory: &mut Inventory, id: u64, want: &Want) -> (JobId, AttemptId) {
+        let node = NodeId(id);
+        write(inventory, Command::Want { node, want: Box::new(want.clone()) });
+        match write(inventory, Command::OpenJob { node, runner: "m1".into() }) {
+            Applied::Job(job, attempt) => (job, attempt),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lost(inventory: &mut Inventory, (job, attempt): (JobId, AttemptId)) {
+        let class = FailureClass::Unreachable;
+        let failure = Failure { class, phase: Phase::Fence, rc: None, message: "lost".to_owned(), tail: Vec::new() };
+        let outcome = Outcome::Failed(failure);
+        write(inventory, Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None });
+    }
+
+    fn away(inventory: &mut Inventory, id: u64) {
+        let (node, no) = (NodeId(id), AbsenceNo(1));
+        let (last_seen, seen_by, gone) = (Wall(1), vec!["m1".into()], Gone::Away);
+        write(inventory, Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
+    }
+
+    fn asked(inventory: &Inventory, id: u64, want: &Want) -> Result<(), Wait> {
+        may_open(inventory, inventory.node(NodeId(id)).expect("a node"), want, Wall(HOUR))
+    }
+
+    fn waits_for(name: &str) -> Result<(), Wait> {
+        Err(Wait::Canary(format!("{name} comes first")))
+    }
+
+    #[test]
+    fn a_canary_that_goes_away_is_replaced() {
+        let (mut inventory, want) = (behind(), Want::new(Occasion::Apply, Wall(1)));
+        let first = open(&mut inventory, 1, &want);
+        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"));
+        lost(&mut inventory, first);
+        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"), "it is tried again");
+        away(&mut inventory, 1);
+        assert_eq!(asked(&inventory, 2, &want), Ok(()));
+        let second = open(&mut inventory, 2, &want);
+        assert_eq!(asked(&inventory, 3, &want), waits_for("w2"));
+        // The first one is back and waits while the second is under way; between attempts the older job goes on.
+        let no = AbsenceNo(1);
+        write(&mut inventory, Command::Returned { node: NodeId(1), no, after: Marks::default() });
+        let retry = |inventory: &Inventory, id: u64, job: JobId| {
+            let (node, job) = (inventory.node(NodeId(id)).expect("a node"), inventory.job(job).expect("a job"));
+            canary(&Question::new(inventory, node, &job.again(job.opened), Wall(HOUR)), &"web".into())
+        };
+        assert_eq!(retry(&inventory, 1, first.0), waits_for("w2"));
+        lost(&mut inventory, second);
+        assert_eq!(retry(&inventory, 1, first.0), Ok(()));
+        assert_eq!(retry(&inventory, 2, second.0), waits_for("w1"));
     }
 }
