@@ -63,7 +63,8 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 ///
 /// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
 /// agent on a host that answers. An undo passes hold and window, which are about setting up. Nothing passes the
-/// lifecycle, the host key, the budgets of running work and the quorum. Windows protect what serves: they don't hold back
+/// lifecycle, the host key, the budgets of running work and the quorum; an order for several of a group that is to have a
+/// canary does not pass that either. Windows protect what serves: they don't hold back
 /// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let question = Question::new(inventory, node, want, at);
@@ -196,7 +197,8 @@ fn breaker(q: &Question) -> Option<Wait> {
 }
 
 fn rollout(q: &Question) -> Option<Wait> {
-    let (name, _) = q.group.filter(|_| q.automatic && q.want.occasion == Occasion::Apply)?;
+    let rolls = (q.automatic || q.want.rollout) && q.want.occasion == Occasion::Apply;
+    let (name, _) = q.group.filter(|_| rolls)?;
     canary(q, name).err()
 }
 
@@ -341,6 +343,31 @@ mod tests {
 
     fn waits_for(name: &str) -> Result<(), Wait> {
         Err(Wait::Canary(format!("{name} comes first")))
+    }
+
+    #[test]
+    fn an_ordered_roll_out_waits_for_its_first_and_stops_where_that_is_held() {
+        let mut inventory = behind();
+        let order = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) };
+        let rollout = Want { rollout: true, ..order.clone() };
+        assert_eq!(asked(&inventory, 1, &rollout), Ok(()), "any of them may be the first");
+        let (job, attempt) = open(&mut inventory, 1, &rollout);
+        assert_eq!(asked(&inventory, 2, &rollout), waits_for("w1"));
+        assert_eq!(asked(&inventory, 2, &order), Ok(()), "one alone, or without a canary");
+        let mut done = inventory.clone();
+        for phase in [Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify] {
+            write(&mut done, Command::Phase { job, attempt, phase });
+        }
+        let (outcome, baseline) = (Outcome::Done, Some(baseline("two")));
+        write(&mut done, Command::CloseAttempt { job, attempt, outcome, baseline, marks: None });
+        assert_eq!(asked(&done, 2, &rollout), Ok(()));
+        lost(&mut inventory, (job, attempt));
+        write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
+        let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
+        assert_eq!(asked(&inventory, 2, &rollout), held);
+        assert_eq!(asked(&inventory, 2, &order), Ok(()));
+        let again = inventory.job(job).expect("on record").again(Wall(9));
+        assert!(again.rollout, "resumed, it is part of the roll-out still");
     }
 
     #[test]

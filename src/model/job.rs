@@ -136,6 +136,9 @@ pub struct Job {
     /// Puts back what this attempt copied aside, and nothing else.
     #[serde(default)]
     pub undo: Option<AttemptId>,
+    /// Part of a roll-out that an operator ordered.
+    #[serde(default)]
+    pub rollout: bool,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
     /// Failures that ate a retry.
@@ -173,6 +176,7 @@ impl Job {
             decommission: self.decommission,
             force: self.force,
             undo: self.undo,
+            rollout: self.rollout,
         }
     }
 

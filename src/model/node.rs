@@ -116,6 +116,9 @@ pub struct Want {
     /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
     #[serde(default)]
     pub undo: Option<AttemptId>,
+    /// An order that rolls a generation out to several of its group: one of them goes first, as where remoor itself does it.
+    #[serde(default)]
+    pub rollout: bool,
 }
 
 impl Want {
@@ -132,6 +135,7 @@ impl Want {
             decommission: false,
             force: false,
             undo: None,
+            rollout: false,
         }
     }
 }

@@ -67,7 +67,7 @@ pub struct LintArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     pub which: Which,
-    /// Order all at once instead of waiting for the first one to end well
+    /// Roll out to all at once, within the budgets, instead of to one of each group first
     #[arg(long, help_heading = "Safety")]
     pub no_canary: bool,
     /// Don't wait for hold and window; fence and quorum stay

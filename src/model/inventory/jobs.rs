@@ -179,6 +179,7 @@ impl Inventory {
             decommission: want.decommission,
             force: want.force,
             undo: want.undo,
+            rollout: want.rollout,
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,
