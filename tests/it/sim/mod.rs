@@ -37,7 +37,7 @@ const SEEDS: u64 = 10_000;
 /// A planted bug must be found within so many seeds.
 const SEEDS_TO_DETECTION: u64 = 500;
 /// Faults that must have happened in a run of the default length.
-const FAULTS: [&str; 55] = [
+const FAULTS: [&str; 56] = [
     "a check that asks for nothing fails or passes",
     "a warning comes or goes",
     "agent killed",
@@ -81,6 +81,7 @@ const FAULTS: [&str; 55] = [
     "operator: roll-out",
     "operator: trust-key",
     "operator: undo",
+    "order late",
     "phase fails",
     "power lost",
     "proposal doubled",
