@@ -43,7 +43,14 @@ fn terminal_width() -> Option<usize> {
 impl Out {
     pub fn new(output: &Output) -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { sink: Sink::Process, format: output.format(), headers: !output.no_headers, quiet: output.quiet, tty, width: terminal_width() }
+        Self {
+            sink: Sink::Process,
+            format: output.format(),
+            headers: !output.no_headers,
+            quiet: output.quiet,
+            tty,
+            width: terminal_width(),
+        }
     }
 
     /// For commands without output flags.
