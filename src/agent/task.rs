@@ -8,7 +8,7 @@ use crate::disk::{Found, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
 use crate::model::{
-    CheckResult, CheckState, CheckSummary, GenerationSeq, Manifest, NodeDigest, NodeName, Now, Report, Wall,
+    CheckResult, CheckSummary, GenerationSeq, Manifest, NodeDigest, NodeName, Now, Report, Wall, amiss,
 };
 use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
@@ -273,6 +273,7 @@ impl AgentTask {
         self.report.digest = look.digest.root;
         self.report.checks =
             if unreadable && look.checks == CheckSummary::Pass { CheckSummary::Unknown } else { look.checks };
+        self.report.amiss = amiss(&look.digest, &look.results);
         self.report.generation = self.generation();
         if self.report != before {
             self.publish().await;
@@ -383,13 +384,7 @@ fn summary(manifest: &Manifest, patience: &mut check::Patience) -> (CheckSummary
     }
     let mut results = check::run(&checks, &check::RunOptions::at(now()));
     patience.settle(&checks, &mut results, Now(now().0));
-    let any = |state| results.iter().any(|r| r.state == state && r.on_fail != crate::model::OnFail::None);
-    let summary = match () {
-        () if any(CheckState::Fail) => CheckSummary::Fail,
-        () if any(CheckState::Unknown) => CheckSummary::Unknown,
-        () => CheckSummary::Pass,
-    };
-    (summary, results)
+    (CheckSummary::of(&results), results)
 }
 
 fn now() -> Wall {

@@ -25,7 +25,7 @@ pub struct Evidence {
 ///
 /// Three-way (CHECKS.md, The digest, 4): observed as recorded and desired as applied is `same`; desired moved:
 /// `outdated`; observed moved: `drifted`; both: `conflict`. What could not be read or asked is `unknown`, never `same`,
-/// and never hides a drift that was seen.
+/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     let Some(expected) = &evidence.expected else {
         return (Verdict::Unknown("nothing is recorded for this node: commission or adopt it".to_owned()), Vec::new());
@@ -64,7 +64,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
                 grave: check.on_fail == OnFail::Resetup,
                 by: Witness::Check,
             }),
-            CheckState::Unknown => unclear.push(check.told()),
+            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push(check.told()),
             _ => {}
         }
     }
@@ -298,5 +298,20 @@ mod tests {
         let Verdict::Unknown(why) = &verdict else { panic!("{verdict:?}") };
         assert!(why.len() <= TEXT_MAX && why.ends_with(" more"), "{} bytes", why.len());
         assert_eq!(weigh(&[], std::slice::from_ref(why)).0, verdict, "said again it is the same");
+    }
+
+    #[test]
+    fn no_answer_is_unknown_unless_nothing_was_asked_for() {
+        let inventory = inventory(false);
+        let verdict = |on_fail| {
+            let checks = vec![CheckResult { state: CheckState::Unknown, ..failing(on_fail) }];
+            let exam = Exam { digest: digest("before"), checks, ..Exam::default() };
+            let evidence = Evidence { exam, expected: Some(digest("before")), rendered: BTreeSet::new() };
+            compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).0
+        };
+        for asks in [OnFail::Resetup, OnFail::Alert] {
+            assert!(matches!(verdict(asks), Verdict::Unknown(_)), "{asks:?}");
+        }
+        assert_eq!(verdict(OnFail::None), Verdict::Same);
     }
 }

@@ -2,11 +2,11 @@
 
 use super::absence::{cause, marks};
 use super::event::{Action, ExamOutcome, Purpose, Ticket};
-use super::manager::{Manager, Moment, Seen, in_attempt, marks_of};
+use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
-use super::{drift, policy};
+use super::{drift, live, policy};
 use crate::model::{
-    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, clipped,
+    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, amiss, clipped,
 };
 
 /// Of the damaged files that a node names, so many are told.
@@ -147,9 +147,8 @@ impl Manager {
             let text = format!("{}: damaged in its data directory: {names}", node.name());
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
-        let look = seen.report.as_ref().map(|r| (r.digest, r.checks));
-        let times = seen.looked_at.filter(|(before, _, _)| Some(*before) == look).map_or(0, |(_, _, times)| times + 1);
-        seen.looked_at = look.map(|look| (look, at.now, times));
+        let before = seen.looked;
+        seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
         let marks = marks(&evidence.exam, &reported);
         seen.outlived = Some(reported).filter(|r| *r != marks);
@@ -178,6 +177,7 @@ impl Manager {
             },
             digest: Some(evidence.exam.digest.root),
             checks: drift::tally(&evidence.exam),
+            amiss: Some(amiss(&evidence.exam.digest, &evidence.exam.checks)),
             marks,
             basis: exam.basis,
         };
@@ -209,6 +209,7 @@ impl Manager {
             took_ms: at.now.since(seen.since),
             digest: None,
             checks: (0, 0, 0),
+            amiss: None,
             marks: report.or_else(|| node.marks.clone()).unwrap_or_default(),
             basis: exam.basis,
         }

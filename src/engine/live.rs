@@ -1,10 +1,16 @@
 //! Nodes that were never away: when to look at one, and the rollout of a new generation. It opens no job.
 
 use super::event::{Action, Purpose};
-use super::manager::{Manager, Moment};
+use super::manager::{Hint, Looked, Manager, Moment};
 use crate::model::{
-    Availability, CheckSummary, Command, Finding, JobKind, Lifecycle, Node, Occasion, Remedy, Sha256, Verdict, Want,
+    Availability, CheckSummary, Command, Finding, JobKind, Lifecycle, Node, Now, Occasion, Remedy, Sha256, Verdict,
+    Want,
 };
+
+/// Checks may change their word so often before the next look waits.
+const TURNS_FREE: u32 = 4;
+/// A rest is the check interval, doubled at most so often.
+const DOUBLED_MAX: u32 = 3;
 
 impl Manager {
     /// A node that was never away: its agent's hints decide when to look, never what is concluded.
@@ -20,21 +26,15 @@ impl Manager {
         let Some(report) = &seen.report else { return };
         let finding = node.finding.as_ref();
         let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
-        let look = (report.digest, report.checks);
+        let hint = Hint::of(report);
         let last = finding.and_then(|f| f.digest).unwrap_or(baseline.root);
-        let failed = finding.is_some_and(|f| f.checks.1 > 0);
         let hashed = report.digest != Sha256::default() && report.digest != last;
-        let checked = match report.checks {
-            CheckSummary::Pass => failed,
-            CheckSummary::Fail => !failed,
-            CheckSummary::None | CheckSummary::Unknown => false,
-        };
+        let checked = !known(&hint, finding);
         let every = at.inventory.limits().check_interval_ms;
         // What was desired is desired again: the conclusion that it had changed no longer holds.
         let behind = at.inventory.outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
-        let again = seen.looked_at.filter(|(before, _, _)| *before == look);
-        let rested = again.is_none_or(|(_, since, times)| at.now.since(since) >= every << times.min(3));
+        let rested = seen.looked.is_none_or(|before| at.now.since(before.at) >= rest(&before, &hint, every));
         let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
         let owed = at.inventory.own_move(node).is_some();
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
@@ -77,5 +77,139 @@ impl Manager {
         let want = Want::new(Occasion::Apply, at.wall);
         self.propose(at, node.id, Command::Want { node: node.id, want: Box::new(want) }, out);
         true
+    }
+}
+
+/// Whether the last look found what the agent says of its checks: the very ones, so that a failing one hides no other.
+fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
+    let found = finding.map_or(Some(0), |f| f.amiss);
+    match (hint.checks, found) {
+        (CheckSummary::None, _) => true,
+        (CheckSummary::Pass, Some(found)) => found == 0,
+        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) if hint.amiss != 0 => found == hint.amiss,
+        // The agent is an older one, or an older manager looked.
+        (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) => found != 0,
+        (CheckSummary::Pass, None) => finding.is_none_or(|f| f.checks.1 == 0),
+        (CheckSummary::Fail, None) => finding.is_some_and(|f| f.checks.1 > 0),
+        (CheckSummary::Unknown, None) => finding.is_some_and(|f| f.checks.2 > 0),
+    }
+}
+
+/// A look at `now`, after the one of before.
+pub(super) fn look(before: Option<Looked>, hint: Hint, now: Now, every: u64) -> Looked {
+    // Longer than any rest: checks that are quiet for so long begin anew.
+    let lately = |before: &Looked| now.since(before.at) < every << (DOUBLED_MAX + 1);
+    let turns =
+        before.filter(lately).map_or(0, |b| b.turns + u32::from(b.hint.digest == hint.digest && b.hint != hint));
+    let again = before.filter(|b| b.hint == hint).map_or(0, |b| b.again + 1);
+    Looked { hint, at: now, again, turns }
+}
+
+/// How long after the last look the next one is, by what the agent says now. Files are looked at at once, and so are
+/// checks, unless they come and go.
+fn rest(before: &Looked, hint: &Hint, every: u64) -> u64 {
+    match before.turns.checked_sub(TURNS_FREE) {
+        _ if before.hint == *hint => every << before.again.min(DOUBLED_MAX),
+        Some(turns) if before.hint.digest == hint.digest => every << turns.min(DOUBLED_MAX),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Marks, Wall};
+
+    const EVERY: u64 = 60_000;
+
+    fn hint(checks: CheckSummary, amiss: u64) -> Hint {
+        Hint { digest: Sha256::of(b"files"), checks, amiss }
+    }
+
+    fn finding(amiss: Option<u64>, failed: u32) -> Finding {
+        Finding {
+            absence: None,
+            cause: None,
+            planned: false,
+            evidence: Vec::new(),
+            verdict: Verdict::Same,
+            overtaken: None,
+            reasons: Vec::new(),
+            remedy: Remedy::None,
+            occasion: Occasion::Live,
+            by: "m1".into(),
+            at: Wall(1),
+            took_ms: 1,
+            digest: None,
+            checks: (5, failed, 0),
+            amiss,
+            marks: Marks::default(),
+            damaged: Vec::new(),
+            basis: 1,
+        }
+    }
+
+    #[test]
+    fn what_fails_is_known_only_if_it_is_what_was_found() {
+        let (pass, fail) = (hint(CheckSummary::Pass, 0), |amiss| hint(CheckSummary::Fail, amiss));
+        let unknown = |amiss| hint(CheckSummary::Unknown, amiss);
+        let hung = |amiss| Finding { checks: (5, 0, 1), ..finding(amiss, 0) };
+        for (hint, finding, expect) in [
+            (pass, None, true),
+            (fail(7), None, false),
+            (fail(7), Some(finding(Some(7), 1)), true),
+            (fail(8), Some(finding(Some(7), 1)), false),
+            (fail(7), Some(finding(Some(0), 0)), false),
+            (pass, Some(finding(Some(7), 1)), false),
+            // What fails and asks for nothing is in the tally, and no more.
+            (pass, Some(finding(Some(0), 1)), true),
+            // Older agents say no more than that something fails; older managers kept no more than how many.
+            (fail(0), Some(finding(Some(7), 1)), true),
+            (fail(0), Some(finding(Some(0), 0)), false),
+            (fail(7), Some(finding(None, 1)), true),
+            (fail(7), Some(finding(None, 0)), false),
+            (pass, Some(finding(None, 1)), false),
+            // No answer is looked at like a failure.
+            (unknown(7), None, false),
+            (unknown(7), Some(finding(Some(0), 0)), false),
+            (unknown(7), Some(hung(Some(7))), true),
+            (unknown(0), Some(finding(Some(0), 0)), false),
+            (unknown(0), Some(hung(Some(7))), true),
+            (unknown(7), Some(finding(None, 1)), false),
+            (unknown(7), Some(hung(None)), true),
+            (hint(CheckSummary::None, 0), Some(finding(Some(7), 1)), true),
+        ] {
+            assert_eq!(known(&hint, finding.as_ref()), expect, "{hint:?} {finding:?}");
+        }
+    }
+
+    /// Looks as they come when the word on the checks changes every interval, for as many intervals.
+    fn looks(intervals: u64, hint: impl Fn(u64) -> Hint) -> Vec<u64> {
+        let (mut last, mut all) = (None, Vec::new());
+        for n in 0..intervals {
+            let (now, hint) = (Now(n * EVERY), hint(n));
+            if last.is_none_or(|l: Looked| now.since(l.at) >= rest(&l, &hint, EVERY)) {
+                last = Some(look(last, hint, now, EVERY));
+                all.push(n);
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn checks_that_come_and_go_are_looked_at_ever_later_and_files_are_not() {
+        let flapping = looks(60, |n| hint(CheckSummary::Fail, n + 1));
+        assert_eq!(flapping, [0, 1, 2, 3, 4, 5, 7, 11, 19, 27, 35, 43, 51, 59]);
+        assert_eq!(looks(60, |_| hint(CheckSummary::Fail, 7)), [0, 1, 3, 7, 15, 23, 31, 39, 47, 55]);
+        let edited = |n: u64| Hint { digest: Sha256::of(&n.to_be_bytes()), ..hint(CheckSummary::Pass, 0) };
+        assert_eq!(looks(20, edited), (0..20).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn checks_that_were_quiet_for_long_are_looked_at_at_once_again() {
+        let turned = Looked { hint: hint(CheckSummary::Fail, 1), at: Now(0), again: 0, turns: 9 };
+        let now = Now(EVERY << (DOUBLED_MAX + 1));
+        let next = look(Some(turned), hint(CheckSummary::Pass, 0), now, EVERY);
+        assert_eq!(rest(&next, &hint(CheckSummary::Fail, 2), EVERY), 0);
     }
 }

@@ -40,15 +40,38 @@ pub(super) struct Seen {
     pub last_failure: Option<String>,
     /// Since when a reboot settles.
     pub settling: Option<Now>,
-    /// What the last live examination was about, when, and how often: the same report causes it again ever later, but
-    /// does, since the conclusion may have been lost.
-    pub looked_at: Option<((Sha256, CheckSummary), Now, u32)>,
+    pub looked: Option<Looked>,
     /// A report that was older than an examination: until gossip has another one, it tells of no absence.
     pub outlived: Option<Marks>,
     /// Where gossip has it, by its own signature.
     pub gossip: Option<String>,
     /// The address that was another node's when it was last told.
     pub held: Option<String>,
+}
+
+/// The last examination of a node, and what its agent said then.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Looked {
+    pub hint: Hint,
+    pub at: Now,
+    /// Looks before it with the same hint: it causes one again ever later, but does, since the conclusion may have been lost.
+    pub again: u32,
+    /// Looks of late between which the word on the checks changed: checks that come and go.
+    pub turns: u32,
+}
+
+/// What a report says of files and checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Hint {
+    pub digest: Sha256,
+    pub checks: CheckSummary,
+    pub amiss: u64,
+}
+
+impl Hint {
+    pub fn of(report: &Report) -> Self {
+        Self { digest: report.digest, checks: report.checks, amiss: report.amiss }
+    }
 }
 
 #[derive(Debug, Clone)]

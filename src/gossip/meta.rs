@@ -1,9 +1,11 @@
 //! The report on the wire: a version byte, a fixed layout, a signature. Bytes in, values out; no network.
 //!
 //! ```text
-//!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24 | signature 64
+//!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
+//!     [ zero 1 | amiss 8 ] | signature 64
 //! ```
-//! At most 158 bytes. `program` is the version of the agent's program as text; whatever follows it one day is not read.
+//! At most 167 bytes. `program` is the version of the agent's program as text. What is amiss is sent only where something
+//! is: an older program reads all but the program's version of such a report. Whatever follows one day is not read.
 //! Numbers are big endian. In every version, also those to come, the first byte is the version and the last 64 are an
 //! ed25519 signature over (cluster, name, advertised address, everything before the signature), so that a record can't
 //! be carried over to another cluster, node or address, and an older node can still check a newer one's signature.
@@ -20,6 +22,9 @@ const PAYLOAD: usize = 1 + 1 + 16 + 8 + 4 + 32 + 8;
 const SIGNATURE: usize = 64;
 /// Longest version of a program that is sent, bytes; a longer one is cut.
 const PROGRAM_MAX: usize = 24;
+/// Ends the version of the program where more follows; no text has it.
+const PROGRAM_END: u8 = 0;
+const AMISS: usize = 8;
 const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
 
@@ -44,7 +49,7 @@ pub struct Scope<'a> {
 
 /// Encodes and signs. An empty boot id or instance is sent as zeros and comes back empty.
 pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
-    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + SIGNATURE);
+    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + SIGNATURE);
     out.push(VERSION);
     out.push((u8::from(report.leaving) * LEAVING) | (checks_to_bits(report.checks) << CHECKS_SHIFT));
     out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
@@ -58,6 +63,10 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
     out.extend(report.digest.0);
     out.extend(report.generation.0.to_be_bytes());
     out.extend(report.version.bytes().filter(u8::is_ascii_graphic).take(PROGRAM_MAX));
+    if report.amiss != 0 {
+        out.push(PROGRAM_END);
+        out.extend(report.amiss.to_be_bytes());
+    }
     Ok(sign_as(out, scope, signer))
 }
 
@@ -77,7 +86,9 @@ pub fn verify(meta: &[u8], scope: Scope<'_>, key: &VerifyingKey) -> bool {
 /// Reads the report without looking at the signature. None: another version, or not a report at all.
 pub fn decode(meta: &[u8]) -> Option<Report> {
     let (payload, _) = split(meta)?;
-    let (payload, program) = payload.split_first_chunk::<PAYLOAD>()?;
+    let (payload, rest) = payload.split_first_chunk::<PAYLOAD>()?;
+    let end = rest.iter().position(|byte| *byte == PROGRAM_END);
+    let (program, more) = end.map_or((rest, &[][..]), |end| (&rest[..end], &rest[end + 1..]));
     let [version, flags, rest @ ..] = payload;
     if *version != VERSION {
         return None;
@@ -96,6 +107,7 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         generation: GenerationSeq(u64::from_be_bytes(*generation)),
         checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
         version: program_to_text(program),
+        amiss: more.first_chunk::<AMISS>().map_or(0, |amiss| u64::from_be_bytes(*amiss)),
     })
 }
 
@@ -187,6 +199,7 @@ mod tests {
             generation: GenerationSeq(u64::MAX),
             checks: CheckSummary::Unknown,
             version: "0.1.0".into(),
+            amiss: 0x0011_2233_4455_6677,
         }
     }
 
@@ -209,7 +222,8 @@ mod tests {
         let f = Fixture::new();
         for report in [report(), Report::default()] {
             let meta = encode(&report, f.scope(), &key(1)).expect("encode");
-            assert_eq!(meta.len(), PAYLOAD + report.version.len() + SIGNATURE);
+            let more = if report.amiss == 0 { 0 } else { 1 + AMISS };
+            assert_eq!(meta.len(), PAYLOAD + report.version.len() + more + SIGNATURE);
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
             assert!(verify(&meta, f.scope(), &key(1).verifying_key()));
@@ -261,6 +275,29 @@ mod tests {
         payload.extend([0x01; 9]);
         payload.extend([0; SIGNATURE]);
         assert_eq!(decode(&payload).expect("a report").version, "");
+    }
+
+    #[test]
+    fn what_is_amiss_is_sent_only_where_something_is_and_an_older_report_says_nothing_of_it() {
+        let f = Fixture::new();
+        let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
+        // As an older program sends it.
+        let fine = Report { amiss: 0, ..report() };
+        let meta = sent(&fine);
+        assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
+        assert_eq!(decode(&meta), Some(fine));
+        // Without a version, with one that a text can't have, with more after it, and cut short.
+        for version in ["", "0.1.0", "999999999999999999999999"] {
+            let full = Report { amiss: u64::MAX, version: version.to_owned(), ..report() };
+            let meta = sent(&full);
+            assert!(meta.len() <= 167);
+            assert_eq!(decode(&meta), Some(full.clone()));
+            let payload = &meta[..meta.len() - SIGNATURE];
+            let longer = sign_as([payload, &[1, 0, 2]].concat(), f.scope(), &key(1));
+            assert_eq!(decode(&longer), Some(full.clone()), "a later program says more");
+            let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
+            assert_eq!(decode(&shorter), Some(Report { amiss: 0, ..full }));
+        }
     }
 
     #[test]

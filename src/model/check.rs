@@ -1,7 +1,8 @@
 //! Checks: what is asked of a node, and the answer.
 
-use super::ServiceName;
+use super::{NodeDigest, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// How much a failing check matters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -64,5 +65,87 @@ impl CheckResult {
             text += &format!(" ({})", self.message);
         }
         text
+    }
+}
+
+/// Short hash of what is amiss on a node: which assertions fail or had no answer, how much each of them matters, and which
+/// declared files could not be read. 0: nothing is.
+///
+/// An agent and an examination that find the same come to the same. Neither values nor messages are in it, since they may
+/// differ from one look to the next; nor is a check with `on-fail: none`, which asks for nothing.
+pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
+    let mut lines = BTreeSet::new();
+    for c in checks.iter().filter(|c| c.on_fail != OnFail::None) {
+        if matches!(c.state, CheckState::Fail | CheckState::Unknown) {
+            let how = format!("{:?} {:?} {:?}", c.state, c.severity, c.on_fail);
+            lines.insert(format!("{}\0{}\0{}\0{how}\n", c.service, c.check, c.property));
+        }
+    }
+    for (service, digest) in &digest.services {
+        lines.extend(digest.unreadable.keys().map(|path| format!("{service}\0{path}\n")));
+    }
+    if lines.is_empty() {
+        return 0;
+    }
+    let Sha256(hash) = Sha256::of(lines.into_iter().collect::<String>().as_bytes());
+    hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(check: &str) -> CheckResult {
+        CheckResult {
+            service: "web".into(),
+            check: check.to_owned(),
+            property: "running".to_owned(),
+            state: CheckState::Fail,
+            severity: Severity::Critical,
+            on_fail: OnFail::Resetup,
+            expected: "true".to_owned(),
+            found: "false".to_owned(),
+            message: String::new(),
+            took_ms: 1,
+        }
+    }
+
+    fn of(checks: &[CheckResult]) -> u64 {
+        amiss(&NodeDigest::default(), checks)
+    }
+
+    #[test]
+    fn what_is_amiss_is_told_apart_and_how_it_was_found_is_not() {
+        let (one, two) = (failing("service:nginx"), failing("service:php"));
+        let passing = CheckResult { state: CheckState::Pass, ..one.clone() };
+        assert_eq!((of(&[]), of(std::slice::from_ref(&passing))), (0, 0));
+        let all = [
+            of(std::slice::from_ref(&one)),
+            of(std::slice::from_ref(&two)),
+            of(&[one.clone(), two.clone()]),
+            of(&[CheckResult { state: CheckState::Unknown, ..one.clone() }]),
+            of(&[CheckResult { on_fail: OnFail::Alert, severity: Severity::Warning, ..one.clone() }]),
+            of(&[CheckResult { property: "enabled".to_owned(), ..one.clone() }]),
+        ];
+        assert!(!all.contains(&0));
+        assert_eq!(BTreeSet::from(all).len(), all.len(), "{all:?}");
+        assert_eq!(of(&[two.clone(), passing, one.clone()]), of(&[one.clone(), two]), "in any order");
+        let later = CheckResult { found: "dead".to_owned(), message: "exit 1".to_owned(), took_ms: 9, ..one.clone() };
+        assert_eq!(of(&[later]), of(std::slice::from_ref(&one)));
+        assert_eq!(of(&[CheckResult { on_fail: OnFail::None, ..one }]), 0);
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_is_amiss_whatever_the_reason() {
+        let unreadable = |path: &str, why: &str| {
+            let mut digest = NodeDigest::default();
+            let service = digest.services.entry("web".into()).or_default();
+            service.unreadable.insert(path.to_owned(), why.to_owned());
+            amiss(&digest, &[])
+        };
+        let first = unreadable("/etc/a", "input/output error");
+        assert_ne!(first, 0);
+        assert_eq!(first, unreadable("/etc/a", "too large"));
+        assert_ne!(first, unreadable("/etc/b", "input/output error"));
     }
 }

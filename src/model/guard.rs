@@ -63,7 +63,8 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 ///
 /// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
 /// agent on a host that answers. An undo passes hold and window, which are about setting up. Nothing passes the
-/// lifecycle, the host key, the budgets of running work and the quorum. Windows protect what serves: they don't hold back
+/// lifecycle, the host key, the budgets of running work and the quorum; an order for several of a group that is to have a
+/// canary does not pass that either. Windows protect what serves: they don't hold back
 /// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     let question = Question::new(inventory, node, want, at);
@@ -196,8 +197,9 @@ fn breaker(q: &Question) -> Option<Wait> {
 }
 
 fn rollout(q: &Question) -> Option<Wait> {
-    let (name, _) = q.group.filter(|_| q.automatic && q.want.occasion == Occasion::Apply)?;
-    canary(q.inventory, q.node, name).err()
+    let rolls = (q.automatic || q.want.rollout) && q.want.occasion == Occasion::Apply;
+    let (name, _) = q.group.filter(|_| rolls)?;
+    canary(q, name).err()
 }
 
 fn budgets(q: &Question) -> Option<Wait> {
@@ -234,8 +236,13 @@ fn quorum(q: &Question) -> Option<Wait> {
         .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
-/// A roll-out waits for the first of its group, and stops where one is held.
-fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), Wait> {
+/// A roll-out waits for the first of its group, and stops where one is held. Who went away in the middle is waited for no
+/// longer: another one goes first.
+fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
+    let (inventory, node) = (q.inventory, q.node);
+    let absent = |other: &Node, job: &Job| other.away() && !(job.force && other.agent_down());
+    // Of two between attempts the one that began first goes on, so that they never wait for each other.
+    let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
     let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
     for job in rollouts.filter(|j| j.node != node.id) {
@@ -245,8 +252,8 @@ fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), W
         }
         match job.state {
             JobState::Held => return Err(Wait::Canary(format!("{} is held with this generation", other.name()))),
-            JobState::Open => first = Some(other.name()),
-            JobState::Done | JobState::Cancelled => {}
+            JobState::Open if earlier(job) && !absent(other, job) => first = Some(other.name()),
+            JobState::Open | JobState::Done | JobState::Cancelled => {}
         }
     }
     let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired(n);
@@ -254,5 +261,137 @@ fn canary(inventory: &Inventory, node: &Node, group: &GroupName) -> Result<(), W
     match first {
         Some(first) if !members.into_iter().any(|n| desired(n)) => Err(Wait::Canary(format!("{first} comes first"))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted as they were before the current generation.
+    fn behind() -> Inventory {
+        let mut inventory = Inventory::default();
+        for name in ["w1", "w2", "w3"] {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            assert_ne!(write(&mut inventory, Command::Accept { spec, role: ClusterRole::Worker }), Applied::Done);
+        }
+        generation(&mut inventory, "one");
+        for id in 1..=3 {
+            let baseline = baseline("one");
+            assert_eq!(write(&mut inventory, Command::Adopt { node: NodeId(id), baseline, basis: 0 }), Applied::Done);
+        }
+        generation(&mut inventory, "two");
+        inventory
+    }
+
+    fn write(inventory: &mut Inventory, command: Command) -> Applied {
+        let index = inventory.applied + 1;
+        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "admin".to_owned(), command });
+        assert_eq!(applied.refusal(), None);
+        applied
+    }
+
+    fn generation(inventory: &mut Inventory, desired: &str) {
+        let mut summary = FleetSummary::default();
+        for name in ["w1", "w2", "w3"] {
+            let host = HostSummary { group: "web".into(), desired: Sha256::of(desired.as_bytes()) };
+            summary.hosts.insert(name.into(), host);
+        }
+        summary.groups.insert("web".into(), GroupSummary { parallel: 3, ..GroupSummary::default() });
+        summary.limits.fleet_percent = 100;
+        write(inventory, Command::Generation { blob: Sha256::of(desired.as_bytes()), summary: Box::new(summary) });
+    }
+
+    fn baseline(desired: &str) -> Baseline {
+        Baseline {
+            generation: GenerationSeq(1),
+            desired: Sha256::of(desired.as_bytes()),
+            root: Sha256::default(),
+            blob: Sha256::default(),
+            adopted: true,
+            at: Wall(1),
+        }
+    }
+
+    fn open(inventory: &mut Inventory, id: u64, want: &Want) -> (JobId, AttemptId) {
+        let node = NodeId(id);
+        write(inventory, Command::Want { node, want: Box::new(want.clone()) });
+        match write(inventory, Command::OpenJob { node, runner: "m1".into() }) {
+            Applied::Job(job, attempt) => (job, attempt),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn lost(inventory: &mut Inventory, (job, attempt): (JobId, AttemptId)) {
+        let class = FailureClass::Unreachable;
+        let failure = Failure { class, phase: Phase::Fence, rc: None, message: "lost".to_owned(), tail: Vec::new() };
+        let outcome = Outcome::Failed(failure);
+        write(inventory, Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None });
+    }
+
+    fn away(inventory: &mut Inventory, id: u64) {
+        let (node, no) = (NodeId(id), AbsenceNo(1));
+        let (last_seen, seen_by, gone) = (Wall(1), vec!["m1".into()], Gone::Away);
+        write(inventory, Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned: false, returned: None });
+    }
+
+    fn asked(inventory: &Inventory, id: u64, want: &Want) -> Result<(), Wait> {
+        may_open(inventory, inventory.node(NodeId(id)).expect("a node"), want, Wall(HOUR))
+    }
+
+    fn waits_for(name: &str) -> Result<(), Wait> {
+        Err(Wait::Canary(format!("{name} comes first")))
+    }
+
+    #[test]
+    fn an_ordered_roll_out_waits_for_its_first_and_stops_where_that_is_held() {
+        let mut inventory = behind();
+        let order = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) };
+        let rollout = Want { rollout: true, ..order.clone() };
+        assert_eq!(asked(&inventory, 1, &rollout), Ok(()), "any of them may be the first");
+        let (job, attempt) = open(&mut inventory, 1, &rollout);
+        assert_eq!(asked(&inventory, 2, &rollout), waits_for("w1"));
+        assert_eq!(asked(&inventory, 2, &order), Ok(()), "one alone, or without a canary");
+        let mut done = inventory.clone();
+        for phase in [Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify] {
+            write(&mut done, Command::Phase { job, attempt, phase });
+        }
+        let (outcome, baseline) = (Outcome::Done, Some(baseline("two")));
+        write(&mut done, Command::CloseAttempt { job, attempt, outcome, baseline, marks: None });
+        assert_eq!(asked(&done, 2, &rollout), Ok(()));
+        lost(&mut inventory, (job, attempt));
+        write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
+        let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
+        assert_eq!(asked(&inventory, 2, &rollout), held);
+        assert_eq!(asked(&inventory, 2, &order), Ok(()));
+        let again = inventory.job(job).expect("on record").again(Wall(9));
+        assert!(again.rollout, "resumed, it is part of the roll-out still");
+    }
+
+    #[test]
+    fn a_canary_that_goes_away_is_replaced() {
+        let (mut inventory, want) = (behind(), Want::new(Occasion::Apply, Wall(1)));
+        let first = open(&mut inventory, 1, &want);
+        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"));
+        lost(&mut inventory, first);
+        assert_eq!(asked(&inventory, 2, &want), waits_for("w1"), "it is tried again");
+        away(&mut inventory, 1);
+        assert_eq!(asked(&inventory, 2, &want), Ok(()));
+        let second = open(&mut inventory, 2, &want);
+        assert_eq!(asked(&inventory, 3, &want), waits_for("w2"));
+        // The first one is back and waits while the second is under way; between attempts the older job goes on.
+        let no = AbsenceNo(1);
+        write(&mut inventory, Command::Returned { node: NodeId(1), no, after: Marks::default() });
+        let retry = |inventory: &Inventory, id: u64, job: JobId| {
+            let (node, job) = (inventory.node(NodeId(id)).expect("a node"), inventory.job(job).expect("a job"));
+            canary(&Question::new(inventory, node, &job.again(job.opened), Wall(HOUR)), &"web".into())
+        };
+        assert_eq!(retry(&inventory, 1, first.0), waits_for("w2"));
+        lost(&mut inventory, second);
+        assert_eq!(retry(&inventory, 1, first.0), Ok(()));
+        assert_eq!(retry(&inventory, 2, second.0), waits_for("w1"));
     }
 }

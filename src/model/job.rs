@@ -151,6 +151,9 @@ pub struct Job {
     /// Puts back what this attempt copied aside, and nothing else.
     #[serde(default)]
     pub undo: Option<AttemptId>,
+    /// Part of a roll-out that an operator ordered.
+    #[serde(default)]
+    pub rollout: bool,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
     /// Failures that ate a retry.
@@ -193,6 +196,7 @@ impl Job {
             undo: self.undo,
             commission: false,
             vars: self.vars.clone(),
+            rollout: self.rollout,
         }
     }
 

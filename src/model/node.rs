@@ -130,6 +130,9 @@ pub struct Want {
     /// Stronger than all that the fleet says, for this re-setup only.
     #[serde(default)]
     pub vars: Vars,
+    /// An order that rolls a generation out to several of its group: one of them goes first, as where remoor itself does it.
+    #[serde(default)]
+    pub rollout: bool,
 }
 
 impl Want {
@@ -148,6 +151,7 @@ impl Want {
             undo: None,
             commission: false,
             vars: Vars::new(),
+            rollout: false,
         }
     }
 }
@@ -276,6 +280,7 @@ impl Node {
             finding.reasons = Vec::new();
             finding.digest = root;
             finding.checks = (finding.checks.0 + finding.checks.1 + finding.checks.2, 0, 0);
+            finding.amiss = Some(0);
         }
     }
     /// Was set up, and not cleaned up for good yet.

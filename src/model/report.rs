@@ -1,6 +1,6 @@
 //! What an agent says of itself by gossip: a hint, never evidence.
 
-use super::{BootId, GenerationSeq, Instance, Sha256};
+use super::{BootId, CheckResult, CheckState, GenerationSeq, Instance, OnFail, Sha256};
 use serde::{Deserialize, Serialize};
 
 /// Summary of the periodic checks.
@@ -13,6 +13,18 @@ pub enum CheckSummary {
     Pass,
     Fail,
     Unknown,
+}
+
+impl CheckSummary {
+    /// The worst of them; a check with `on-fail: none` does not count.
+    pub fn of(results: &[CheckResult]) -> Self {
+        let any = |state| results.iter().any(|r| r.state == state && r.on_fail != OnFail::None);
+        match () {
+            () if any(CheckState::Fail) => CheckSummary::Fail,
+            () if any(CheckState::Unknown) => CheckSummary::Unknown,
+            () => CheckSummary::Pass,
+        }
+    }
 }
 
 /// Goes signed into the gossip metadata, at most 256 bytes with its signature.
@@ -32,6 +44,9 @@ pub struct Report {
     /// Of the agent's program; empty: it does not say.
     #[serde(default)]
     pub version: String,
+    /// What fails or could not be told, see [`super::amiss`]; 0: nothing, or the agent is an older one that does not say.
+    #[serde(default)]
+    pub amiss: u64,
 }
 
 impl Report {

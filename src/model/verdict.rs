@@ -115,6 +115,9 @@ pub struct Finding {
     pub digest: Option<Sha256>,
     /// Checks that passed, failed, could not tell.
     pub checks: (u32, u32, u32),
+    /// What failed or could not be told, see [`super::amiss`]; None: nothing was examined, or an older manager concluded it.
+    #[serde(default)]
+    pub amiss: Option<u64>,
     pub marks: Marks,
     /// Damaged files of the node's data directory, as the examination found them.
     #[serde(default)]

@@ -310,6 +310,8 @@ pub struct OrderRequest {
     pub force: bool,
     pub now: bool,
     pub no_queue: bool,
+    /// For `update` of several nodes: all at once, where otherwise one of each group goes first.
+    pub no_canary: bool,
     /// For `maintenance`: how long, 0 ends it.
     pub for_ms: u64,
     /// For `trust-key`: the fingerprint that the operator saw.

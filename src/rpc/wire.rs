@@ -334,6 +334,7 @@ mod tests {
     fn an_order_that_is_half_understood_is_refused_by_name() {
         use crate::rpc::view::{InviteRequest, Nothing, OrderRequest, OrdersRequest};
         let of = |body: &str| strictly::<OrdersRequest>(body.as_bytes());
+        assert!(of(r#"{"order": "update", "nodes": ["w1", "w2"], "no_canary": true}"#).unwrap().request.no_canary);
         let good = of(r#"{"order": "resetup", "nodes": ["w1"], "now": true}"#).unwrap();
         assert_eq!((good.order.as_str(), good.request.now), ("resetup", true), "flattened keys are known");
         let refused = of(r#"{"nodes": ["w1"], "forse": false}"#).unwrap_err();

@@ -77,7 +77,7 @@ pub struct UpdateArgs {
     /// A variable for these jobs only, stronger than the fleet's; VALUE is YAML (repeatable)
     #[arg(short, long, value_name = "KEY=VALUE", value_parser = drivers::extra_var)]
     pub extra_vars: Vec<(String, serde_json::Value)>,
-    /// Order all at once instead of waiting for the first one to end well
+    /// Roll out to all at once, within the budgets, instead of to one of each group first
     #[arg(long, help_heading = "Safety")]
     pub no_canary: bool,
     /// Don't wait for hold and window; fence and quorum stay

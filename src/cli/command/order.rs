@@ -16,6 +16,7 @@ use crate::model::Job;
 use crate::rpc::view::{NodeView, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
 use serde::Serialize;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 /// One line of the answer of an order, for programs.
 #[derive(Debug, Serialize)]
@@ -79,11 +80,12 @@ pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyh
     work(api, out, &nodes, Verb::Decommission, &request, &args.following).await
 }
 
-/// The first node alone, and the others only if it ends well.
+/// The first node of each group, and the others only if it ends well. Where nobody waits for that the managers see to it.
 pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<Exit> {
     let request = OrderRequest {
         now: args.now,
         no_queue: args.following.no_queue,
+        no_canary: args.no_canary,
         vars: args.extra_vars.iter().cloned().collect(),
         ..OrderRequest::default()
     };
@@ -99,18 +101,29 @@ pub async fn update(api: &Api, out: &Out, args: &UpdateArgs) -> anyhow::Result<E
     }
     // An absent canary would hold everything up, one that has the generation already would prove nothing.
     nodes.sort_by_key(|n| (n.presence != "alive", state::config(n) != "outdated"));
-    let (canary, others) = nodes.split_at(1);
-    let mut told = place(api, out, canary, Verb::Update, &request, &args.following).await?;
+    let (first, others) = first_of_each(nodes);
+    let mut told = place(api, out, &first, Verb::Update, &request, &args.following).await?;
+    if others.is_empty() {
+        return told.finish(out);
+    }
     if told.exit == Exit::Done && told.ordered.iter().all(|o| !o.order.queued) {
-        let rest = place(api, out, others, Verb::Update, &request, &args.following).await?;
+        // They had their canary.
+        let request = OrderRequest { no_canary: true, ..request };
+        let rest = place(api, out, &others, Verb::Update, &request, &args.following).await?;
         told.ordered.extend(rest.ordered);
         told.exit = told.exit.and(rest.exit);
     } else {
-        let left: Vec<&str> = others.iter().map(|n| n.name.as_str()).collect();
-        out.talk(&format!("{} goes first and did not end well; not ordered: {}", canary[0].name, left.join(", ")));
+        let names = |nodes: &[NodeView]| nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
+        out.talk(&format!("went first, and did not all end well: {}; not ordered: {}", names(&first), names(&others)));
         told.exit = told.exit.and(Exit::No);
     }
     told.finish(out)
+}
+
+/// The first of each group, and the rest.
+fn first_of_each(nodes: Vec<NodeView>) -> (Vec<NodeView>, Vec<NodeView>) {
+    let mut groups = BTreeSet::new();
+    nodes.into_iter().partition(|node| groups.insert(node.group.clone()))
 }
 
 struct Told {
@@ -263,4 +276,21 @@ pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Res
     let which = Which { nodes: vec![args.node.clone()], ..Which::default() };
     let nodes = which::choose(api, &which).await?;
     at_once(api, out, &nodes, "trust-key", &request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_has_its_own_canary() {
+        let node = |id: u64, name: &str, group: &str| NodeView {
+            group: Some(group.to_owned()),
+            ..crate::cli::tests::views::node(id, name)
+        };
+        let nodes = vec![node(1, "w2", "web"), node(2, "w1", "web"), node(3, "d1", "db"), node(4, "d2", "db")];
+        let (first, others) = first_of_each(nodes);
+        let names = |nodes: &[NodeView]| nodes.iter().map(|n| n.name.clone()).collect::<Vec<_>>();
+        assert_eq!((names(&first), names(&others)), (vec!["w2".into(), "d1".into()], vec!["w1".into(), "d2".into()]));
+    }
 }

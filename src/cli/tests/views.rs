@@ -55,6 +55,7 @@ pub fn drifted() -> Finding {
         took_ms: 4_200,
         digest: Some(Sha256([4; 32])),
         checks: (12, 1, 0),
+        amiss: None,
         marks: Marks::default(),
     }
 }
@@ -219,6 +220,7 @@ pub fn job(id: u64) -> Job {
         force: false,
         undo: None,
         vars: Default::default(),
+        rollout: false,
         cut: false,
         state: JobState::Open,
         attempts: vec![failed_attempt(), second],
@@ -275,6 +277,7 @@ pub fn why() -> WhyView {
             undo: None,
             commission: false,
             vars: Default::default(),
+            rollout: false,
         }),
         job: None,
         history: story(),

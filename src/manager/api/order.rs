@@ -6,14 +6,15 @@ use super::look::{is_no_route, look};
 use super::{named, operator, propose};
 use crate::engine::{self, Evidence};
 use crate::model::{
-    Availability, BATCH_MAX, Command, Inventory, JobId, Lifecycle, Node, Occasion, Reason, ServiceName, Verdict, Want,
+    Availability, BATCH_MAX, Command, GroupName, Inventory, JobId, Lifecycle, Node, NodeId, Occasion, Reason,
+    ServiceName, Verdict, Want,
 };
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
 use crate::rpc::wire::{Code, Failure, Strict};
 use axum::extract::{Path, State};
 use futures_util::{StreamExt, TryStreamExt};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,12 +78,30 @@ pub async fn orders(
         commands.extend(command);
         orders.push(OrderedView { node, order });
     }
+    if request.order == "update" && !request.request.no_canary {
+        roll_out(&inventory, &mut commands);
+    }
     match commands.len() {
         0 => {}
         1 => drop(propose(&shared, &by, commands.remove(0)).await?),
         _ => drop(propose(&shared, &by, Command::Batch(commands)).await?),
     }
     Ok(axum::Json(OrdersView { version: 1, orders }))
+}
+
+/// Of several nodes of one group that are updated together one goes first, and the others once it has ended well; which one is
+/// found out by [`crate::model::may_open`].
+fn roll_out(inventory: &Inventory, commands: &mut [Command]) {
+    let group = |id: NodeId| inventory.node(id).and_then(|n| inventory.group(n)).map(|(name, _)| name);
+    let mut sizes = BTreeMap::<&GroupName, usize>::new();
+    for name in commands.iter().filter_map(Command::in_batch).filter_map(group) {
+        *sizes.entry(name).or_default() += 1;
+    }
+    for command in commands {
+        if let Command::Want { node, want } = command {
+            want.rollout = group(*node).and_then(|name| sizes.get(name)).is_some_and(|many| *many > 1);
+        }
+    }
 }
 
 pub async fn resume_fleet(State(shared): State<Arc<Shared>>, caller: Caller, _: Strict<Nothing>) -> Answer<OrderView> {
@@ -214,6 +233,7 @@ impl Desk<'_> {
             undo: None,
             commission: false,
             vars,
+            rollout: false,
         }
     }
 
@@ -438,6 +458,40 @@ fn list(services: &[ServiceName]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Applied, ClusterRole, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, Sha256, Wall};
+
+    #[test]
+    fn those_of_one_group_that_are_updated_together_are_a_roll_out() {
+        let mut inventory = Inventory::default();
+        let mut summary = FleetSummary::default();
+        let mut ids = Vec::new();
+        let write = |inventory: &mut Inventory, command| {
+            let index = inventory.applied + 1;
+            inventory.apply(index, &Entry { at: Wall(index), by: "admin".to_owned(), command })
+        };
+        for (name, group) in [("w1", "web"), ("w2", "web"), ("d1", "db")] {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            let applied = write(&mut inventory, Command::Accept { spec, role: ClusterRole::Worker });
+            let Applied::Node(id) = applied else { panic!("{applied:?}") };
+            ids.push(id);
+            summary.hosts.insert(name.into(), HostSummary { group: group.into(), desired: Sha256::of(b"two") });
+            summary.groups.insert(group.into(), GroupSummary::default());
+        }
+        write(&mut inventory, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
+        let marked = |ids: &[NodeId]| {
+            let want = |node: &NodeId| Command::Want {
+                node: *node,
+                want: Box::new(Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) }),
+            };
+            let mut commands: Vec<Command> = ids.iter().map(want).collect();
+            roll_out(&inventory, &mut commands);
+            let marks = commands.iter().map(|c| matches!(c, Command::Want { want, .. } if want.rollout));
+            marks.collect::<Vec<bool>>()
+        };
+        assert_eq!(marked(&ids), [true, true, false], "one of a group is alone in it");
+        assert_eq!(marked(&ids[1..]), [false, false]);
+        assert_eq!(marked(&ids[..1]), [false]);
+    }
 
     #[test]
     fn trusted_is_only_what_somebody_compared() {

@@ -206,6 +206,7 @@ impl Inventory {
             force: want.force,
             undo: want.undo,
             vars: want.vars.clone(),
+            rollout: want.rollout,
             state: JobState::Open,
             attempts: vec![attempt],
             failures: 0,

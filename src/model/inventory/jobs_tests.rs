@@ -108,6 +108,7 @@ fn finding() -> Finding {
         checks: (0, 0, 0),
         marks: Marks::default(),
         damaged: Vec::new(),
+        amiss: None,
         basis: 0,
     }
 }

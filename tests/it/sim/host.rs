@@ -2,7 +2,7 @@
 
 use remoor::model::{
     AgentRecord, AttemptId, BootId, CheckResult, CheckState, CheckSummary, Exam, FileEntry, FileKind, GenerationSeq,
-    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall,
+    Instance, Isolation, NodeDigest, NodeId, OnFail, Phase, Report, ServiceDigest, Severity, Sha256, Wall, amiss,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,6 +78,10 @@ pub struct Host {
     pub parts: BTreeMap<&'static str, Part>,
     pub unreadable: bool,
     pub checks_hang: bool,
+    /// A check that only warns fails, whatever its units do.
+    pub warns: bool,
+    /// A check that asks for nothing fails.
+    pub murmurs: bool,
     /// So many of the next phases fail.
     pub failing: u32,
     pub leftovers: bool,
@@ -95,6 +99,10 @@ pub struct Host {
     pub silent_ms: u64,
     digest: Option<NodeDigest>,
 }
+
+/// The check that warns, and the one that asks for nothing.
+pub const WARNING: &str = "http:latency";
+const MURMUR: &str = "command:uptime";
 
 /// Address number `place`, as gossip has it.
 pub fn gossip(place: u64) -> String {
@@ -137,6 +145,8 @@ impl Host {
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
             unreadable: false,
             checks_hang: false,
+            warns: false,
+            murmurs: false,
             failing: 0,
             leftovers: false,
             fence: AttemptId(0),
@@ -182,27 +192,35 @@ impl Host {
     }
 
     pub fn checks(&self) -> Vec<CheckResult> {
-        let result = |(name, part): (&&str, &Part)| CheckResult {
-            service: (*name).into(),
-            check: format!("service:{name}"),
-            property: "running".to_owned(),
-            state: match (self.checks_hang, part.running) {
+        let result = |service: &str, check: String, good: bool, severity, on_fail| CheckResult {
+            service: service.into(),
+            check,
+            property: "good".to_owned(),
+            state: match (self.checks_hang, good) {
                 (true, _) => CheckState::Unknown,
                 (false, true) => CheckState::Pass,
                 (false, false) => CheckState::Fail,
             },
-            severity: Severity::Critical,
-            on_fail: OnFail::Resetup,
+            severity,
+            on_fail,
             expected: "true".to_owned(),
-            found: part.running.to_string(),
-            message: if self.checks_hang { "timed out" } else { "is not running" }.to_owned(),
+            found: if self.checks_hang { String::new() } else { good.to_string() },
+            message: if self.checks_hang { "timed out" } else { "" }.to_owned(),
             took_ms: 1,
         };
-        self.parts.iter().map(result).collect()
+        let units = self.parts.iter().map(|(name, part)| {
+            result(name, format!("service:{name}"), part.running, Severity::Critical, OnFail::Resetup)
+        });
+        let first = services(self.group)[0];
+        let more = [
+            result(first, WARNING.to_owned(), !self.warns, Severity::Warning, OnFail::Alert),
+            result(first, MURMUR.to_owned(), !self.murmurs, Severity::Info, OnFail::None),
+        ];
+        units.chain(more).collect()
     }
 
     pub fn report(&mut self, leaving: bool) -> Report {
-        let fine = self.parts.values().all(|p| p.running);
+        let checks = self.checks();
         Report {
             leaving,
             boot: BootId(format!("boot-{}", self.boot)),
@@ -210,8 +228,9 @@ impl Host {
             isolation: self.isolation,
             digest: self.digest().root,
             generation: GenerationSeq(1),
-            checks: if fine { CheckSummary::Pass } else { CheckSummary::Fail },
+            checks: CheckSummary::of(&checks),
             version: String::new(),
+            amiss: amiss(self.digest(), &checks),
         }
     }
 

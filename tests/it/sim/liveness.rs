@@ -1,5 +1,6 @@
 //! I10: once the faults stop, a leader, no open work, every absence concluded, no drift that policy would repair.
 
+use super::host::WARNING;
 use super::world::World;
 use remoor::model::*;
 
@@ -78,6 +79,10 @@ fn drift(world: &mut World, at: usize, node: &Node) -> Option<String> {
     }
     if node.moved.is_some() && world.state.desired(node) != Some(baseline.desired) {
         return Some("moved, and not set up for its address".to_owned());
+    }
+    let told = finding.is_some_and(|f| f.reasons.iter().any(|r| r.by == Witness::Check && r.text.contains(WARNING)));
+    if told != world.hosts[at].warns {
+        return Some(if told { "its warning is told and is over" } else { "it warns, and nobody noticed" }.to_owned());
     }
     let edge = world.hosts[at].group == "edge";
     if edge && world.state.desired(node) != Some(baseline.desired) {

@@ -53,11 +53,31 @@ impl World {
 
     /// Several orders as one, some of them silly: then none of them is one.
     fn batch(&mut self) -> Command {
+        if self.rng.chance(300) {
+            return self.roll_out();
+        }
         let from = self.rng.below(self.hosts.len());
         let orders = (from..self.hosts.len()).take(3).map(|at| match self.rng.below(8) {
             0 => Command::DropWant { node: self.hosts[at].id, why: "called off".to_owned() },
             1 => Command::ResumeNode { node: self.hosts[at].id },
             _ => self.want(at, Occasion::Live, false),
+        });
+        Command::Batch(orders.collect())
+    }
+
+    /// The generation in force, for several nodes at once; of a group one goes first.
+    fn roll_out(&mut self) -> Command {
+        let group = self.hosts[self.rng.below(self.hosts.len())].group;
+        let behind = |n: &Node| n.lifecycle == Lifecycle::Commissioned && self.state.outdated(n);
+        let outdated = |at: &usize| self.state.node(self.hosts[*at].id).is_some_and(behind);
+        let all: Vec<usize> =
+            (0..self.hosts.len()).filter(|at| self.hosts[*at].group == group).filter(outdated).collect();
+        let orders = all.into_iter().map(|at| {
+            let mut order = self.want(at, Occasion::Apply, false);
+            if let Command::Want { want, .. } = &mut order {
+                (want.rollout, want.force) = (true, false);
+            }
+            order
         });
         Command::Batch(orders.collect())
     }
@@ -93,6 +113,7 @@ impl World {
             undo: None,
             commission: occasion == Occasion::Apply && !decommission,
             vars: Default::default(),
+            rollout: false,
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
@@ -110,6 +131,11 @@ impl World {
     /// An operator's order on its way to whoever leads.
     pub fn order_now(&mut self, command: Command) {
         self.fire(match &command {
+            Command::Batch(orders)
+                if orders.iter().any(|o| matches!(o, Command::Want { want, .. } if want.rollout)) =>
+            {
+                "operator: roll-out"
+            }
             Command::Batch(_) => "operator: batch",
             Command::Want { want, .. } if want.undo.is_some() => "operator: undo",
             Command::Want { want, .. } if want.decommission => "operator: decommission",

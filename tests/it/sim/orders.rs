@@ -165,3 +165,43 @@ fn force_reaches_a_node_without_its_agent_and_overrides_nothing_else() {
     held(&mut story, false);
     story.until("set up", 30, |w| w.state.jobs.values().any(|j| j.node == node && j.state == JobState::Done));
 }
+
+/// Ordered without anybody waiting for it, a broken generation went to all workers, two at a time.
+#[test]
+fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
+    let mut story = Story::begin();
+    let workers: Vec<usize> = (0..9).filter(|h| story.world.hosts[*h].group == "worker").collect();
+    story.world.version += 1;
+    let generation = story.world.generation();
+    story.order(generation);
+    workers.iter().for_each(|at| story.world.hosts[*at].failing = 1_000);
+    let order = |story: &mut Story| {
+        let orders = workers.iter().map(|at| {
+            let mut order = story.world.want(*at, Occasion::Apply, false);
+            if let Command::Want { want, .. } = &mut order {
+                (want.now, want.force, want.rollout) = (false, false, true);
+            }
+            order
+        });
+        let batch = Command::Batch(orders.collect());
+        story.order(batch);
+    };
+    order(&mut story);
+    let held = |w: &World| w.state.jobs.values().filter(|j| j.state == JobState::Held).map(|j| j.node).next();
+    story.until("the first one is held", 90, |w| held(w).is_some());
+    story.secs(60);
+    assert_eq!(story.world.state.jobs.len(), 1, "the others wait");
+    workers.iter().for_each(|at| story.world.hosts[*at].failing = 0);
+    let node = held(&story.world).expect("held");
+    story.order(Command::ResumeNode { node });
+    // Once it has ended well, the others follow, two at a time.
+    let working = |w: &World| w.state.jobs.values().filter(|j| j.open_attempt().is_some()).count();
+    story.until("the first one goes on", 20, |w| working(w) == 1);
+    story.until("two at a time", 40, |w| working(w) == 2);
+    assert!(story.world.state.jobs.values().any(|j| j.state == JobState::Done));
+    story.at_rest(90);
+    for at in workers {
+        let name = story.world.hosts[at].name;
+        assert_eq!(story.node(name).baseline.as_ref().map(|b| b.generation), Some(story.world.state.current), "{name}");
+    }
+}

@@ -3,6 +3,7 @@
 use super::host::Cut;
 use super::options::Options;
 use super::story::Story;
+use super::world::World;
 use remoor::engine::{Event, Presence};
 use remoor::model::*;
 
@@ -434,6 +435,31 @@ fn a_roll_out_stops_at_its_first_failure() {
     let tried: Vec<NodeId> =
         story.world.state.jobs.values().filter(|j| j.generation == current).map(|j| j.node).collect();
     assert_eq!(tried.len(), 1, "the canary only");
+}
+
+/// The roll-out stood still until the first one was back.
+#[test]
+fn a_canary_that_goes_away_in_the_middle_is_replaced() {
+    let mut story = Story::begin();
+    story.want("x2", Occasion::Apply, false);
+    story.at_rest(60);
+    let x1 = story.at("x1");
+    story.world.version += 2;
+    let generation = story.world.generation();
+    story.order(generation);
+    let works = |w: &World, name: &str| w.state.by_name(name).is_some_and(|n| n.job.is_some());
+    story.until("a canary", 60, |w| works(w, "x1") || works(w, "x2"));
+    let (canary, other) = if works(&story.world, "x1") { (x1, "x2") } else { (story.at("x2"), "x1") };
+    let generation = story.world.state.current;
+    story.world.cut(canary, Cut::Full, 100_000);
+    let name = story.world.hosts[canary].name;
+    story.until("away", 20, |w| w.state.by_name(name).is_some_and(Node::away));
+    story.until("the other one is set up", 40, |w| {
+        w.state.by_name(other).is_some_and(|n| n.baseline.as_ref().is_some_and(|b| b.generation == generation))
+    });
+    assert!(story.node(name).away() && story.node(name).job.is_some(), "the first one waits for its return");
+    story.at_rest(180);
+    assert_eq!(story.jobs(name).pop().map(|j| j.state), Some(JobState::Done));
 }
 
 /// The order had been called off, and the node was left between the stools: no commission was obeyed any more.

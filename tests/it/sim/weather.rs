@@ -9,7 +9,7 @@ impl World {
         let at = self.rng.below(self.hosts.len());
         // Bugs about roads are looked for where roads are lost often.
         let roads = matches!(self.options.planted, Some(Planted::OpensWithoutRoute | Planted::HandsOverAtOnce));
-        match if roads && self.rng.chance(400) { 22 } else { self.rng.below(24) } {
+        match if roads && self.rng.chance(400) { 22 } else { self.rng.below(26) } {
             0 | 1 => {
                 let ms = self.rng.between(3_000, 30_000);
                 self.cut(at, Cut::Full, ms);
@@ -103,6 +103,14 @@ impl World {
                 if self.rng.chance(500) {
                     self.edit(at);
                 }
+            }
+            23 => {
+                self.fire("a warning comes or goes");
+                self.hosts[at].warns ^= true;
+            }
+            24 => {
+                self.fire("a check that asks for nothing fails or passes");
+                self.hosts[at].murmurs ^= true;
             }
             _ => self.disaster(),
         }
@@ -248,7 +256,7 @@ impl World {
         self.hosts[at].sshd = Sshd::Up;
     }
 
-    /// Every fault ends; the weather stays fine.
+    /// Every fault ends; the weather stays fine. What only warns, or asks for nothing, may go on for ever.
     pub fn clear(&mut self) {
         self.calm = true;
         self.blobs_missing = false;

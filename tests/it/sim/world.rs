@@ -452,7 +452,13 @@ impl World {
                 let current = self.leader.as_ref().is_some_and(|l| l.term == term);
                 let view = self.leader_of(term).and_then(|l| l.view.clone());
                 self.tell_laws(&Fact::Ordered { job, attempt, phase, node, view: view.as_ref(), current });
-                let ms = self.rng.between(5, 200);
+                let slow = self.options.slow_permille;
+                let ms = if !self.calm && slow > 0 && self.rng.chance(slow) {
+                    self.fire("order late");
+                    self.rng.between(1_000, 8_000)
+                } else {
+                    self.rng.between(5, 200)
+                };
                 self.after(ms, Due::Order { term, job, attempt, phase, node });
             }
             Action::Stop { attempt, now } => {

@@ -1,4 +1,4 @@
-//! I7: budgets, breakers and the quorum of a group are kept whenever work on a node begins. Judged by the limits that
+//! I7: budgets, breakers, canaries and the quorum of a group are kept whenever work on a node begins. Judged by the limits that
 //! the operator wrote, and by what really happened on the hosts.
 
 use super::*;
@@ -70,6 +70,18 @@ fn is_whole(world: &World, host: usize) -> bool {
     world.hosts[host].parts.values().all(|p| p.running && p.version.is_some())
 }
 
+/// Whether that host of the same group is being set up with the same generation, which no host of the group was before.
+fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> bool {
+    let group = world.hosts[world.host_of(job.node)].group;
+    let members: Vec<&Node> =
+        world.hosts.iter().filter(|h| h.group == group).filter_map(|h| before.node(h.id)).collect();
+    let proven = members.iter().any(|n| n.baseline.as_ref().map(|b| b.desired) == before.desired(n));
+    let (id, generation) = (world.hosts[other].id, before.current);
+    let works = |j: &Job| j.node == id && j.open_attempt().is_some() && j.kind() != JobKind::Undo;
+    let same = before.jobs.values().any(|j| works(j) && j.generation == generation);
+    world.hosts[other].group == group && !before.node(id).is_some_and(Node::away) && same && !proven
+}
+
 impl Budgets {
     fn begins(&self, world: &World, before: &Inventory, job: &Job, entry: &Entry) -> Result<(), String> {
         let at = world.host_of(job.node);
@@ -90,6 +102,10 @@ impl Budgets {
             return Err(format!("{} begins while another manager is set up", host.name));
         }
         let automatic = job.by.is_none();
+        let rolls_out = (automatic || job.rollout) && job.occasion == Occasion::Apply;
+        if rolls_out && let Some(first) = busy.iter().find(|h| goes_first(world, before, job, **h)) {
+            return Err(format!("{} begins beside {}, which goes first", host.name, world.hosts[*first].name));
+        }
         let breaker = before.breaker.as_ref();
         if automatic && breaker.is_some_and(|b| b.group.as_ref().is_none_or(|g| g.as_str() == host.group)) {
             return Err(format!("{} begins while a breaker is open", host.name));
