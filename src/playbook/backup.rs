@@ -26,6 +26,7 @@ pub enum Was {
         gid: u32,
     },
     Link {
+        #[serde(with = "any_name")]
         target: PathBuf,
     },
     Directory {
@@ -35,15 +36,47 @@ pub enum Was {
     },
     /// Moved aside because it is protected.
     Parked {
+        #[serde(with = "any_name")]
         to: PathBuf,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
+    #[serde(with = "any_name")]
     path: PathBuf,
     #[serde(flatten)]
     was: Was,
+}
+
+/// Paths in the manifest: text as it is; one that is no UTF-8, which is no name for JSON, by its bytes in hex.
+mod any_name {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Name {
+        Text(String),
+        Bytes { hex: String },
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        let name = match path.to_str() {
+            Some(text) => Name::Text(text.to_owned()),
+            None => Name::Bytes { hex: hex::encode(path.as_os_str().as_bytes()) },
+        };
+        name.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(match Name::deserialize(from)? {
+            Name::Text(text) => text.into(),
+            Name::Bytes { hex } => OsString::from_vec(hex::decode(hex).map_err(D::Error::custom)?).into(),
+        })
+    }
 }
 
 /// The directory that copies go to. Without one, nothing is kept.
@@ -98,13 +131,20 @@ impl Backup {
         self.save()
     }
 
-    /// Notes that `path` was moved to `to`.
+    /// Notes that `path` is about to be moved to `to`. On disk when this returns.
     pub fn parked(&mut self, path: &Path, to: &Path) -> Result<(), SafeError> {
         if self.dir.is_none() || !self.seen.insert(path.to_owned()) {
             return Ok(());
         }
         self.entries.push(Entry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } });
         self.save()
+    }
+
+    /// It was not moved after all: what lies there may be kept yet.
+    pub fn not_parked(&mut self, path: &Path) {
+        if self.entries.pop_if(|last| last.path == path && matches!(last.was, Was::Parked { .. })).is_some() {
+            self.seen.remove(path);
+        }
     }
 
     fn keep_one(&mut self, path: &Path, fate: Fate) -> Result<bool, SafeError> {
@@ -169,13 +209,10 @@ impl Backup {
 
     fn save(&self) -> Result<(), SafeError> {
         let Some(dir) = &self.dir else { return Ok(()) };
-        let text = serde_json::to_vec_pretty(&self.entries).unwrap_or_default();
-        safe::write(
-            &dir.join("manifest.json"),
-            &text,
-            Attributes { mode: Some(0o600), ..Attributes::default() },
-            &mut |_| Ok(()),
-        )
+        let path = dir.join("manifest.json");
+        let text = serde_json::to_vec_pretty(&self.entries)
+            .map_err(|e| SafeError::refused(&path, format!("cannot be written, so nothing is taken away: {e}")))?;
+        safe::write(&path, &text, PRIVATE, &mut |_| Ok(()))
     }
 }
 
@@ -288,5 +325,41 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             })?;
             Ok(true)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_manifest_names_any_path_and_older_ones_are_read() {
+        let old = r#"[{"path": "/etc/a", "was": "link", "target": "b"}, {"path": "/etc/c", "was": "parked", "to": "/p"},
+            {"path": "/etc/f", "was": "file", "copy": "files/000000", "mode": 420, "uid": 0, "gid": 0}]"#;
+        let old: Vec<Entry> = serde_json::from_str(old).unwrap();
+        assert_eq!(old[0], Entry { path: "/etc/a".into(), was: Was::Link { target: "b".into() } });
+        assert_eq!(old[1].was, Was::Parked { to: "/p".into() });
+        assert_eq!(serde_json::to_value(&old[1]).unwrap()["path"], "/etc/c", "text stays text");
+        let odd = PathBuf::from(OsStr::from_bytes(b"/a\xff\n"));
+        for was in [Was::Link { target: odd.clone() }, Was::Parked { to: odd.clone() }, Was::Absent] {
+            let entry = Entry { path: odd.clone(), was };
+            assert_eq!(serde_json::from_slice::<Entry>(&serde_json::to_vec(&entry).unwrap()).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn what_is_not_on_record_is_not_taken_for_parked() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("f");
+        std::fs::write(&file, "old").unwrap();
+        let mut backup = Backup::open(Some(&dir.path().join("backup"))).unwrap();
+        backup.parked(&file, Path::new("/nowhere/f")).unwrap();
+        backup.not_parked(&file);
+        backup.keep(&file).unwrap();
+        std::fs::write(&file, "new").unwrap();
+        undo(&dir.path().join("backup")).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
     }
 }

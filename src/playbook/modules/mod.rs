@@ -154,12 +154,15 @@ impl<'a> Ground<'a> {
             self.parked += 1;
             to = dir.join(format!("{flat}.{}", self.parked));
         }
-        std::fs::rename(path, &to).map_err(|source| SafeError::Io {
-            path: path.to_owned(),
-            what: "park it (it is protected, and nothing was removed)",
-            source,
-        })?;
         self.backup.parked(path, &to)?;
+        std::fs::rename(path, &to).map_err(|source| {
+            self.backup.not_parked(path);
+            SafeError::Io {
+                path: path.to_owned(),
+                what: "park it (it is protected, and nothing was removed)",
+                source,
+            }
+        })?;
         Ok(to)
     }
 
