@@ -1,9 +1,10 @@
 //! What was there before a run: every path is copied aside once, before its first change, with a manifest that `undo` reads.
 
 use super::safe::{self, Attributes, SafeError};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Entries of one directory that is about to be removed.
@@ -161,11 +162,12 @@ impl Backup {
                 FileType::Symlink => Was::Link { target: safe::read_link(path)? },
                 FileType::RegularFile => {
                     let copy = format!("files/{:06}", self.entries.len());
-                    let size = u64::try_from(stat.st_size).unwrap_or(0);
-                    if size > safe::READ_MAX {
-                        self.keep_large(path, &dir.join(&copy), size, fate)?;
+                    // By one descriptor, so that the content of one file never gets the owner and mode of another.
+                    let (file, stat) = safe::open(path)?;
+                    if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
+                        self.keep_large(path, (&file, &stat), &dir.join(&copy), fate)?;
                     } else {
-                        safe::write(&dir.join(&copy), &safe::read(path)?, PRIVATE, &mut |_| Ok(()))?;
+                        safe::write(&dir.join(&copy), &safe::read_open(path, &file)?, PRIVATE, &mut |_| Ok(()))?;
                     }
                     Was::File { copy, mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
@@ -180,11 +182,22 @@ impl Backup {
 
     /// A large file that leaves keeps its content under a second name, which takes no room. Else it is copied, while
     /// there is room for that on the disk and in the bound of one attempt.
-    fn keep_large(&mut self, path: &Path, copy: &Path, size: u64, fate: Fate) -> Result<(), SafeError> {
+    fn keep_large(
+        &mut self,
+        path: &Path,
+        (file, stat): (&File, &Stat),
+        copy: &Path,
+        fate: Fate,
+    ) -> Result<(), SafeError> {
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
         // With another name besides, whoever writes there would write into what was kept.
-        let only = || safe::look(path).ok().flatten().is_some_and(|stat| stat.st_nlink == 1);
-        if fate == Fate::Leaves && only() && safe::second_name(path, copy).is_ok() {
-            return Ok(());
+        if fate == Fate::Leaves && stat.st_nlink == 1 && safe::second_name(path, copy).is_ok() {
+            let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
+            if safe::look(copy)?.is_some_and(same) {
+                return Ok(());
+            }
+            // Another file was put in its place meanwhile.
+            safe::remove(copy, false)?;
         }
         let refuse = |why: String| {
             let what = format!(
@@ -202,7 +215,7 @@ impl Backup {
         if size.saturating_add(RESERVE_MAX.min(all / 10)) > free {
             return Err(refuse(format!("{} has {} MiB free", copy.display(), free >> 20)));
         }
-        safe::copy(path, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
+        safe::copy(file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
         self.copied += size;
         Ok(())
     }
@@ -298,7 +311,11 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
                 return Ok(false);
             }
             // Never by the copy's own name: an undo may be repeated.
-            safe::copy(&copy, path, Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) })?;
+            safe::copy(
+                &safe::open(&copy)?.0,
+                path,
+                Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) },
+            )?;
             Ok(true)
         }
         Was::Link { target } => {
@@ -318,11 +335,7 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
                     format!("something new is there; what was parked stays at {}", to.display()),
                 ));
             }
-            std::fs::rename(to, path).map_err(|source| SafeError::Io {
-                path: path.clone(),
-                what: "move it back",
-                source,
-            })?;
+            safe::rename(to, path, "move it back")?;
             Ok(true)
         }
     }
@@ -347,6 +360,115 @@ mod tests {
             let entry = Entry { path: odd.clone(), was };
             assert_eq!(serde_json::from_slice::<Entry>(&serde_json::to_vec(&entry).unwrap()).unwrap(), entry);
         }
+    }
+
+    /// `app/x` holds a file that is kept; then the application, who owns `app`, puts a link to `etc` in its place.
+    fn swapped(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path().canonicalize().unwrap();
+        for name in ["app/x", "etc"] {
+            std::fs::create_dir_all(d.join(name)).unwrap();
+        }
+        std::fs::write(d.join("app/x/shadow"), "the app's").unwrap();
+        std::fs::write(d.join("etc/shadow"), "root's").unwrap();
+        std::os::unix::fs::chown(d.join("app"), Some(54321), Some(54321)).unwrap();
+        swap(&d);
+        std::fs::rename(d.join("app/x"), d.join("app/y")).unwrap();
+        std::os::unix::fs::symlink(d.join("etc"), d.join("app/x")).unwrap();
+        restore(&d.join("backup"), &d.join("app/x"));
+        let left: Vec<_> = std::fs::read_dir(d.join("etc")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["shadow"]);
+        assert_eq!(std::fs::read_to_string(d.join("etc/shadow")).unwrap(), "root's");
+    }
+
+    fn backup_in(d: &Path) -> Backup {
+        Backup::open(Some(&d.join("backup"))).unwrap()
+    }
+
+    // The next ones need somebody else's directory, which only root can make: elsewhere nobody is to be led astray.
+    #[test]
+    fn undo_does_not_follow_a_directory_that_became_a_link() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let keep = |d: &Path| {
+            let mut backup = backup_in(d);
+            for name in ["shadow", "new", "made", "link", "large"] {
+                backup.keep(&d.join("app/x").join(name)).unwrap();
+            }
+            std::fs::write(d.join("app/x/shadow"), "changed").unwrap();
+        };
+        swapped(keep, |backup, _| {
+            let error = undo(backup).unwrap_err();
+            assert!(error.restored.is_empty(), "{error}");
+            assert!(error.failed.iter().all(|line| line.contains("`x` in it is a link")), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_tree_comes_back_in_the_place_of_a_link() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let keep = |d: &Path| {
+            std::fs::create_dir(d.join("app/x/sub")).unwrap();
+            std::os::unix::fs::symlink("shadow", d.join("app/x/link")).unwrap();
+            backup_in(d).keep_tree(&d.join("app/x")).unwrap();
+            std::fs::remove_file(d.join("app/x/link")).unwrap();
+        };
+        swapped(keep, |backup, x| {
+            undo(backup).unwrap();
+            assert!(!x.is_symlink(), "the directory itself comes back in the place of the link");
+            assert_eq!(std::fs::read_to_string(x.join("link")).unwrap(), "the app's");
+        });
+    }
+
+    #[test]
+    fn nothing_is_copied_aside_from_behind_a_link() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        swapped(
+            |d| drop(backup_in(d)),
+            |backup, x| {
+                let mut open = Backup::open(Some(backup)).unwrap();
+                for refused in [open.keep(&x.join("shadow")), open.keep_leaving(&x.join("shadow"))] {
+                    assert!(refused.unwrap_err().line().contains("`x` in it is a link"));
+                }
+                assert!(open.keep_tree(&x.join("sub")).is_err());
+                assert_eq!(std::fs::read_dir(backup.join("files")).unwrap().count(), 0);
+            },
+        );
+    }
+
+    #[test]
+    fn nothing_is_touched_behind_a_link() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        swapped(
+            |_| {},
+            |elsewhere, x| {
+                let (shadow, all) = (x.join("shadow"), Attributes { mode: Some(0o777), ..Attributes::default() });
+                std::fs::write(elsewhere, "mine").unwrap();
+                for (doing, refused) in [
+                    ("look", safe::look(&shadow).map(drop)),
+                    ("read", safe::read(&shadow).map(drop)),
+                    ("write", safe::write(&shadow, b"", all, &mut |_| Ok(()))),
+                    ("attributes", safe::set_attributes(&shadow, all)),
+                    ("directory", safe::make_directory(&x.join("made"), all)),
+                    ("link", safe::link(&x.join("link"), Path::new("shadow"))),
+                    ("second name", safe::second_name(elsewhere, &x.join("name"))),
+                    ("second name of", safe::second_name(&shadow, &elsewhere.with_file_name("name"))),
+                    ("rename", safe::rename(elsewhere, &shadow, "move it")),
+                    ("remove", safe::remove(&shadow, false)),
+                    ("tree", safe::remove_tree(&x.join("tree"))),
+                    ("walk", safe::walk(&x.join("tree"), 9).map(drop)),
+                ] {
+                    assert!(refused.unwrap_err().line().contains("`x` in it is a link"), "{doing}");
+                }
+            },
+        );
     }
 
     #[test]

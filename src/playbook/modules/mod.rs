@@ -155,14 +155,8 @@ impl<'a> Ground<'a> {
             to = dir.join(format!("{flat}.{}", self.parked));
         }
         self.backup.parked(path, &to)?;
-        std::fs::rename(path, &to).map_err(|source| {
-            self.backup.not_parked(path);
-            SafeError::Io {
-                path: path.to_owned(),
-                what: "park it (it is protected, and nothing was removed)",
-                source,
-            }
-        })?;
+        let moved = safe::rename(path, &to, "park it (it is protected, and nothing was removed)");
+        moved.inspect_err(|_| self.backup.not_parked(path))?;
         Ok(to)
     }
 
