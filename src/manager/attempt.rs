@@ -225,7 +225,9 @@ impl Work {
             fleet::Work::Ansible { playbook, tags } => {
                 let known = ansible::known(self.shared.inventory().nodes.values(), &made.fleet);
                 let (fleet, host, extra) = (made.fleet, made.host, made.scope.extra);
-                return self.ansible(phase, Play { fleet, host, playbook, tags, extra, known, timeout: limit }).await;
+                let mark = self.fence_token().mark(&host.as_str().into());
+                let play = Play { fleet, host, playbook, tags, extra, known, mark, timeout: limit };
+                return self.ansible(phase, play).await;
             }
         };
         let bytes = rmp_serde::to_vec_named(&compiled).map_err(|e| plan(phase, &e.to_string()))?;
