@@ -31,6 +31,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+/// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
+const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// A daemon that is told to end has this long.
 const END_MAX: Duration = Duration::from_secs(15);
 
@@ -353,7 +355,7 @@ impl Parts<'_> {
             blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
             remote,
             peers: self.peers.clone(),
-            secret: self.credentials.gossip_key.0,
+            secret: ca.derived(DIGEST_SECRET)?,
             runs: self.layout.runs(),
             sponsors: known_peers(self.layout.peers())?.managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),

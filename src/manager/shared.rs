@@ -45,7 +45,7 @@ pub struct Startup {
     pub runs: PathBuf,
     /// The managers that this one was told of when it joined.
     pub sponsors: BTreeSet<NodeId>,
-    /// Secret of the cluster from which each node's digest key is derived.
+    /// Secret of the managers from which each node's digest key is derived: no node can tell another's.
     pub secret: [u8; 32],
     pub timing: Timing,
     /// What this process counts.
