@@ -16,7 +16,7 @@ use crate::model::{Inventory, RaftId, Report};
 use crate::raft::{News, Raft, RaftConfig, RaftError};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
-use crate::rpc::identity::{Credentials, IdentityError};
+use crate::rpc::identity::{Credentials, IdentityError, certificate_not_after};
 use crate::rpc::server::Limits;
 use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
@@ -158,6 +158,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
             )
         }
         None => {
+            super::expiry::log(&identity.name, certificate_not_after(&credentials.cert_pem)?, stopped.clone());
             let router = agent::worker(own, metrics.clone(), wall);
             serve_socket(&options.socket, router, stopped.clone()).await?;
             None
@@ -361,6 +362,10 @@ impl Parts<'_> {
             timing: Timing::default(),
             counts: self.counts.clone(),
         }));
+        let ends = certificate_not_after(&self.credentials.cert_pem)?;
+        shared.certificates.seen(self.identity.node, ends);
+        let told = shared.clone();
+        super::expiry::tell(&self.identity.name, ends, stopped.clone(), move || told.tell_of_certificates(wall()));
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));

@@ -69,6 +69,7 @@ pub struct Shared {
     pub counts: Registry,
     /// Which nodes this manager reaches, and what others said of theirs.
     pub reaches: super::reach::Reaches,
+    pub certificates: super::certificates::Certificates,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -100,6 +101,7 @@ impl Shared {
             started: Instant::now(),
             counts: s.counts,
             reaches: super::reach::Reaches::default(),
+            certificates: super::certificates::Certificates::default(),
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
