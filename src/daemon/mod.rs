@@ -3,6 +3,7 @@
 mod add;
 mod address;
 mod admin;
+mod expiry;
 mod half_made;
 mod layout;
 mod pages;

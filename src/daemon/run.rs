@@ -17,7 +17,7 @@ use crate::model::{Inventory, RaftId, Report};
 use crate::raft::{News, Raft, RaftConfig, RaftError};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
-use crate::rpc::identity::{Credentials, IdentityError};
+use crate::rpc::identity::{Credentials, IdentityError, certificate_not_after};
 use crate::rpc::server::Limits;
 use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
@@ -32,6 +32,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+/// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
+const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// A daemon that is told to end has this long.
 const END_MAX: Duration = Duration::from_secs(15);
 
@@ -158,6 +160,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
             )
         }
         None => {
+            super::expiry::log(&identity.name, certificate_not_after(&credentials.cert_pem)?, stopped.clone());
             let router = agent::worker(own, metrics.clone(), wall);
             serve_socket(&options.socket, router, stopped.clone()).await?;
             None
@@ -357,13 +360,17 @@ impl Parts<'_> {
             remote,
             peers: self.peers.clone(),
             ssh_key_file: self.layout.ssh_key(),
-            secret: self.credentials.gossip_key.0,
+            secret: ca.derived(DIGEST_SECRET)?,
             runs: self.layout.runs(),
             sponsors: known_peers(self.layout.peers())?.managers.iter().map(|p| p.id).collect(),
             timing: Timing::default(),
             counts: self.counts.clone(),
         }));
         ssh_key::take(&shared, known_peers(self.layout.peers())?.managers, self.credentials, stopped.clone())?;
+        let ends = certificate_not_after(&self.credentials.cert_pem)?;
+        shared.certificates.seen(self.identity.node, ends);
+        let told = shared.clone();
+        super::expiry::tell(&self.identity.name, ends, stopped.clone(), move || told.tell_of_certificates(wall()));
         let desk =
             JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
         let router = api::router(shared.clone(), Arc::new(desk));

@@ -6,12 +6,13 @@ use super::fence::{FenceError, FenceStore};
 use super::fetch::Fetcher;
 use super::host;
 use super::lock::{LockError, Patience, RunLock};
+use super::mark;
 use super::outbox::Outbox;
 use super::runs::{self, RunLog, RunPaths};
 use super::serve::Tuning;
 use super::wire::{Order, Reply, RunOrder};
 use super::work::Work;
-use crate::model::{AttemptId, Exam, Fence, Manifest};
+use crate::model::{AttemptId, Exam, Fence, Manifest, NodeName};
 use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,7 +94,7 @@ impl<'a> Executor<'a> {
     pub fn perform(&mut self, order: Order) -> Reply {
         match order {
             Order::Examine { manifest, digest_key } => self.examine(&manifest, &digest_key),
-            Order::Fence { fence, timeout_ms, .. } => self.fence(fence, Duration::from_millis(timeout_ms)),
+            Order::Fence { fence, node, timeout_ms, .. } => self.fence(fence, &node, Duration::from_millis(timeout_ms)),
             Order::Run(run) => self.run(&run),
             Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
                 Some(refused) => refused,
@@ -111,7 +112,11 @@ impl<'a> Executor<'a> {
     fn examine(&mut self, manifest: &Manifest, digest_key: &[u8; 32]) -> Reply {
         let started = Instant::now();
         // First, so that a run which ends meanwhile is not missed.
-        let host = host::host_part(&self.state_dir);
+        let mut host = host::host_part(&self.state_dir);
+        // Within an attempt, that is this one's own affair.
+        if host.busy.is_none() && self.held.is_none() {
+            host.busy = mark::running(&self.state_dir, &manifest.node);
+        }
         let found = guarded("examining", || self.work.examine(manifest, digest_key));
         self.fetcher = Fetcher::new(manifest).ok();
         match found {
@@ -126,7 +131,7 @@ impl<'a> Executor<'a> {
     }
 
     /// First the fence is stored, only then is anybody ended: whoever comes later with an older one is refused already.
-    fn fence(&mut self, fence: Fence, wait: Duration) -> Reply {
+    fn fence(&mut self, fence: Fence, node: &NodeName, wait: Duration) -> Reply {
         if self.held.as_ref().is_some_and(|held| held.fence == fence) {
             return Reply::Fenced { ended: None };
         }
@@ -152,6 +157,13 @@ impl<'a> Executor<'a> {
             Err(e @ (LockError::Io(_) | LockError::Undying(_))) => return Reply::Error { message: chain(&e) },
             Err(e) => return refused(None, &e.to_string()),
         };
+        let marked = match mark::end_older(&self.state_dir, node, &fence, self.tuning.grace) {
+            Ok(marked) => marked,
+            Err(left) => {
+                return Reply::Error { message: chain(&LockError::Undying(left.iter().map(|id| id.pid).collect())) };
+            }
+        };
+        let ended = ended.into_iter().chain(marked).reduce(|lock, marked| format!("{lock}; {marked}"));
         // While this one waited, a newer one may have come; it looks for the holder, so it must not be this one.
         match self.fences.current() {
             Ok(Some(now)) if now == fence => {
@@ -278,6 +290,8 @@ impl<'a> Executor<'a> {
             Some(held) if held.fence == *fence => {}
             _ => return refused(None, "this session does not hold that attempt"),
         }
+        // Without the note, what a playbook started without systemd is ended by the next attempt, before its cleanup.
+        let _best_effort = mark::close(&self.state_dir, fence, done);
         self.held = None;
         self.closed = true;
         if !done && self.outcome == Outcome::Good {

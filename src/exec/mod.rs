@@ -19,6 +19,7 @@ mod work;
 // Who may, who does, and how the latter is ended.
 mod fence;
 mod lock;
+mod mark;
 mod process;
 
 // Looking at the node, and what stays on it.

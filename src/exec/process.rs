@@ -37,13 +37,13 @@ impl ProcessId {
 
 /// What of `/proc/PID/stat` is of use here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stat {
+pub(super) struct Stat {
     parent: i32,
     group: i32,
-    session: i32,
-    start: u64,
+    pub(super) session: i32,
+    pub(super) start: u64,
     /// Neither a zombie nor gone.
-    running: bool,
+    pub(super) running: bool,
 }
 
 impl Stat {
@@ -117,33 +117,38 @@ impl Family {
             .collect()
     }
 
-    /// Ends all members: TERM, and after `grace` KILL. Ok(true) if it took KILL; Err names those that still run
-    /// `grace` after that (in an uninterruptible call, or not ours to end).
+    /// Ends all members, as [`end`] does.
     pub fn end(&self, grace: Duration) -> Result<bool, Vec<ProcessId>> {
-        if !self.signal_until_gone(Signal::TERM, grace).is_empty() {
-            let left = self.signal_until_gone(Signal::KILL, grace.max(Duration::from_secs(2)));
-            return if left.is_empty() { Ok(true) } else { Err(left) };
-        }
-        Ok(false)
+        end(&|| self.members(), grace)
     }
+}
 
-    /// Members are looked up anew each time, since they may start others meanwhile. Each is signalled once.
-    fn signal_until_gone(&self, signal: Signal, at_most: Duration) -> Vec<ProcessId> {
-        let deadline = Instant::now() + at_most;
-        let mut told = Vec::new();
-        loop {
-            let members = self.members();
-            if members.is_empty() || Instant::now() > deadline {
-                return members;
-            }
-            for id in members {
-                if !told.contains(&id) {
-                    send(id, signal);
-                    told.push(id);
-                }
-            }
-            std::thread::sleep(POLL);
+/// Ends all that `members` names: TERM, and after `grace` KILL. Ok(true) if it took KILL; Err names those that still run
+/// `grace` after that (in an uninterruptible call, or not ours to end).
+pub(super) fn end(members: &dyn Fn() -> Vec<ProcessId>, grace: Duration) -> Result<bool, Vec<ProcessId>> {
+    if !signal_until_gone(members, Signal::TERM, grace).is_empty() {
+        let left = signal_until_gone(members, Signal::KILL, grace.max(Duration::from_secs(2)));
+        return if left.is_empty() { Ok(true) } else { Err(left) };
+    }
+    Ok(false)
+}
+
+/// Members are looked up anew each time, since they may start others meanwhile. Each is signalled once.
+fn signal_until_gone(members: &dyn Fn() -> Vec<ProcessId>, signal: Signal, at_most: Duration) -> Vec<ProcessId> {
+    let deadline = Instant::now() + at_most;
+    let mut told = Vec::new();
+    loop {
+        let members = members();
+        if members.is_empty() || Instant::now() > deadline {
+            return members;
         }
+        for id in members {
+            if !told.contains(&id) {
+                send(id, signal);
+                told.push(id);
+            }
+        }
+        std::thread::sleep(POLL);
     }
 }
 
@@ -153,7 +158,7 @@ fn still_its(processes: &BTreeMap<i32, Stat>, id: ProcessId) -> bool {
     processes.get(&id.pid).is_none_or(|stat| stat.start == id.start)
 }
 
-fn all_processes() -> BTreeMap<i32, Stat> {
+pub(super) fn all_processes() -> BTreeMap<i32, Stat> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     entries
         .flatten()
@@ -164,7 +169,8 @@ fn all_processes() -> BTreeMap<i32, Stat> {
         .collect()
 }
 
-fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
+/// The caller and those above it, who are never to be ended.
+pub(super) fn forebears(processes: &BTreeMap<i32, Stat>) -> Vec<i32> {
     let mut out = vec![1];
     let mut next = i32::try_from(std::process::id()).unwrap_or(1);
     while next > 1 && !out.contains(&next) {

@@ -475,3 +475,40 @@ fn an_oversized_frame_is_answered_and_ends_the_session() {
     assert!(matches!(peer.receive(), Reply::Error { message } if message.contains("more than")));
     assert_eq!(exit_of(peer.server), 11);
 }
+
+/// A manager is lost while its Ansible runs a task here; the connection goes, the task does not.
+#[test]
+fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeName::from("left-by-ansible");
+    let mut first = start(dir.path());
+    let fence = |n| Order::Fence {
+        fence: sample_fence(n),
+        node: NodeName::from("left-by-ansible"),
+        job: crate::model::JobId(1),
+        timeout_ms: 20_000,
+    };
+    assert_eq!(first.ask(&fence(5)), Reply::Fenced { ended: None });
+    let mark = sample_fence(5).mark(&node);
+    let mut task = std::process::Command::new("setsid");
+    let mut task = task.args(["sleep", "300"]).env(crate::model::Fence::MARK, mark).spawn().unwrap();
+    assert_eq!(first.hang_up(), 12);
+    let manifest = Manifest { node, ..Manifest::default() };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let mut look = start(dir.path());
+        let Reply::Exam(exam) = look.ask(&Order::Examine { manifest: manifest.clone(), digest_key: [7; 32] }) else {
+            panic!()
+        };
+        look.hang_up();
+        if exam.busy.is_some_and(|busy| busy.contains("of Ansible")) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the task is not seen");
+    }
+    let mut second = start(dir.path());
+    let Reply::Fenced { ended: Some(ended) } = second.ask(&fence(6)) else { panic!() };
+    assert!(ended.contains("attempt 5 started by Ansible"), "{ended}");
+    assert!(task.try_wait().unwrap().is_some(), "it runs on");
+    second.hang_up();
+}

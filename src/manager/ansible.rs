@@ -2,9 +2,12 @@
 //! holds the node's fence.
 //!
 //! ```text
-//! folder (0700, gone with the run): fleet/ = the generation's files, where it runs
+//! folder (0700, gone with the run): fleet/ = the generation's files, where it runs; callback_plugins/ beside the playbook
 //!                                   inventory.json, extra.json (0600), known_hosts = recorded keys only
 //! ```
+//! What a task starts on the node has `REMOOR_ATTEMPT` in its environment, by which the next attempt's fence finds it: it
+//! runs on when `ansible-playbook` is ended here.
+//!
 //! Not here: what is run when, and whether it did what it should; cleaned check and verification are the same for all.
 
 use crate::config::Fleet;
@@ -22,6 +25,11 @@ use std::time::Duration;
 /// Lines that are passed on; after them one that says so.
 const LINES_MAX: usize = 20_000;
 const PROGRAM: &str = "ansible-playbook";
+/// Puts the mark into the environment of every play, and so of each task on the node, after `become` too. An inventory or
+/// a command line can't: Ansible takes `environment` from playbooks only. Ansible loads what lies beside a playbook in a
+/// folder of this name, whatever the user's `ansible.cfg` says.
+const MARKER: &str = include_str!("ansible_mark.py");
+const MARKER_PLACE: &str = "callback_plugins/remoor_mark.py";
 /// Ansible's connections outlive their task by so much, seconds, to serve the next.
 const PERSIST: u32 = 20;
 
@@ -38,6 +46,8 @@ pub struct Play {
     /// What the managers know of each node, for its variables.
     pub known: BTreeMap<String, Known>,
     pub keys: Keys,
+    /// Says on the node whose processes they are, see [`Fence::mark`](crate::model::Fence::mark).
+    pub mark: String,
     pub timeout: Duration,
 }
 
@@ -167,6 +177,11 @@ fn of_spawn(program: &str, error: &SpawnError) -> PlayError {
 fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Job, PlayError> {
     let fleet = dir.join("fleet");
     write_files(&play.fleet.files, &fleet)?;
+    let marker = fleet.join(&play.playbook).with_file_name(MARKER_PLACE);
+    if let Some(parent) = marker.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    write_private(&marker, MARKER.as_bytes())?;
     let inventory = inventory(&play.fleet, &play.known, &fleet).map_err(PlayError::Plan)?;
     let known_hosts = dir.join("known_hosts");
     write_private(&known_hosts, known_hosts_text(&play.fleet, &play.known).as_bytes())?;
@@ -200,6 +215,8 @@ fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Job, PlayError> {
         ("ANSIBLE_NOCOWS", "1".to_owned()),
         ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
         ("ANSIBLE_STDOUT_CALLBACK", "default".to_owned()),
+        // By another name than on the node: what runs on the manager is ended with ansible-playbook.
+        ("REMOOR_MARK", play.mark.clone()),
         ("LC_ALL", "C.UTF-8".to_owned()),
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];

@@ -26,6 +26,7 @@ fn a_play(fleet: Arc<Fleet>) -> Play {
         extra: Map::from_iter([("remoor_job".to_owned(), json!(7))]),
         known: BTreeMap::new(),
         keys: Keys::default(),
+        mark: "c1/w1/1/7".to_owned(),
         timeout: Duration::from_secs(120),
     }
 }
@@ -181,6 +182,31 @@ fn real_ansible_does_what_the_users_playbook_says() {
     let (ended, lines) = run(&program, "    - command: sh -c 'echo no luck; exit 3'\n", |_| {});
     let Err(PlayError::Failed { rc: Some(2), tail, .. }) = ended else { panic!("{ended:?}\n{}", lines.join("\n")) };
     assert!(tail.len() <= 20 && tail.iter().any(|l| l.contains("no luck")), "{tail:?}");
+}
+
+/// By which the next attempt's fence finds what is under way; a playbook's own environment stays.
+#[test]
+fn what_real_ansible_starts_carries_its_attempt() {
+    let Some(program) = ansible() else { return };
+    let say = "shell: echo \"is $REMOOR_ATTEMPT $OWN\"";
+    let sites = [
+        ("site.yml", "{OWN: mine}", "is c1/w1/1/7 mine"),
+        ("site.yml", "[{OWN: mine}]", "is c1/w1/1/7 mine"),
+        ("plays/site.yml", "'{{ own }}'", "is c1/w1/1/7 mine"),
+    ];
+    for (playbook, environment, said) in sites {
+        let site = format!(
+            "- hosts: web\n  gather_facts: false\n  vars: {{own: {{OWN: mine}}}}\n  environment: {environment}\n  tasks:\n    - {say}\n      \
+             register: said\n    - debug: {{msg: '{{{{ said.stdout }}}}'}}\n"
+        );
+        let (ended, lines) = run(&program, "    []\n", |play| {
+            let mut fleet = Fleet::clone(&play.fleet);
+            fleet.files.0.insert(playbook.to_owned(), site.into());
+            play.fleet = Arc::new(fleet);
+            play.playbook = playbook.to_owned();
+        });
+        assert!(ended.is_ok() && lines.iter().any(|l| l.contains(said)), "{ended:?}\n{}", lines.join("\n"));
+    }
 }
 
 #[test]

@@ -226,7 +226,8 @@ impl Work {
                 let known = ansible::known(self.shared.inventory().nodes.values(), &made.fleet);
                 let (fleet, host, extra) = (made.fleet, made.host, made.scope.extra);
                 let keys = self.shared.play_keys();
-                let play = Play { fleet, host, playbook, tags, extra, known, keys, timeout: limit };
+                let mark = self.fence_token().mark(&host.as_str().into());
+                let play = Play { fleet, host, playbook, tags, extra, known, keys, mark, timeout: limit };
                 return self.ansible(phase, play).await;
             }
         };

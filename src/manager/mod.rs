@@ -6,6 +6,7 @@
 mod ansible;
 mod attempt;
 mod blobs;
+mod certificates;
 mod errand;
 mod examine;
 mod failed;

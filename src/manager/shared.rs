@@ -48,7 +48,7 @@ pub struct Startup {
     pub runs: PathBuf,
     /// The managers that this one was told of when it joined.
     pub sponsors: BTreeSet<NodeId>,
-    /// Secret of the cluster from which each node's digest key is derived.
+    /// Secret of the managers from which each node's digest key is derived: no node can tell another's.
     pub secret: [u8; 32],
     pub timing: Timing,
     /// What this process counts.
@@ -75,6 +75,7 @@ pub struct Shared {
     pub counts: Registry,
     /// Which nodes this manager reaches, and what others said of theirs.
     pub reaches: super::reach::Reaches,
+    pub certificates: super::certificates::Certificates,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -108,6 +109,7 @@ impl Shared {
             started: Instant::now(),
             counts: s.counts,
             reaches: super::reach::Reaches::default(),
+            certificates: super::certificates::Certificates::default(),
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,

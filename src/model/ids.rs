@@ -129,3 +129,40 @@ pub struct Fence {
     pub epoch: Epoch,
     pub attempt: AttemptId,
 }
+
+impl Fence {
+    /// The environment variable by which processes that an attempt starts on a node without the executor are known there.
+    pub const MARK: &str = "REMOOR_ATTEMPT";
+
+    /// The value of [`MARK`](Self::MARK) for what this attempt starts for `node`.
+    pub fn mark(&self, node: &NodeName) -> String {
+        format!("{}/{node}/{}/{}", self.cluster, self.epoch, self.attempt)
+    }
+
+    /// Reads what [`mark`](Self::mark) wrote. Anybody may have written it.
+    pub fn of_mark(text: &str) -> Option<(NodeName, Self)> {
+        let fields: Vec<&str> = text.split('/').collect();
+        let [cluster, node, epoch, attempt] = fields[..] else { return None };
+        let fence = Self {
+            cluster: cluster.into(),
+            epoch: Epoch(epoch.parse().ok()?),
+            attempt: AttemptId(attempt.parse().ok()?),
+        };
+        Some((node.into(), fence))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_names_the_attempt_and_its_node() {
+        let fence = Fence { cluster: "c1".into(), epoch: Epoch(2), attempt: AttemptId(70) };
+        let node = NodeName::from("w1.example");
+        assert_eq!(Fence::of_mark(&fence.mark(&node)), Some((node, fence)));
+        for other in ["", "7", "c1/w1/2", "c1/w1/2/70/1", "c1/w1/x/70", "c1/w1/2/-1"] {
+            assert_eq!(Fence::of_mark(other), None, "{other}");
+        }
+    }
+}

@@ -30,6 +30,7 @@ mod step;
 mod template_fault;
 mod tera_text;
 mod version;
+mod way;
 mod yaml;
 mod yaml_text;
 

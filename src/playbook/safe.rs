@@ -1,7 +1,10 @@
 //! Touching files so that nobody can redirect us and no crash leaves half of one: the last component of a path is never
-//! followed, contents are exchanged by rename, attributes are set before a file gets its name.
+//! followed, and of those before it only root's own links are (see [`way`]); contents are exchanged by rename, attributes
+//! are set before a file gets its name.
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use super::way::{self, Lost};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const READ_MAX: u64 = 64 << 20;
 /// Files are compared in pieces of so many bytes.
 const PIECE: usize = 1 << 20;
+/// A directory that is no link, to be read.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What could not be done with a path. Nothing was changed unless the operation says so.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +62,15 @@ pub struct Attributes {
 
 /// What lies at a path, a link itself and not its target; None: nothing.
 pub fn look(path: &Path) -> Result<Option<Stat>> {
-    match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+    absolute(path)?;
+    let stat = match place(path) {
+        Ok((dir, name)) => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
+        Err(Lost::Errno(errno)) => Err(errno),
+        Err(lost) => return Err(refusal(path, "look at it", lost)),
+    };
+    match stat {
         Ok(stat) => Ok(Some(stat)),
-        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(e) => Err(io(path, "look at it")(e)),
     }
 }
@@ -72,39 +83,78 @@ pub fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// The directory a path is in, open, and the last component.
-pub fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
-    if !path.is_absolute() {
-        return Err(SafeError::refused(path, "must be an absolute path"));
+/// The directory a path is in, to walk from, and the last component; of `/` and `..` these are the thing itself and `.`.
+fn place(path: &Path) -> std::result::Result<(OwnedFd, &OsStr), Lost> {
+    match (path.file_name(), path.parent()) {
+        (Some(name), Some(dir)) => Ok((way::directory(dir)?, name)),
+        _ => Ok((way::directory(path)?, OsStr::new("."))),
     }
+}
+
+fn refusal(path: &Path, what: &'static str, lost: Lost) -> SafeError {
+    match lost {
+        Lost::Errno(errno) => io(path, what)(errno),
+        Lost::Led(name) => SafeError::refused(
+            path,
+            format!(
+                "`{}` in it is a link in a directory that others than root may change, and is not followed; next: name \
+                 the path that it leads to",
+                name.display()
+            ),
+        ),
+    }
+}
+
+fn absolute(path: &Path) -> Result<()> {
+    if path.is_absolute() { Ok(()) } else { Err(SafeError::refused(path, "must be an absolute path")) }
+}
+
+/// What lies at a path, open with `flags`; never through a link.
+fn open_at(path: &Path, flags: OFlags, what: &'static str) -> Result<OwnedFd> {
+    absolute(path)?;
+    let (dir, name) = place(path).map_err(|lost| refusal(path, what, lost))?;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::openat(&dir, name, flags, Mode::empty()).map_err(|e| match e {
+        Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
+        e => io(path, what)(e),
+    })
+}
+
+/// The directory a path is in, open, and the last component.
+fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
+    absolute(path)?;
     let name = path.file_name().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
     let dir = path.parent().unwrap_or(Path::new("/"));
-    let fd = rustix::fs::openat(CWD, dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(io(dir, "open the directory"))?;
-    Ok((fd, name))
+    let what = "open the directory";
+    let way = way::directory(dir).map_err(|lost| refusal(dir, what, lost))?;
+    // Once more, to be synced.
+    let fd = rustix::fs::openat(&way, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    Ok((fd.map_err(io(dir, what))?, name))
 }
 
 /// Content of a regular file; links, devices and pipes are refused.
 pub fn read(path: &Path) -> Result<Vec<u8>> {
+    read_open(path, &open(path)?.0)
+}
+
+/// The rest of an open file; `path` is its name for people.
+pub fn read_open(path: &Path, file: &File) -> Result<Vec<u8>> {
     let mut out = Vec::new();
-    open(path)?.take(READ_MAX + 1).read_to_end(&mut out).map_err(failed(path, "read it"))?;
+    file.take(READ_MAX + 1).read_to_end(&mut out).map_err(failed(path, "read it"))?;
     if out.len() as u64 > READ_MAX {
         return Err(SafeError::refused(path, format!("is larger than {READ_MAX} bytes")));
     }
     Ok(out)
 }
 
-fn open(path: &Path) -> Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
-        rustix::io::Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
-        e => io(path, "read it")(e),
-    })?;
+/// A regular file, to be read, and what it is: what is done with the one is true of the other.
+pub fn open(path: &Path) -> Result<(File, Stat)> {
+    let fd = open_at(path, OFlags::RDONLY, "read it")?;
     let stat = rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?;
     if kind(&stat) != FileType::RegularFile {
         return Err(SafeError::refused(path, "is not a regular file"));
     }
-    Ok(File::from(fd))
+    Ok((File::from(fd), stat))
 }
 
 /// Puts `content` at `path` in one step, with its attributes; `check` sees the new file before it gets its name.
@@ -120,9 +170,9 @@ pub fn write(
 
 /// Puts the content of `from`, of whatever size, at `path`, as [`write`] does: shared with it where the file system can
 /// do that, else copied piece by piece.
-pub fn copy(from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
-    let mut source = open(from)?;
-    let mut fill = |file: &mut File| match rustix::fs::ioctl_ficlone(&*file, &source) {
+pub fn copy(from: &File, path: &Path, attributes: Attributes) -> Result<()> {
+    let mut source = from;
+    let mut fill = |file: &mut File| match rustix::fs::ioctl_ficlone(&*file, source) {
         Ok(()) => Ok(()),
         Err(_) => std::io::copy(&mut source, file).map(drop),
     };
@@ -131,14 +181,23 @@ pub fn copy(from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
 
 /// Gives the file at `path` a second name. Both are one file until `path` gets another content by [`write`] or goes.
 pub fn second_name(path: &Path, name: &Path) -> Result<()> {
-    rustix::fs::linkat(CWD, path, CWD, name, AtFlags::empty()).map_err(io(path, "give it a second name"))?;
-    let (dir, _) = parent(name)?;
+    let what = "give it a second name";
+    absolute(path)?;
+    let (from, old) = place(path).map_err(|lost| refusal(path, what, lost))?;
+    let (dir, new) = parent(name)?;
+    rustix::fs::linkat(&from, old, &dir, new, AtFlags::empty()).map_err(io(path, what))?;
     rustix::fs::fsync(&dir).map_err(io(name, "sync its directory"))
+}
+
+/// Moves what lies at `path`, of whatever kind, to `to`.
+pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
+    let ((from, old), (dir, new)) = (parent(path)?, parent(to)?);
+    rustix::fs::renameat(&from, old, &dir, new).map_err(io(path, what))
 }
 
 /// Whether two files have the same content, of whatever size.
 pub fn same_content(one: &Path, other: &Path) -> Result<bool> {
-    let (mut one_file, mut other_file) = (open(one)?, open(other)?);
+    let ((mut one_file, _), (mut other_file, _)) = (open(one)?, open(other)?);
     let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
         let n = fill_up(&mut one_file, &mut a).map_err(failed(one, "read it"))?;
@@ -208,19 +267,16 @@ fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Resu
 
 /// Sets attributes of what is there, never through a link.
 pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let fd = rustix::fs::openat(CWD, path, flags, Mode::empty()).map_err(|e| match e {
-        rustix::io::Errno::LOOP => SafeError::refused(path, "is a symbolic link"),
-        e => io(path, "open it")(e),
-    })?;
-    set(&fd, path, attributes)
+    set(&open_at(path, OFlags::RDONLY, "open it")?, path, attributes)
 }
 
 /// Makes a directory with its attributes; its parents exist.
 pub fn make_directory(path: &Path, attributes: Attributes) -> Result<()> {
     let (dir, name) = parent(path)?;
-    rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o700)).map_err(io(path, "make the directory"))?;
-    set_attributes(path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
+    let what = "make the directory";
+    rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o700)).map_err(io(path, what))?;
+    let made = rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty()).map_err(io(path, what))?;
+    set(&made, path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
     rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
 }
 
@@ -247,7 +303,11 @@ pub fn link(path: &Path, target: &Path) -> Result<()> {
 }
 
 pub fn read_link(path: &Path) -> Result<PathBuf> {
-    std::fs::read_link(path).map_err(|source| SafeError::Io { path: path.to_owned(), what: "read the link", source })
+    let what = "read the link";
+    absolute(path)?;
+    let (dir, name) = place(path).map_err(|lost| refusal(path, what, lost))?;
+    let target = rustix::fs::readlinkat(&dir, name, Vec::new()).map_err(io(path, what))?;
+    Ok(OsStr::from_bytes(target.as_bytes()).into())
 }
 
 /// Everything below a directory, parents first, links not followed, other file systems not entered.
@@ -256,13 +316,7 @@ pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut open = vec![path.to_owned()];
     let device = look(path)?.map(|s| s.st_dev);
     while let Some(dir) = open.pop() {
-        let fd = rustix::fs::openat(
-            CWD,
-            &dir,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(io(&dir, "open the directory"))?;
+        let fd = open_at(&dir, OFlags::RDONLY | OFlags::DIRECTORY, "open the directory")?;
         for entry in Dir::read_from(&fd).map_err(io(&dir, "read the directory"))? {
             let entry = entry.map_err(io(&dir, "read the directory"))?;
             let name = entry.file_name().to_bytes();
@@ -270,7 +324,11 @@ pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
                 continue;
             }
             let inner = dir.join(OsStr::from_bytes(name));
-            let Some(stat) = look(&inner)? else { continue };
+            let stat = match rustix::fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::NOENT) => continue,
+                Err(e) => return Err(io(&inner, "look at it")(e)),
+            };
             if Some(stat.st_dev) != device {
                 return Err(SafeError::refused(&inner, "is another file system"));
             }
@@ -296,8 +354,7 @@ fn remove_in(dir: &OwnedFd, name: &OsStr, path: &Path, depth: u32) -> Result<()>
     if depth > 200 {
         return Err(SafeError::refused(path, "is nested too deep"));
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(dir, name, flags, Mode::empty()).map_err(io(path, "open the directory"))?;
+    let fd = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()).map_err(io(path, "open the directory"))?;
     for entry in Dir::read_from(&fd).map_err(io(path, "read the directory"))? {
         let entry = entry.map_err(io(path, "read the directory"))?;
         let inner = OsStr::from_bytes(entry.file_name().to_bytes());

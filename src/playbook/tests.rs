@@ -196,6 +196,28 @@ fn undo_restores_what_was() {
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
 }
 
+/// `DIR/` as a managed directory, with a name in Latin-1 in it: cleanup and provisioning share the copies.
+#[test]
+fn names_that_are_no_text_are_cleaned_up_and_put_back() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let name = |bytes| d.join("tree").join(std::ffi::OsStr::from_bytes(bytes));
+    let (file, link) = (name(b"pr\xe9cieux.conf"), name(b"\xff"));
+    std::fs::create_dir(d.join("tree")).unwrap();
+    std::fs::write(&file, "precious").unwrap();
+    symlink(&file, &link).unwrap();
+    let options = RunOptions { backup: Some(d.join("backup")), ..options(d) };
+    let cleanup = RunOptions { phase: Phase::Cleanup, ..options.clone() };
+    go(&tasks(d, "    - {file: {path: '{{ dir }}/tree', state: absent}}\n"), &cleanup).good();
+    assert!(!d.join("tree").exists());
+    go(&tasks(d, "    - {copy: {content: new, dest: '{{ dir }}/new'}}\n"), &options).good();
+    assert_eq!(undo(&d.join("backup")).unwrap().len(), 4);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
+    assert_eq!(std::fs::read_link(&link).unwrap(), file);
+    assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
+}
+
 #[test]
 fn protected_paths_are_parked() {
     let dir = TempDir::new().unwrap();

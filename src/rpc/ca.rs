@@ -8,6 +8,7 @@ use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
 use super::{caller, private_file};
 use crate::model::{ClusterId, Epoch, NodeId, NodeName};
+use hmac::{Hmac, KeyInit, Mac};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose as Use, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
@@ -102,6 +103,18 @@ impl ClusterCa {
 
     pub fn cert_pem(&self) -> &str {
         &self.cert_pem
+    }
+
+    /// A secret that every manager can tell and no other node, by its label: HMAC-SHA256 of `label` under the CA's private
+    /// key, which only managers have.
+    pub fn derived(&self, label: &str) -> Result<[u8; 32], IdentityError> {
+        // By the key alone: how it is written down may be another at each manager.
+        let key = identity::NodeKey::from_pem(self.key_pem().reveal())?;
+        let malformed =
+            |e: hmac::digest::InvalidLength| IdentityError::Malformed { what: "CA key", reason: e.to_string() };
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key.signing_key().to_bytes()).map_err(malformed)?;
+        mac.update(label.as_bytes());
+        Ok(mac.finalize().into_bytes().into())
     }
 
     /// The private key as PKCS#8 PEM: for another manager, over mutually authenticated TLS only.
@@ -202,6 +215,28 @@ mod tests {
         std::fs::write(dir.path().join(CERT_FILE), ca.cert_pem()).unwrap();
         let error = ClusterCa::load(dir.path()).err().unwrap().to_string();
         assert!(error.contains(KEY_FILE) && error.contains("does not belong"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_of_the_managers_takes_the_cas_key_and_nothing_that_a_worker_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        ca.save(dir.path()).unwrap();
+        let (founder, other) =
+            (ClusterCa::load(dir.path()).unwrap(), ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()));
+        let secret = ca.derived("digests").unwrap();
+        for manager in [founder, other.unwrap()] {
+            assert_eq!(manager.derived("digests").unwrap(), secret, "as loaded, and as fetched from another manager");
+        }
+        assert_ne!(ca.derived("another").unwrap(), secret);
+        assert_ne!(ClusterCa::create(&"c1".into()).unwrap().derived("digests").unwrap(), secret);
+        let mut by_certificate = Hmac::<sha2::Sha256>::new_from_slice(&public_key(&ca)).unwrap();
+        by_certificate.update(b"digests");
+        assert_ne!(<[u8; 32]>::from(by_certificate.finalize().into_bytes()), secret);
+    }
+
+    fn public_key(ca: &ClusterCa) -> Vec<u8> {
+        identity::certificate_key(ca.cert_pem()).unwrap()
     }
 
     #[test]

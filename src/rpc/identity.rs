@@ -157,6 +157,9 @@ impl std::fmt::Debug for GossipKey {
     }
 }
 
+const DAY_MS: u64 = 24 * 3_600_000;
+/// So long before its end a certificate is spoken of.
+const ENDING_DAYS: u64 = 30;
 const KEY_FILE: &str = "node.key";
 const CREDENTIALS_FILE: &str = "credentials.json";
 
@@ -267,6 +270,23 @@ pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
     first_certificate(pem, not_after)
 }
 
+/// Of a certificate that ends within 30 days, or did: what to say of it, for instance `certificate of m1 ends in 12 days`.
+pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
+    let days = |ms: u64| match ms / DAY_MS {
+        0 => "less than a day".to_owned(),
+        1 => "1 day".to_owned(),
+        n => format!("{n} days"),
+    };
+    let left = not_after.since(now);
+    if now > not_after {
+        return Some(format!(
+            "certificate of {name} ended {} ago: nobody takes its word any more",
+            days(now.since(not_after))
+        ));
+    }
+    (left < ENDING_DAYS * DAY_MS).then(|| format!("certificate of {name} ends in {}", days(left)))
+}
+
 /// [`certificate_not_after`] of a parsed certificate. Certificates count in seconds, and the last one still holds.
 pub(super) fn not_after(cert: &X509Certificate<'_>) -> Wall {
     let last_second = u64::try_from(cert.validity().not_after.timestamp()).unwrap_or(0);
@@ -325,6 +345,20 @@ mod tests {
         before.save(dir.path()).unwrap();
         assert_eq!(Credentials::load(dir.path()).unwrap().unwrap(), before);
         assert!(!format!("{before:?}").contains("PRIVATE KEY"));
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_thirty_days_before() {
+        let until = certificate_not_after(&credentials().cert_pem).unwrap();
+        let at = |days: u64, more_ms: u64| Wall(until.0 - days * DAY_MS + more_ms);
+        let said = |now| ending(&"m1".into(), until, now);
+        assert_eq!(said(at(90, 0)), None);
+        assert_eq!(said(at(30, 0)), None);
+        assert_eq!(said(at(30, 1)).unwrap(), "certificate of m1 ends in 29 days");
+        assert_eq!(said(at(1, 0)).unwrap(), "certificate of m1 ends in 1 day");
+        assert_eq!(said(until).unwrap(), "certificate of m1 ends in less than a day");
+        assert!(said(until.after(1)).unwrap().starts_with("certificate of m1 ended less than a day ago"));
+        assert!(said(until.after(2 * DAY_MS)).unwrap().starts_with("certificate of m1 ended 2 days ago"));
     }
 
     #[test]

@@ -102,11 +102,13 @@ fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
-    let Caller::Node { id, .. } = caller else {
+    let Caller::Node { id, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
     let lag = || Failure::new(Code::Retry, format!("this manager does not know node {id} yet"));
-    shared.inventory().nodes.get(id).cloned().ok_or_else(lag)
+    let node = shared.inventory().nodes.get(id).cloned().ok_or_else(lag)?;
+    shared.certificates.seen(*id, *cert_not_after);
+    Ok(node)
 }
 
 /// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads.

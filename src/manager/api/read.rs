@@ -39,7 +39,10 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
-    warnings.extend(shared.notices.recent().into_iter().rev().take(5));
+    warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
+    // The notices of these, of days ago perhaps, would say it twice.
+    let recent = shared.notices.recent().into_iter().rev().filter(|text| !text.starts_with("certificate of "));
+    warnings.extend(recent.take(5));
     Ok(Answer(StatusView {
         version: 1,
         as_of: as_of(&shared),

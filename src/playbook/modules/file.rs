@@ -1,7 +1,7 @@
 //! `file`: what lies at a path (directory, link, nothing) and with which attributes.
 
 use super::{Answer, Call, Outcome, attribute_changes};
-use crate::playbook::safe::{self, Attributes};
+use crate::playbook::safe;
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -133,8 +133,7 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
             let mut out = attributes(call, path, stat, safe::kind(stat) == FileType::Directory)?;
             let keep = |v: Option<String>| v.is_some_and(|t| t == "preserve");
             if safe::kind(stat) == FileType::RegularFile && !keep(call.text(&["modification_time"])) {
-                let file =
-                    std::fs::File::options().append(true).open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+                let (file, _) = safe::open(path)?;
                 file.set_modified(std::time::SystemTime::now()).map_err(|e| format!("{}: {e}", path.display()))?;
                 out.changed = true;
             }
@@ -186,7 +185,6 @@ fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     } else {
         call.ground.backup.keep(path)?;
     }
-    std::fs::hard_link(&source, path).map_err(|e| format!("{}: {e}", path.display()))?;
-    safe::set_attributes(path, Attributes::default())?;
+    safe::second_name(&source, path)?;
     Ok(Outcome::changed(format!("is {}", source.display())))
 }

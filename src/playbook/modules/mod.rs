@@ -154,12 +154,9 @@ impl<'a> Ground<'a> {
             self.parked += 1;
             to = dir.join(format!("{flat}.{}", self.parked));
         }
-        std::fs::rename(path, &to).map_err(|source| SafeError::Io {
-            path: path.to_owned(),
-            what: "park it (it is protected, and nothing was removed)",
-            source,
-        })?;
         self.backup.parked(path, &to)?;
+        let moved = safe::rename(path, &to, "park it (it is protected, and nothing was removed)");
+        moved.inspect_err(|_| self.backup.not_parked(path))?;
         Ok(to)
     }
 

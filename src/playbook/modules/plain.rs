@@ -54,6 +54,11 @@ pub fn stat(call: &mut Call) -> Answer {
     if call.flag("follow", false) {
         path = std::fs::canonicalize(&path).unwrap_or(path);
     }
+    let asked = path.clone();
+    if let (Some(dir), Some(name)) = (path.parent().and_then(|dir| dir.canonicalize().ok()), path.file_name()) {
+        // It only looks, so it may be led anywhere (`/srv/app/current/VERSION`).
+        path = dir.join(name);
+    }
     let mut out = Outcome::default();
     let Some(stat) = safe::look(&path)? else {
         out.more.insert("stat".into(), json!({"exists": false}));
@@ -62,7 +67,7 @@ pub fn stat(call: &mut Call) -> Answer {
     let kind = safe::kind(&stat);
     let mode = safe::mode_of(&stat);
     let mut map = json!({
-        "exists": true, "path": path.display().to_string(),
+        "exists": true, "path": asked.display().to_string(),
         "isdir": kind == FileType::Directory, "isreg": kind == FileType::RegularFile, "islnk": kind == FileType::Symlink,
         "issock": kind == FileType::Socket, "isfifo": kind == FileType::Fifo, "isblk": kind == FileType::BlockDevice,
         "ischr": kind == FileType::CharacterDevice,

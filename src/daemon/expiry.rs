@@ -1,0 +1,59 @@
+//! The end of this node's certificate, told in time: each day in its log, by a manager to people too.
+
+use crate::model::{NodeName, Wall};
+use crate::rpc::identity;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often it is told.
+const EVERY: Duration = Duration::from_secs(24 * 3600);
+/// A manager that starts has not read where its notices go, nor heard of others' certificates.
+const SETTLED: Duration = Duration::from_secs(600);
+
+/// Says it in the log now, and from then on each day.
+pub fn log(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>) {
+    let name = name.clone();
+    tokio::spawn(daily((Duration::ZERO, EVERY), stopped, move || say(&name, not_after)));
+}
+
+/// The same on a manager, where a notice is logged: `tell` once it has settled, and from then on each day.
+pub fn tell(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>, tell: impl Fn() + Send + 'static) {
+    say(name, not_after);
+    tokio::spawn(daily((SETTLED, EVERY), stopped, tell));
+}
+
+fn say(name: &NodeName, not_after: Wall) {
+    if let Some(text) = identity::ending(name, not_after, crate::manager::wall()) {
+        tracing::warn!("{text}");
+    }
+}
+
+async fn daily((first, every): (Duration, Duration), mut stopped: watch::Receiver<bool>, round: impl Fn()) {
+    let mut next = first;
+    while tokio::time::timeout(next, stopped.wait_for(|stop| *stop)).await.is_err() {
+        round();
+        next = every;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[tokio::test]
+    async fn it_goes_round_until_the_daemon_ends() {
+        let (stop, stopped) = watch::channel(false);
+        let rounds = Arc::new(AtomicU32::new(0));
+        let count = rounds.clone();
+        let round = move || {
+            if count.fetch_add(1, Ordering::Relaxed) == 2 {
+                stop.send_replace(true);
+            }
+        };
+        let tick = Duration::from_millis(1);
+        tokio::time::timeout(Duration::from_secs(60), daily((tick, tick), stopped, round)).await.unwrap();
+        assert_eq!(rounds.load(Ordering::Relaxed), 3);
+    }
+}

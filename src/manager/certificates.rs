@@ -1,0 +1,81 @@
+//! When certificates end: the manager's own, and those by which nodes called it. None is renewed by itself.
+//!
+//! Not stored: after a start a manager knows its own, and each other with that node's next call.
+
+use super::{Notices, Shared};
+use crate::model::{Inventory, NodeId, Wall};
+use crate::rpc::identity;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The last moment of each node's certificate, as seen last.
+#[derive(Debug, Default)]
+pub struct Certificates(Mutex<BTreeMap<NodeId, Wall>>);
+
+impl Certificates {
+    pub fn seen(&self, node: NodeId, not_after: Wall) {
+        self.inner().insert(node, not_after);
+    }
+
+    /// What to say of those that end soon: one line a node of the inventory.
+    pub fn ending(&self, inventory: &Inventory, now: Wall) -> Vec<(NodeId, String)> {
+        let seen = self.inner();
+        let of_node = |(id, not_after): (&NodeId, &Wall)| {
+            let text = identity::ending(inventory.node(*id)?.name(), *not_after, now)?;
+            Some((*id, text))
+        };
+        seen.iter().filter_map(of_node).collect()
+    }
+
+    /// Tells people of the manager's own, and the leader of the others. To be called once a day.
+    pub fn tell(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
+        for (id, text) in self.ending(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
+            let name = inventory.node(id).map(|node| node.name().to_string());
+            notices.tell(&format!("certificate {id}"), name.as_deref(), &text);
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, BTreeMap<NodeId, Wall>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// The daily round of [`Certificates::tell`].
+    pub fn tell_of_certificates(&self, now: Wall) {
+        self.certificates.tell(&self.inventory(), self.id, self.shown().is_some(), &self.notices, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ClusterRole, Command, Entry, NodeSpec};
+
+    const DAY_MS: u64 = 24 * 3_600_000;
+
+    #[test]
+    fn a_manager_tells_of_its_own_and_the_leader_of_all_that_it_saw() {
+        let mut inventory = Inventory::default();
+        for (index, name) in (1..).zip(["m1", "m2", "w1"]) {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            let command = Command::Accept { spec, role: ClusterRole::Manager };
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        let (certificates, now) = (Certificates::default(), Wall(1_000 * DAY_MS));
+        for (node, days) in [(1, 12), (2, 5), (3, 80), (9, 3)] {
+            certificates.seen(NodeId(node), now.after(days * DAY_MS));
+        }
+        let told = |own, leads| {
+            let notices = Notices::default();
+            certificates.tell(&inventory, NodeId(own), leads, &notices, now);
+            notices.recent()
+        };
+        assert_eq!(told(1, false), ["certificate of m1 ends in 12 days"]);
+        assert_eq!(told(1, true), ["certificate of m1 ends in 12 days", "certificate of m2 ends in 5 days"]);
+        assert_eq!(told(3, false), [""; 0]);
+        certificates.seen(NodeId(2), now.after(90 * DAY_MS));
+        assert_eq!(certificates.ending(&inventory, now).len(), 1, "m2 has a new one");
+    }
+}
