@@ -75,7 +75,7 @@ impl World {
         let orders = all.into_iter().map(|at| {
             let mut order = self.want(at, Occasion::Apply, false);
             if let Command::Want { want, .. } = &mut order {
-                (want.rollout, want.force) = (true, false);
+                (want.rollout, want.force, want.commission) = (true, false, false);
             }
             order
         });
