@@ -179,7 +179,7 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
         let orders = workers.iter().map(|at| {
             let mut order = story.world.want(*at, Occasion::Apply, false);
             if let Command::Want { want, .. } = &mut order {
-                (want.now, want.force, want.rollout) = (false, false, true);
+                (want.now, want.force, want.rollout, want.commission) = (false, false, true, false);
             }
             order
         });
