@@ -12,6 +12,7 @@ mod examine;
 mod failed;
 mod looks;
 mod members;
+mod metrics;
 mod notify;
 mod peers;
 mod perform;
@@ -232,8 +233,10 @@ impl ManagerTask {
 
     fn publish(&self, news: News<Inventory>) {
         match news {
-            News::Applied(entry) if entry.applied.refusal().is_none() => self.shared.happened(entry.index),
-            News::Applied(_) => {}
+            News::Applied(entry) => match entry.applied.refusal() {
+                None => self.shared.happened(entry.index),
+                Some(refusal) => metrics::refused(&self.shared.applied, &refusal.code),
+            },
             News::Resync { index } => {
                 tracing::info!(index, "a snapshot took the place of entries; watchers are told");
                 self.shared.emit(StreamItem::Resync { index });

@@ -73,6 +73,8 @@ pub struct Shared {
     pub timing: Timing,
     pub started: Instant,
     pub counts: Registry,
+    /// Counts what was applied while this process ran.
+    pub applied: Registry,
     /// Which nodes this manager reaches, and what others said of theirs.
     pub reaches: super::reach::Reaches,
     pub certificates: super::certificates::Certificates,
@@ -108,6 +110,7 @@ impl Shared {
             timing: s.timing,
             started: Instant::now(),
             counts: s.counts,
+            applied: super::metrics::counters(),
             reaches: super::reach::Reaches::default(),
             certificates: super::certificates::Certificates::default(),
             secret: s.secret,
@@ -187,6 +190,7 @@ impl Shared {
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
         for item in made.collect::<Vec<_>>().into_iter().rev() {
             let node = item.node.and_then(|id| inventory.node(id)).map(|n| n.name().to_string());
+            super::metrics::count(&self.applied, &item.what);
             tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
             self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });
         }

@@ -75,6 +75,19 @@ pub enum FailureClass {
     Plan,
 }
 
+impl FailureClass {
+    /// As it is stored and shown.
+    pub fn word(self) -> &'static str {
+        match self {
+            FailureClass::Step => "step",
+            FailureClass::Unreachable => "unreachable",
+            FailureClass::HostKey => "host-key",
+            FailureClass::ProvisionedWrong => "provisioned-wrong",
+            FailureClass::Plan => "plan",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub class: FailureClass,

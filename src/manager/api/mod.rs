@@ -45,7 +45,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/attempts/{id}/undo", post(undo::undo))
         .route("/v1/orders", post(order::orders))
         .route("/v1/watch", get(read::watch))
-        .route("/v1/metrics", get(read::metrics))
+        .route("/v1/metrics", get(read::prometheus))
         .route("/v1/inventory", get(fleet::inventory))
         .route("/v1/apply", post(fleet::apply).layer(wire::large_body()))
         .route("/v1/nodes/{name}/check", post(look::check))

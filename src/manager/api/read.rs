@@ -1,6 +1,6 @@
 //! Questions: status, history, jobs, why.
 
-use super::super::{Shared, places, wall};
+use super::super::{Shared, metrics, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
 use crate::model::{Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
@@ -286,37 +286,16 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
     (not_done, next)
 }
 
-pub async fn metrics(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
+pub async fn prometheus(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<String, Failure> {
     operator(&shared, &caller)?;
     Ok(metrics_text(&shared))
 }
 
 /// What this manager knows of the cluster, as Prometheus text.
 pub fn metrics_text(shared: &Shared) -> String {
-    let inventory = shared.inventory();
-    let raft = shared.raft.status().borrow().clone();
-    let mut out = String::new();
-    let mut gauge = |name: &str, help: &str, rows: Vec<(String, u64)>| {
-        out.push_str(&format!("# HELP remoor_{name} {help}\n# TYPE remoor_{name} gauge\n"));
-        for (labels, value) in rows {
-            out.push_str(&format!("remoor_{name}{labels} {value}\n"));
-        }
-    };
-    gauge("leader", "1 where this manager leads", vec![(String::new(), u64::from(raft.is_leader))]);
-    gauge("raft_applied", "index of the last applied entry", vec![(String::new(), inventory.applied)]);
-    gauge("generation", "sequence number of the applied fleet", vec![(String::new(), inventory.current.0)]);
-    gauge("breaker_open", "1 while a breaker is open", vec![(String::new(), u64::from(inventory.breaker.is_some()))]);
-    let per_node = |f: &dyn Fn(&Node) -> u64| {
-        inventory.nodes.values().map(|n| (format!("{{node=\"{}\"}}", n.name()), f(n))).collect::<Vec<_>>()
-    };
-    gauge("node_away", "1 while the node is away", per_node(&|n| u64::from(n.away())));
-    gauge("node_absences", "absences so far", per_node(&|n| n.absences.0));
-    gauge("node_agent_faults", "crashes of the agent", per_node(&|n| u64::from(n.agent_faults)));
-    let drifted = |n: &Node| u64::from(n.finding.as_ref().is_some_and(|f| f.verdict.drifted()));
-    gauge("node_drifted", "1 while the last verdict is drifted or conflict", per_node(&drifted));
-    let open = inventory.jobs.values().filter(|j| j.closed.is_none()).count() as u64;
-    gauge("jobs_open", "re-setups that are open or held", vec![(String::new(), open)]);
-    out
+    let leads = shared.raft.status().borrow().is_leader;
+    let age_ms = if leads { Some(0) } else { shared.age_ms() };
+    metrics::text(&shared.inventory(), &metrics::Own { leads, age_ms }, &shared.applied)
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {

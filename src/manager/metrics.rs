@@ -1,0 +1,150 @@
+//! What a manager tells Prometheus: the applied state as gauges, made when it is asked for, and counters of what was applied
+//! while this process ran.
+
+use crate::model::{Happening, Inventory, JobState, Node, Outcome, Verdict};
+use crate::telemetry::{Kind, Registry};
+
+const VERDICTS: &str = "remoor_verdicts_total";
+const ATTEMPTS: &str = "remoor_attempts_total";
+const ABSENCES: &str = "remoor_absences_total";
+const HELD: &str = "remoor_jobs_held_total";
+const REFUSED: &str = "remoor_entries_refused_total";
+
+/// Of this manager, for [`text`].
+pub struct Own {
+    pub leads: bool,
+    /// Milliseconds since a majority agreed; None: not since this process began.
+    pub age_ms: Option<u64>,
+}
+
+/// A registry for [`count`].
+pub fn counters() -> Registry {
+    let registry = Registry::new();
+    for (name, help) in [
+        (VERDICTS, "verdicts by word, since this process began"),
+        (ATTEMPTS, "ended attempts by outcome: done, superseded, cancelled, or the class of the failure"),
+        (ABSENCES, "absences that were entered"),
+        (HELD, "jobs that gave up and wait for an operator"),
+        (REFUSED, "entries that the state machine refused, by reason: what its guards kept from happening"),
+    ] {
+        registry.describe(name, Kind::Counter, help);
+    }
+    registry
+}
+
+/// Counts what was applied.
+pub fn count(counters: &Registry, what: &Happening) {
+    match what {
+        Happening::Concluded { finding } => counters.add(VERDICTS, &[("verdict", finding.verdict.word())], 1),
+        Happening::AttemptClosed { outcome, .. } => counters.add(ATTEMPTS, &[("outcome", outcome_word(outcome))], 1),
+        Happening::Away { .. } => counters.add(ABSENCES, &[], 1),
+        Happening::JobHeld { .. } => counters.add(HELD, &[], 1),
+        _ => {}
+    }
+}
+
+/// Counts what was proposed, committed and refused: by the code of the refusal.
+pub fn refused(counters: &Registry, code: &str) {
+    counters.add(REFUSED, &[("code", code)], 1);
+}
+
+fn outcome_word(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Failed(failure) => failure.class.word(),
+        Outcome::Superseded(_) => "superseded",
+        Outcome::Cancelled(_) => "cancelled",
+    }
+}
+
+/// Prometheus text: the state as gauges, and the counters.
+pub fn text(inventory: &Inventory, own: &Own, counters: &Registry) -> String {
+    let gauges = Registry::new();
+    let gauge = |name: &'static str, help: &'static str, rows: Vec<(Vec<(&str, &str)>, f64)>| {
+        gauges.describe(name, Kind::Gauge, help);
+        rows.into_iter().for_each(|(labels, value)| gauges.set(name, &labels, value));
+    };
+    let one = |value: f64| vec![(Vec::new(), value)];
+    let yes = |is: bool| if is { 1.0 } else { 0.0 };
+    gauge("remoor_leader", "1 where this manager leads", one(yes(own.leads)));
+    if let Some(ms) = own.age_ms {
+        gauge("remoor_quorum_age_seconds", "since a majority agreed, as far as it is known here", one(ms as f64 / 1e3));
+    }
+    gauge("remoor_raft_applied", "index of the last applied entry", one(inventory.applied as f64));
+    gauge("remoor_generation", "sequence number of the applied fleet", one(inventory.current.0 as f64));
+    gauge("remoor_breaker_open", "1 while a breaker is open", one(yes(inventory.breaker.is_some())));
+    let jobs =
+        |state: JobState| inventory.jobs.values().filter(|j| j.closed.is_none() && j.state == state).count() as f64;
+    let states = [("open", JobState::Open), ("held", JobState::Held)];
+    let states = states.map(|(word, state)| (vec![("state", word)], jobs(state)));
+    gauge("remoor_jobs", "re-setups that are under way, and those that gave up", states.to_vec());
+    let per_node = |value: &dyn Fn(&Node) -> f64| {
+        let node = |n: &'_ std::sync::Arc<Node>| (n.name().to_string(), value(n));
+        inventory.nodes.values().map(node).collect::<Vec<_>>()
+    };
+    let verdict = |n: &Node, is: fn(&Verdict) -> bool| yes(n.finding.as_ref().is_some_and(|f| is(&f.verdict)));
+    type Of<'a> = &'a dyn Fn(&Node) -> f64;
+    let nodes: [(&'static str, &'static str, Of); 8] = [
+        ("remoor_node_away", "1 while the node is away", &|n| yes(n.away())),
+        ("remoor_node_absences", "absences so far", &|n| n.absences.0 as f64),
+        ("remoor_node_agent_faults", "crashes of the agent", &|n| n.agent_faults as f64),
+        ("remoor_node_drifted", "1 while the last verdict is drifted or conflict", &|n| verdict(n, Verdict::drifted)),
+        ("remoor_node_unknown", "1 while the last verdict is unknown", &|n| {
+            verdict(n, |v| matches!(v, Verdict::Unknown(_)))
+        }),
+        ("remoor_node_outdated", "1 while another configuration is desired than was applied", &|n| {
+            yes(inventory.outdated(n))
+        }),
+        ("remoor_node_checks_failing", "checks that failed when it was last examined", &|n| {
+            n.finding.as_ref().map_or(0.0, |f| f64::from(f.checks.1))
+        }),
+        ("remoor_node_half_done", "1 while a re-setup of it ended between cleanup and verification", &|n| {
+            yes(n.half_done())
+        }),
+    ];
+    for (name, help, value) in nodes {
+        let rows = per_node(value);
+        gauge(name, help, rows.iter().map(|(node, value)| (vec![("node", node.as_str())], *value)).collect());
+    }
+    gauges.render() + &counters.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::*;
+
+    #[test]
+    fn the_state_is_shown_as_gauges_and_what_happened_is_counted() {
+        let mut inventory = Inventory::default();
+        let accept =
+            Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker };
+        let counters = counters();
+        for (index, command) in
+            (1..).zip([accept, Command::Resume, Command::DropWant { node: NodeId(1), why: "x".into() }])
+        {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            if let Some(refusal) = applied.refusal() {
+                refused(&counters, &refusal.code);
+            }
+        }
+        count(&counters, &Happening::JobHeld { job: JobId(4), why: "three failures".to_owned() });
+        let closed = Outcome::Superseded("another leads".to_owned());
+        count(&counters, &Happening::AttemptClosed { job: JobId(4), attempt: AttemptId(4), outcome: closed });
+        let text = text(&inventory, &Own { leads: true, age_ms: Some(1_500) }, &counters);
+        for line in [
+            "remoor_leader 1",
+            "remoor_quorum_age_seconds 1.5",
+            "remoor_raft_applied 3",
+            "remoor_jobs{state=\"held\"} 0",
+            "remoor_node_away{node=\"w1\"} 0",
+            "remoor_node_unknown{node=\"w1\"} 0",
+            "remoor_entries_refused_total{code=\"nothing-wanted\"} 1",
+            "remoor_jobs_held_total 1",
+            "remoor_attempts_total{outcome=\"superseded\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(text.lines().all(|l| l.starts_with("remoor_") || l.starts_with("# ")), "{text}");
+    }
+}
