@@ -233,7 +233,8 @@ impl ConflictDelegate for Ears {
             _ => Instance::default(),
         };
         let mut view = self.0.view();
-        let same = !moved.0.is_empty() && view.get(&name).is_some_and(|e| e.report.instance == moved);
+        // Where it is found dead already, memberlist still holds its old address for a moment: nobody else is there.
+        let same = !moved.0.is_empty() && view.get(&name).is_none_or(|e| e.report.instance == moved);
         if same && view.moving(&name, addr, moved, Instant::now()) {
             tracing::info!(node = %name, %addr, "has moved");
             return;
