@@ -168,22 +168,23 @@ fn a_full_disk_is_named_and_nothing_is_lost() {
 
     let ballast = disk.0.join("ballast");
     let mut file = fs::File::create(&ballast).expect("made");
-    while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    while std::io::Write::write_all(&mut file, &[0; 65536]).is_ok() {}
     let out = apply();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("No space left on device"), "{said}");
+    drop(file);
     fs::remove_file(&ballast).expect("removed");
     until("an apply once there is room", || (apply().status.code() == Some(0)).then_some(()));
     assert_eq!(daemon.json("status")["generation"], 1);
 }
 
-/// A small file system; unmounted at the end.
+/// A file system with room for the program that a node keeps, and little more; unmounted at the end.
 struct Disk(PathBuf);
 
 impl Disk {
     fn mounted(at: &Path) -> Self {
         fs::create_dir(at).expect("made");
-        done(std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "remoor-test"]).arg(at));
+        done(std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=400m", "remoor-test"]).arg(at));
         Self(at.to_owned())
     }
 }
