@@ -150,8 +150,16 @@ impl Manager {
         let before = seen.looked;
         seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
-        let marks = marks(&evidence.exam, &reported);
-        seen.outlived = Some(reported).filter(|r| *r != marks);
+        // A look at a node that was never away may see the traces of an absence that nobody told of yet: they are not its to
+        // take for known. The report opens that absence, and its examination tells of it.
+        let marks = match (exam.purpose, &node.marks) {
+            (Purpose::Live(_), Some(known)) => known.clone(),
+            _ => {
+                let marks = marks(&evidence.exam, &reported);
+                seen.outlived = Some(reported).filter(|r| *r != marks);
+                marks
+            }
+        };
         seen.exam_due = at.now.after(limits.unknown_retry_ms << node.unknowns.min(6));
         let occasion = match (exam.purpose, cause) {
             (Purpose::Live(occasion), _) => occasion,
@@ -313,5 +321,36 @@ mod tests {
             assert!(under_way.len() <= EXAMINATIONS_MAX);
         }
         assert_eq!(seen.len() as u64, NODES, "each had its turn, without a tick between");
+    }
+
+    #[test]
+    fn a_look_at_a_node_that_was_never_away_takes_no_crash_of_its_agent_for_known() {
+        let mut inventory = fleet();
+        let node = NodeId(1);
+        let before = Marks { boot: "boot".into(), instance: "first".into(), isolation: 0 };
+        let index = inventory.applied + 1;
+        let command = Command::Marks { node, marks: before.clone() };
+        assert_eq!(inventory.apply(index, &Entry { at: Wall(9), by: "m1".to_owned(), command }).refusal(), None);
+        let mut engine = Manager::new("m1".into(), Now(0));
+        let said = |instance: &str| Report {
+            boot: "boot".into(),
+            instance: instance.into(),
+            digest: Sha256::of(b"other"),
+            ..Report::default()
+        };
+        let ordered =
+            ordered(engine.step(Now(1_000), Wall(1_000), &inventory, Event::Alive { node, report: said("first") }));
+        let [(_, ticket)] = ordered[..] else { panic!("{ordered:?}") };
+        // Killed and begun anew while it was looked at.
+        let agent = AgentRecord { boot: "boot".into(), instance: "second".into(), ..AgentRecord::default() };
+        let exam = crate::model::Exam { boot: "boot".into(), agent: Some(agent), ..Default::default() };
+        let evidence = drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
+        let event = Event::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
+        let actions = engine.step(Now(1_500), Wall(1_500), &inventory, event);
+        let concluded = actions.into_iter().find_map(|action| match action {
+            Action::Propose { command: Command::Conclude { finding, .. }, .. } => Some(finding),
+            _ => None,
+        });
+        assert_eq!(concluded.expect("a conclusion").marks, before, "the report is to open its absence");
     }
 }
