@@ -226,7 +226,7 @@ fn managers_that_move_find_each_other_again() {
 #[test]
 fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
     let dir = tempfile::tempdir().expect("a folder");
-    let at = Ipv4Addr::new(127, 81, (std::process::id() % 250) as u8 + 1, 1).to_string();
+    let at = Ipv4Addr::new(127, 84, (std::process::id() % 250) as u8 + 1, 1).to_string();
     done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at, "--dir"]).arg(dir.path().join("m1")));
     let m1 = Daemon::start(&dir.path().join("m1"));
     until("it leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
