@@ -46,17 +46,17 @@ pub struct PeerBook {
 }
 
 impl PeerBook {
-    /// A damaged list is put aside, and counts as empty: it is refreshed from any manager that is still known.
-    pub fn load(path: PathBuf) -> Self {
-        let saved = read_or_set_aside::<(Vec<Peer>, Vec<Peer>)>(&path).unwrap_or_else(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "the list of peers can't be used");
-            Found::Missing
-        });
-        if matches!(saved, Found::Damaged(_)) {
-            tracing::error!("no peer is known now; next: copy peers.json from another node, and restart");
+    /// The list as last heard; empty where there is none, or where it was damaged and put aside: it is refreshed from any
+    /// manager that is still known. Err where it can't be read at this moment: with an empty one in its place the first
+    /// answer of a manager would be written over it.
+    pub fn load(path: PathBuf) -> Result<Self, DiskError> {
+        let saved = read_or_set_aside::<(Vec<Peer>, Vec<Peer>)>(&path)?;
+        if let Found::Damaged(kept) = &saved {
+            let kept = kept.display();
+            tracing::error!(%kept, "no peer is known now; next: mend it or copy peers.json from another node, and restart");
         }
         let (peers, managers) = saved.or_default();
-        Self { path, peers, managers }
+        Ok(Self { path, peers, managers })
     }
 
     pub fn update(&mut self, peers: Vec<Peer>, managers: Vec<Peer>) -> Result<(), DiskError> {
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn what_managers_did_not_tell_is_noticed() {
         let dir = tempfile::tempdir().expect("a folder");
-        let mut book = PeerBook::load(dir.path().join("peers.json"));
+        let mut book = PeerBook::load(dir.path().join("peers.json")).expect("none yet");
         let peer = |name: &str, gossip: &str| Peer {
             name: name.into(),
             id: Default::default(),
@@ -111,5 +111,22 @@ mod tests {
         assert!(!told("w1", "10.0.0.2:7946", false, 3), "another key");
         assert!(!told("w1", "10.0.0.9:7946", true, 3), "moved");
         assert!(!told("w2", "10.0.0.3:7946", true, 3), "new");
+    }
+
+    #[test]
+    fn a_list_that_can_not_be_read_is_an_error_and_stays_and_a_damaged_one_is_put_aside() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("peers.json");
+        assert!(PeerBook::load(path.clone()).expect("none yet").peers.is_empty());
+        // A link to itself is refused on opening (ELOOP), whoever asks; EACCES would not be for root.
+        std::os::unix::fs::symlink(&path, &path).expect("linked");
+        let Err(error) = PeerBook::load(path.clone()) else { panic!("read what can't be read") };
+        assert!(matches!(&error, DiskError::Io { path: named, .. } if *named == path), "{error}");
+        assert!(path.is_symlink() && !dir.path().join("peers.json.damaged").exists());
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, "{ half").expect("written");
+        assert!(PeerBook::load(path.clone()).expect("put aside").peers.is_empty());
+        let kept = std::fs::read_to_string(dir.path().join("peers.json.damaged")).expect("kept");
+        assert_eq!((kept.as_str(), path.exists()), ("{ half", false));
     }
 }

@@ -83,11 +83,19 @@ struct Answer {
 }
 
 impl AgentTask {
-    pub fn new(config: AgentConfig, gossip: Gossip, rejoin: RejoinLoop, record: RecordKeeper, report: Report) -> Self {
+    /// `peers` is `peers.json` of the state directory.
+    pub fn new(
+        config: AgentConfig,
+        peers: PeerBook,
+        gossip: Gossip,
+        rejoin: RejoinLoop,
+        record: RecordKeeper,
+        report: Report,
+    ) -> Self {
         let (stirred, stirs) = mpsc::unbounded_channel();
         let saved = read_or_set_aside::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
         Self {
-            peers: PeerBook::load(config.state_dir.join("peers.json")),
+            peers,
             known: saved.map_or(None, Found::or_default),
             config,
             gossip,

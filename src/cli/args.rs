@@ -177,7 +177,7 @@ pub struct Which {
     /// All nodes of a host group
     #[arg(short, long, value_name = "GROUP", conflicts_with = "nodes")]
     pub group: Option<String>,
-    /// All nodes
+    /// All nodes of the applied fleet
     #[arg(long, conflicts_with_all = ["nodes", "group"])]
     pub all: bool,
 }

@@ -7,7 +7,6 @@ mod expiry;
 mod half_made;
 mod layout;
 mod pages;
-mod peers;
 mod run;
 mod runtime;
 mod scrape;

@@ -4,11 +4,10 @@ use super::address;
 use super::admin::random_hex;
 use super::layout::{Layout, NodeConfig};
 use super::pages::{self, Loaded, Pace};
-use super::peers::known_peers;
 use super::scrape;
 use super::ssh_key;
 use super::transport::TlsTransport;
-use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, RecordKeeper};
+use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
 use crate::disk::{BlobStore, DataDir, DiskError, Identity};
 use crate::gossip::{self, Gossip, GossipError, MemberEvent, RejoinLoop};
 use crate::manager::api::{self, JoinDesk, JoinParts};
@@ -18,6 +17,7 @@ use crate::raft::{News, Raft, RaftConfig, RaftError};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
 use crate::rpc::identity::{Credentials, IdentityError, certificate_not_after};
+use crate::rpc::join::Peer;
 use crate::rpc::server::Limits;
 use crate::rpc::tls::{ClientTls, ServerTls};
 use crate::rpc::token::Secret;
@@ -89,7 +89,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     keep_own_binary(&layout);
 
     let keys = KeyBook::default();
-    let saved = known_peers(layout.peers())?;
+    let saved = PeerBook::load(layout.peers())?;
     keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
     let listener = address::listen(&config).await?;
 
@@ -143,15 +143,16 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     if !is_manager {
         rest(agent_config.worked.subscribe());
     }
+    let managers = saved.managers.clone();
     let agent = tokio::spawn(
-        AgentTask::new(agent_config, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
+        AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
     let agent_routes = agent::routes(own.clone(), metrics.clone(), wall);
     let manager = match identity.raft {
         Some(raft) => {
             let (identity, credentials) = (&identity, &credentials);
-            let parts = Parts { layout: &layout, identity, credentials, peers, raft, counts: registry };
+            let parts = Parts { layout: &layout, identity, credentials, peers, managers, raft, counts: registry };
             let socket = (options.socket.as_path(), agent_routes);
             Some(
                 parts
@@ -324,6 +325,8 @@ struct Parts<'a> {
     identity: &'a Identity,
     credentials: &'a Credentials,
     peers: Arc<Peers>,
+    /// As they were known at the start.
+    managers: Vec<Peer>,
     raft: RaftId,
     counts: Registry,
 }
@@ -362,11 +365,11 @@ impl Parts<'_> {
             ssh_key_file: self.layout.ssh_key(),
             secret: ca.derived(DIGEST_SECRET)?,
             runs: self.layout.runs(),
-            sponsors: known_peers(self.layout.peers())?.managers.iter().map(|p| p.id).collect(),
+            sponsors: self.managers.iter().map(|m| m.id).collect(),
             timing: Timing::default(),
             counts: self.counts.clone(),
         }));
-        ssh_key::take(&shared, known_peers(self.layout.peers())?.managers, self.credentials, stopped.clone())?;
+        ssh_key::take(&shared, self.managers.clone(), self.credentials, stopped.clone())?;
         let ends = certificate_not_after(&self.credentials.cert_pem)?;
         shared.certificates.seen(self.identity.node, ends);
         let told = shared.clone();
@@ -391,7 +394,7 @@ impl Parts<'_> {
 
     /// From disk, or from another manager over mTLS: only managers are given it.
     async fn ca(&self) -> Result<ClusterCa, DaemonError> {
-        let managers = known_peers(self.layout.peers())?.managers;
+        let managers = &self.managers;
         match ClusterCa::load(&self.layout.ca()) {
             Ok(ca) => return Ok(ca),
             Err(error) if !managers.iter().any(|m| m.id != self.credentials.node) => return Err(error.into()),
@@ -402,7 +405,7 @@ impl Parts<'_> {
         }
         let tls = ClientTls::member(&self.credentials.tls())?;
         for _ in 0..30 {
-            for manager in &managers {
+            for manager in managers {
                 let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
                 if let Ok(reply) = client.get::<api::CaReply>("/manager/v1/ca").await {
                     let ca = ClusterCa::from_pem(&self.credentials.ca_pem, &Secret::from(reply.key_pem))?;

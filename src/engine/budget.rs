@@ -69,36 +69,7 @@ pub(super) fn tripped<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::*;
-
-    /// `serving` nodes of group web that were adopted, and so many that only joined.
-    fn fleet(serving: u64, joined: u64) -> Inventory {
-        let mut inventory = Inventory::default();
-        let mut summary = FleetSummary::default();
-        summary.groups.insert("web".into(), GroupSummary::default());
-        for id in 1..=serving + joined {
-            let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
-            summary.hosts.insert(NodeName::from(format!("w{id}").as_str()), host);
-        }
-        let accept = |id: u64| {
-            let public_key = format!("key {id}");
-            let spec = NodeSpec { name: NodeName::from(format!("w{id}").as_str()), public_key, ..NodeSpec::default() };
-            Command::Accept { spec, role: ClusterRole::Worker }
-        };
-        let mut commands: Vec<Command> = (1..=serving + joined).map(accept).collect();
-        commands.push(Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
-        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
-        let (root, blob) = (Sha256::default(), Sha256::default());
-        commands.extend((1..=serving).map(|id| {
-            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
-            Command::Adopt { node: NodeId(id), baseline, basis: 0 }
-        }));
-        for (index, command) in (1..).zip(commands) {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
-            assert_eq!(applied.refusal(), None);
-        }
-        inventory
-    }
+    use crate::model::sample::fleet;
 
     #[test]
     fn machines_that_only_joined_keep_no_breaker_closed() {

@@ -259,36 +259,10 @@ fn rebooted(node: &Node, seen: &Seen) -> bool {
 mod tests {
     use super::*;
     use crate::engine::Event;
+    use crate::model::sample::fleet;
     use crate::model::*;
 
     const NODES: u64 = 40;
-
-    fn fleet() -> Inventory {
-        let mut inventory = Inventory::default();
-        let mut summary = FleetSummary::default();
-        summary.groups.insert("web".into(), GroupSummary::default());
-        let name = |id: u64| NodeName::from(format!("w{id}").as_str());
-        let mut commands = Vec::new();
-        for id in 1..=NODES {
-            let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
-            summary.hosts.insert(name(id), host);
-            let public_key = format!("key {id}");
-            let spec = NodeSpec { name: name(id), public_key, ..NodeSpec::default() };
-            commands.push(Command::Accept { spec, role: ClusterRole::Worker });
-        }
-        commands.push(Command::Generation { blob: Sha256::of(b"one"), summary: Box::new(summary) });
-        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
-        let (root, blob) = (Sha256::default(), Sha256::default());
-        commands.extend((1..=NODES).map(|id| {
-            let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
-            Command::Adopt { node: NodeId(id), baseline, basis: 0 }
-        }));
-        for (index, command) in (1..).zip(commands) {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
-            assert_eq!(applied.refusal(), None);
-        }
-        inventory
-    }
 
     fn ordered(actions: Vec<Action>) -> Vec<(NodeId, Ticket)> {
         let examine = |action| match action {
@@ -300,7 +274,7 @@ mod tests {
 
     #[test]
     fn so_many_at_once_and_the_next_as_soon_as_one_has_ended() {
-        let inventory = fleet();
+        let inventory = fleet(NODES, 0);
         let mut engine = Manager::new("m1".into(), Now(0));
         let mut under_way = Vec::new();
         for id in 1..=NODES {
@@ -325,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_look_at_a_node_that_was_never_away_takes_no_crash_of_its_agent_for_known() {
-        let mut inventory = fleet();
+        let mut inventory = fleet(1, 0);
         let node = NodeId(1);
         let before = Marks { boot: "boot".into(), instance: "first".into(), isolation: 0 };
         let index = inventory.applied + 1;

@@ -118,7 +118,7 @@ fn rest(before: &Looked, hint: &Hint, every: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Marks, Wall};
+    use crate::model::sample;
 
     const EVERY: u64 = 60_000;
 
@@ -127,26 +127,7 @@ mod tests {
     }
 
     fn finding(amiss: Option<u64>, failed: u32) -> Finding {
-        Finding {
-            absence: None,
-            cause: None,
-            planned: false,
-            evidence: Vec::new(),
-            verdict: Verdict::Same,
-            overtaken: None,
-            reasons: Vec::new(),
-            remedy: Remedy::None,
-            occasion: Occasion::Live,
-            by: "m1".into(),
-            at: Wall(1),
-            took_ms: 1,
-            digest: None,
-            checks: (5, failed, 0),
-            amiss,
-            marks: Marks::default(),
-            damaged: Vec::new(),
-            basis: 1,
-        }
+        Finding { amiss, checks: (5, failed, 0), ..sample::finding() }
     }
 
     #[test]

@@ -97,7 +97,8 @@ pub struct Manager {
     /// When leadership was last offered to a manager with a better road.
     pub(super) handed: Option<Now>,
     pub(super) next_ticket: u64,
-    /// Examinations under way, at most [`EXAMINATIONS_MAX`].
+    /// Examinations under way, at most [`EXAMINATIONS_MAX`]: as many as there are `exam`s in `seen`, counted since it is asked
+    /// for each node at each tick.
     pub(super) examining: usize,
     /// To be examined as soon as one of these has ended.
     pub(super) queued: BTreeSet<NodeId>,

@@ -1,6 +1,7 @@
 //! Content-addressed blobs of the managers: generations and digests. An entry names a blob only once a majority has it.
 
 use super::Shared;
+use super::failed::chain;
 use crate::model::{AttemptId, RaftId, Sha256, counted};
 use crate::rpc::wire::{Code, Failure};
 use std::io::Write;
@@ -26,23 +27,13 @@ impl BlobError {
     /// As an operator reads it: a full disk is no lost majority.
     pub fn failure(&self) -> Failure {
         match self {
-            BlobError::Own(why) => Failure::new(Code::Unavailable, format!("{self}: {}", with_causes(why)))
+            BlobError::Own(_) => Failure::new(Code::Unavailable, chain(self))
                 .next("look at the disk of this manager; nothing was changed"),
             BlobError::Task => Failure::new(Code::Internal, self.to_string()),
             BlobError::NoMajority { .. } => Failure::new(Code::NoQuorum, self.to_string())
                 .next("bring a majority of the managers back; nothing was changed"),
         }
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Stores on this manager and on as many others as make a majority of the voters.

@@ -8,6 +8,9 @@ use crate::rpc::identity;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// What notices about them are of.
+pub const CERTIFICATE: &str = "certificate";
+
 /// The last moment of each node's certificate, as seen last.
 #[derive(Debug, Default)]
 pub struct Certificates(Mutex<BTreeMap<NodeId, Wall>>);
@@ -31,7 +34,7 @@ impl Certificates {
     pub fn tell(&self, inventory: &Inventory, own: NodeId, leads: bool, notices: &Notices, now: Wall) {
         for (id, text) in self.ending(inventory, now).into_iter().filter(|(id, _)| *id == own || leads) {
             let name = inventory.node(id).map(|node| node.name().to_string());
-            notices.tell(&format!("certificate {id}"), name.as_deref(), &text);
+            notices.tell(&format!("{CERTIFICATE} {id}"), name.as_deref(), &text);
         }
     }
 
@@ -70,7 +73,8 @@ mod tests {
         let told = |own, leads| {
             let notices = Notices::default();
             certificates.tell(&inventory, NodeId(own), leads, &notices, now);
-            notices.recent()
+            assert!(notices.recent_but(CERTIFICATE).is_empty(), "a status says it itself");
+            notices.recent_but("")
         };
         assert_eq!(told(1, false), ["certificate of m1 ends in 12 days"]);
         assert_eq!(told(1, true), ["certificate of m1 ends in 12 days", "certificate of m2 ends in 5 days"]);

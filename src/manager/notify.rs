@@ -118,9 +118,11 @@ impl Notices {
         }
     }
 
-    /// The last notices, oldest first: one line for each node and kind, with count and since when where there were more.
-    pub fn recent(&self) -> Vec<String> {
-        self.inner().recent.iter().map(Recent::line).collect()
+    /// The last notices, oldest first, without those of this kind: one line for each node and kind, with count and since when
+    /// where there were more.
+    pub fn recent_but(&self, kind: &str) -> Vec<String> {
+        let other = |r: &&Recent| r.about.split(' ').next() != Some(kind);
+        self.inner().recent.iter().filter(other).map(Recent::line).collect()
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -230,7 +232,7 @@ mod tests {
         notices.tell("held 9", Some("w1"), "w1: job 9 is held");
         notices.tell("conflict w3 a", None, "two nodes call themselves w3");
         notices.tell("conflict w4 a", None, "two nodes call themselves w4");
-        let told = notices.recent();
+        let told = notices.recent_but("");
         assert_eq!(told.len(), 5, "{told:?}");
         assert_eq!(told[0], "w2: was away (network), drifted");
         assert!(told[1].starts_with("w1: was away (network), same: none, absence 5 (told 5 times since 2"), "{told:?}");

@@ -197,19 +197,17 @@ impl Job {
     /// The same order once more, after the job was held. What remoor itself concluded is looked at again first.
     pub fn again(&self, since: Wall) -> Want {
         Want {
-            occasion: self.occasion,
             reasons: self.reasons.clone(),
             services: self.services.clone(),
-            since,
             examined: self.by.is_none().then_some(self.opened),
             by: self.by.clone(),
             now: self.now,
             decommission: self.decommission,
             force: self.force,
             undo: self.undo,
-            commission: false,
             vars: self.vars.clone(),
             rollout: self.rollout,
+            ..Want::new(self.occasion, since)
         }
     }
 

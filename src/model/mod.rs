@@ -18,6 +18,8 @@ mod job;
 mod manifest;
 mod node;
 mod report;
+#[cfg(test)]
+pub(crate) mod sample;
 mod time;
 mod verdict;
 mod windows;

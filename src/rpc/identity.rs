@@ -5,7 +5,7 @@
 
 use super::private_file;
 use super::token::{self, Secret};
-use crate::model::{ClusterId, Epoch, NodeId, NodeName, Wall};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, Wall, counted};
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey};
@@ -274,8 +274,7 @@ pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
 pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let days = |ms: u64| match ms / DAY_MS {
         0 => "less than a day".to_owned(),
-        1 => "1 day".to_owned(),
-        n => format!("{n} days"),
+        n => counted(n, "day"),
     };
     let left = not_after.since(now);
     if now > not_after {

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -76,6 +77,36 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Addresses of one test: of 127/8 all is this machine's. Each test that asks has a network of its own, which the number of
+/// this process tells from that of another run.
+pub fn net() -> impl Fn(u8) -> Ipv4Addr + Copy {
+    static NEXT: AtomicU8 = AtomicU8::new(100);
+    let (net, run) = (NEXT.fetch_add(1, Ordering::Relaxed), (std::process::id() % 250) as u8 + 1);
+    move |last| Ipv4Addr::new(127, net, run, last)
+}
+
+/// Three managers m1, m2 and m3 at the first three addresses of `host`, each with a folder of its name in `dir`; the cluster's
+/// tokens are there in the files `manager` and `worker`.
+pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
+    let mut init = remoor();
+    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(dir.join("m1"));
+    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+    for role in ["manager", "worker"] {
+        let token = told[format!("{role}_token")].as_str().expect("a token");
+        fs::write(dir.join(role), token).expect("written");
+    }
+    let first = Daemon::start(&dir.join("m1"));
+    until("the first leads", || (first.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let joined = |name: &str, last: u8| {
+        let (mut join, at) = (remoor(), host(last).to_string());
+        join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at, "--dir"]);
+        done(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("manager")));
+        Daemon::start(&dir.join(name))
+    };
+    let (second, third) = (joined("m2", 2), joined("m3", 3));
+    [first, second, third]
+}
+
 fn get(addr: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(addr).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
@@ -88,9 +119,7 @@ fn get(addr: SocketAddr, path: &str) -> Option<String> {
 fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let dir = tempfile::tempdir().expect("a folder");
     let (m1, w1) = (dir.path().join("m1"), dir.path().join("w1"));
-    let pid = std::process::id();
-    // Of 127/8 all is this machine's; the process's number keeps two runs apart.
-    let host = |last: u8| Ipv4Addr::new(127, 77, (pid % 250) as u8 + 1, last);
+    let host = net();
     let (at_m1, at_w1) = (host(1), host(2));
     let init =
         done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at_m1.to_string(), "--dir"]).arg(&m1));
@@ -166,22 +195,8 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
 #[test]
 fn managers_that_move_find_each_other_again() {
     let dir = tempfile::tempdir().expect("a folder");
-    let pid = std::process::id();
-    let host = |last: u8| Ipv4Addr::new(127, 78, (pid % 250) as u8 + 1, last);
-    let folder = |name: &str| dir.path().join(name);
-    let mut init = remoor();
-    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(folder("m1"));
-    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
-    let m1 = Daemon::start(&folder("m1"));
-    until("the first leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    fs::write(folder("token"), told["manager_token"].as_str().expect("a token")).expect("written");
-    let joined = |name: &str, at: Ipv4Addr| {
-        let mut join = remoor();
-        join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at.to_string()]);
-        done(join.arg("--dir").arg(folder(name)).arg("--token-file").arg(folder("token")));
-        Daemon::start(&folder(name))
-    };
-    let (m2, m3) = (joined("m2", host(2)), joined("m3", host(3)));
+    let host = net();
+    let [m1, m2, m3] = three_managers(dir.path(), host);
 
     /// All three vote, are there, and are entered where they are.
     fn whole(at: &Daemon, places: [Ipv4Addr; 3]) -> Option<()> {
@@ -226,7 +241,7 @@ fn managers_that_move_find_each_other_again() {
 #[test]
 fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
     let dir = tempfile::tempdir().expect("a folder");
-    let at = Ipv4Addr::new(127, 84, (std::process::id() % 250) as u8 + 1, 1).to_string();
+    let at = net()(1).to_string();
     done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at, "--dir"]).arg(dir.path().join("m1")));
     let m1 = Daemon::start(&dir.path().join("m1"));
     until("it leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));

@@ -1,7 +1,7 @@
 //! Data directories that are not as they should be, with real processes on this machine's loopback: a manager that lost its Raft
 //! log and kept its identity, and what a kill left of `init` and `join`. No lab, no root.
 
-use crate::local::{Daemon, done, remoor, until};
+use crate::local::{Daemon, done, net, remoor, three_managers, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -11,29 +11,17 @@ use std::time::Duration;
 
 struct Cluster {
     dir: tempfile::TempDir,
-    managers: Vec<Daemon>,
+    /// The address of that number.
+    host: Box<dyn Fn(u8) -> Ipv4Addr>,
+    managers: [Daemon; 3],
 }
 
 impl Cluster {
-    fn begin(net: u8) -> Self {
+    fn begin() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
-        let host = |last: u8| host(net, last);
-        let at = |name: &str| dir.path().join(name);
-        let init =
-            done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &host(1), "--dir"]).arg(at("m1")));
-        let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
-        fs::write(at("token"), told["manager_token"].as_str().expect("a token")).expect("written");
-        fs::write(at("worker"), told["worker_token"].as_str().expect("a token")).expect("written");
-        let mut managers = vec![Daemon::start(&at("m1"))];
-        until("the first leads", || (managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
-        for (name, last) in [("m2", 2), ("m3", 3)] {
-            let mut join = remoor();
-            join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &host(last)]);
-            join.arg("--dir").arg(at(name)).arg("--token-file").arg(at("token"));
-            done(&mut join);
-            managers.push(Daemon::start(&at(name)));
-        }
-        Self { dir, managers }
+        let host = net();
+        let managers = three_managers(dir.path(), host);
+        Self { dir, host: Box::new(host), managers }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -74,7 +62,7 @@ fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
             fs::create_dir(raft).expect("made");
         },
     ] {
-        let mut cluster = Cluster::begin(83);
+        let mut cluster = Cluster::begin();
         let victim = cluster.wipe_a_follower(wipe);
         let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
         assert!(!ended.success());
@@ -101,7 +89,7 @@ fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
 /// without one lives on.
 #[test]
 fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
-    let mut cluster = Cluster::begin(80);
+    let mut cluster = Cluster::begin();
     let file = |cluster: &Cluster, name: &str| cluster.at(name).join("ssh.key");
     let made = fs::read_to_string(file(&cluster, "m1")).expect("made by init");
     let has_it = |cluster: &Cluster, name: &str| {
@@ -124,7 +112,8 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
 
     until("a leader", || (cluster.managers[0].ask(&["status"]).status.code() == Some(0)).then_some(()));
     let mut join = remoor();
-    join.args(["join", &format!("{}:7947", host(80, 1)), "--name", "w1", "--advertise", &host(80, 4), "--dir"]);
+    let [first, own] = [1, 4].map(|last| (cluster.host)(last).to_string());
+    join.args(["join", &format!("{first}:7947"), "--name", "w1", "--advertise", &own, "--dir"]);
     done(join.arg(cluster.at("w1")).arg("--token-file").arg(cluster.at("worker")));
     let worker = Daemon::start(&cluster.at("w1"));
     until("the worker met a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
@@ -146,10 +135,6 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     assert!(status["ssh_key"].is_null(), "{status:#}");
 }
 
-fn host(net: u8, last: u8) -> String {
-    Ipv4Addr::new(127, net, (std::process::id() % 250) as u8 + 1, last).to_string()
-}
-
 fn init(dir: &std::path::Path, at: &str) -> std::process::Command {
     let mut command = remoor();
     command.args(["init", "--json", "--name", "m1", "--advertise", at, "--dir"]).arg(dir);
@@ -169,9 +154,11 @@ fn refused(command: &mut std::process::Command, wanted: &[&str]) {
 fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must() {
     let dir = tempfile::tempdir().expect("a folder");
     let at = |name: &str| dir.path().join(name);
+    let net = net();
+    let host = |last: u8| net(last).to_string();
     let m1 = at("m1");
     for ms in [20, 60, 120, 250, 500, 700] {
-        let mut child = init(&m1, &host(81, 1)).stdout(std::process::Stdio::null()).spawn().expect("remoor runs");
+        let mut child = init(&m1, &host(1)).stdout(std::process::Stdio::null()).spawn().expect("remoor runs");
         std::thread::sleep(Duration::from_millis(ms));
         let _gone_or_killed = child.kill();
         child.wait().expect("a status");
@@ -179,18 +166,18 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
             fs::remove_dir_all(&m1).expect("removed"); // it was done already: from the beginning, on a slow machine
         }
     }
-    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(81, 1))).stdout).expect("JSON");
+    let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
-    refused(&mut init(&m1, &host(81, 1)), &["already belongs to node m1", "next: systemctl start remoor"]);
+    refused(&mut init(&m1, &host(1)), &["already belongs to node m1", "next: systemctl start remoor"]);
 
     let manager = Daemon::start(&m1);
     until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    refused(&mut init(&m1, &host(81, 1)), &["remoor runs on", "next: remoor status"]);
-    refused(init(&m1, &host(81, 1)).arg("--force"), &["remoor runs on"]);
+    refused(&mut init(&m1, &host(1)), &["remoor runs on", "next: remoor status"]);
+    refused(init(&m1, &host(1)).arg("--force"), &["remoor runs on"]);
 
     let join = |name: &str, token: &str| {
         let mut command = remoor();
-        command.args(["join", &format!("{}:7947", host(81, 1)), "--name", name, "--advertise", &host(79, 2), "--dir"]);
+        command.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &host(2), "--dir"]);
         command.arg(at(name)).args(["--token", token]);
         command
     };
@@ -215,10 +202,10 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     refused(&mut join("w1", &worker), &["already belongs to node w1 of the token's cluster", "next: systemctl start"]);
     // Another cluster's directory, and one that has lost its identity.
     let other = at("m2");
-    done(&mut init(&other, &host(79, 3)));
+    done(&mut init(&other, &host(3)));
     refused(&mut join("m2", &worker), &["already belongs to node m1 of another cluster", "next: move the directory"]);
     fs::remove_file(other.join("identity.json")).expect("removed");
     refused(&mut join("m2", &worker), &["raft/ but no identity.json", "next: put"]);
-    refused(&mut init(&other, &host(79, 3)), &["raft/ but no identity.json"]);
+    refused(&mut init(&other, &host(3)), &["raft/ but no identity.json"]);
     assert!(other.join("raft/log.redb").exists() && other.join("ca").exists());
 }

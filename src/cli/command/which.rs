@@ -49,3 +49,24 @@ pub fn called(which: &Which, nodes: &[NodeView]) -> String {
         (None, many) => many.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(","),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tests::views;
+
+    #[test]
+    fn all_are_those_that_the_applied_fleet_speaks_of() {
+        let all = Which { nodes: Vec::new(), group: None, all: true };
+        let of = |groups: [Option<&str>; 2]| {
+            let node = |(id, group): (u64, Option<&str>)| NodeView {
+                group: group.map(str::to_owned),
+                ..views::node(id, &format!("w{id}"))
+            };
+            let status = StatusView { nodes: (1..).zip(groups).map(node).collect(), ..views::status() };
+            pick(&status, &all).unwrap().into_iter().map(|n| n.name).collect::<Vec<_>>()
+        };
+        assert_eq!(of([Some("web"), None]), ["w1"], "w2 only joined");
+        assert_eq!(of([None, None]), ["w1", "w2"], "before the first apply the managers say what is missing");
+    }
+}

@@ -132,24 +132,7 @@ mod tests {
             }
             summary
         };
-        let mut inventory = Inventory::default();
-        let accept = |name: &str| {
-            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
-            Command::Accept { spec, role: ClusterRole::Worker }
-        };
-        let (desired, generation) = (Sha256::of(b"one"), GenerationSeq(1));
-        let (root, blob) = (Sha256::default(), Sha256::default());
-        let baseline = Baseline { generation, desired, root, blob, adopted: true, at: Wall(3) };
-        let commands = [
-            accept("w1"),
-            accept("w2"),
-            Command::Generation { blob: desired, summary: Box::new(summary(&["w1", "w2"])) },
-            Command::Adopt { node: NodeId(1), baseline, basis: 0 },
-        ];
-        for (index, command) in (1..).zip(commands) {
-            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
-            assert_eq!(applied.refusal(), None);
-        }
+        let inventory = sample::fleet(1, 1);
         let gone = |hosts: &[&str]| orphans(&inventory, &summary(hosts)).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(gone(&[]), ["w1"], "w2 only joined");
         assert_eq!(gone(&["w1"]), Vec::<String>::new());

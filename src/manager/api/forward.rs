@@ -88,9 +88,8 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let by = super::operator(shared, request.extensions().get().unwrap_or(&Caller::Anonymous))?;
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by);
-    let failed = failure_of;
     if request.method() == Method::GET && is_stream(request.uri().path()) {
-        let mut lines = client.stream_lines(&path).await.map_err(failed)?;
+        let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
         tokio::spawn(async move {
             while let Ok(Some(line)) = lines.next().await {
@@ -108,7 +107,7 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
         let body = wire::bounded(request.into_body(), most).await?;
         client.post_bytes(&path, body).await
     };
-    let answer = answer.map_err(failed)?;
+    let answer = answer.map_err(failure_of)?;
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
 }

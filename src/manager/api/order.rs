@@ -218,23 +218,9 @@ impl Desk<'_> {
         decommission: bool,
     ) -> Want {
         let OrderRequest { now, force, .. } = *self.request;
-        let (since, by, force) = (wall(), Some(self.by.to_owned()), force && !decommission);
+        let (by, force) = (Some(self.by.to_owned()), force && !decommission);
         let vars = self.request.vars.clone();
-        Want {
-            occasion,
-            reasons,
-            services,
-            since,
-            examined: None,
-            by,
-            now,
-            decommission,
-            force,
-            undo: None,
-            commission: false,
-            vars,
-            rollout: false,
-        }
+        Want { reasons, services, by, now, decommission, force, vars, ..Want::new(occasion, wall()) }
     }
 
     fn want(&self, want: Want) -> Result<Decided, Failure> {

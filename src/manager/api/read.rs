@@ -1,5 +1,6 @@
 //! Questions: status, history, jobs, why.
 
+use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
@@ -25,9 +26,10 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
-    let up = nodes.iter().filter(|n| matches!(n.manager.as_deref(), Some("leader" | "voter")) && n.presence == "alive");
-    // Without a view of its own, which only a leader has, a manager knows of itself alone.
-    let managers_up = up.count().max(1) as u32;
+    // Without a view of its own, which only a leader has, a manager knows of itself alone that it is up.
+    let is_up = |n: &&NodeView| n.presence == "alive" || n.name == shared.me.as_str();
+    let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
+    let managers_up = nodes.iter().filter(votes).filter(is_up).count() as u32;
     let mut warnings = Vec::new();
     if managers > 0 && managers.is_multiple_of(2) {
         warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
@@ -41,8 +43,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
     // The notices of these, of days ago perhaps, would say it twice.
-    let recent = shared.notices.recent().into_iter().rev().filter(|text| !text.starts_with("certificate of "));
-    warnings.extend(recent.take(5));
+    warnings.extend(shared.notices.recent_but(CERTIFICATE).into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
         as_of: as_of(&shared),

@@ -67,7 +67,7 @@ fn repaired(other: &str) -> Inventory {
     let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
     let (reasons, services) = (vec![reason("a", true), reason(other, false)], vec!["a".into()]);
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
-    node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..finding() });
+    node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..sample::finding() });
     node.drifted_since = Some(Wall(1));
     inventory.jobs.get_mut(&JobId(4)).map(Arc::make_mut).unwrap().services = services;
     for (index, phase) in (5..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
@@ -88,29 +88,6 @@ fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
         at: Wall(9),
     };
     Command::CloseAttempt { job, attempt, outcome: Outcome::Done, baseline: Some(baseline), marks: None }
-}
-
-fn finding() -> Finding {
-    Finding {
-        absence: None,
-        cause: None,
-        planned: false,
-        evidence: Vec::new(),
-        verdict: Verdict::Same,
-        overtaken: None,
-        reasons: Vec::new(),
-        remedy: Remedy::Report,
-        occasion: Occasion::Live,
-        by: "m1".into(),
-        at: Wall(1),
-        took_ms: 0,
-        digest: None,
-        checks: (0, 0, 0),
-        marks: Marks::default(),
-        damaged: Vec::new(),
-        amiss: None,
-        basis: 0,
-    }
 }
 
 #[test]

@@ -128,15 +128,11 @@ fn daemon_down(c: &Cluster) -> Result<()> {
 }
 
 /// A status without what time alone changes, and without who answers and leads: elections are nobody's order. A node that
-/// misses a ping for want of a processor is suspected for a moment, which is nobody's order either; and an agent learns some
-/// 20 s later which generation it was set up with.
+/// misses a ping for want of a processor is suspected for a moment, which is nobody's order either.
 pub fn bare(mut status: Value) -> Value {
     status["as_of"] = Value::Null;
     for node in status["nodes"].as_array_mut().into_iter().flatten() {
         node["unanswered"] = Value::Null;
-        if let Some(report) = node["report"].as_object_mut() {
-            report.remove("generation");
-        }
         if node["presence"] == "suspect" {
             node["presence"] = "alive".into();
         }

@@ -227,7 +227,11 @@ fn impostor(c: &Cluster) -> Result<()> {
     const START: &str = "set -e; rm -rf /root/imp; cp -a /var/lib/remoor /root/imp; cd /root/imp; \
         sed -i 's/\"w2\"/\"w1\"/g' credentials.json; sed -i 's/7946/7956/g; s/7947/7957/g' node.json; \
         systemd-run --unit=imp -p Restart=no /usr/local/bin/remoor agent --dir /root/imp --socket /run/imp.sock 2>&1";
-    let before = c.node("w1")?;
+    // It learns a little later which generation it was set up with.
+    let before = c.wait("w1's agent to know its generation", |s| {
+        let row = row(s, "w1")?;
+        (row["report"]["generation"] == row["baseline"]["generation"]).then(|| row.clone())
+    })?;
     c.lab.shell("w2", START)?;
     let told = crate::lab::wait_for("the impostor to be refused", crate::lab::cluster::PATIENCE, || {
         five::MASTERS.iter().find_map(|host| {

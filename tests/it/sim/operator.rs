@@ -101,19 +101,12 @@ impl World {
     pub fn want(&mut self, at: usize, occasion: Occasion, decommission: bool) -> Command {
         let draw = self.rng.below(1_000);
         let want = Want {
-            occasion,
-            reasons: Vec::new(),
-            services: Vec::new(),
-            since: Wall(EPOCH + self.now),
-            examined: None,
             by: Some("operator".to_owned()),
             now: draw < 200,
             decommission,
             force: (200..400).contains(&draw) && !decommission,
-            undo: None,
             commission: occasion == Occasion::Apply && !decommission,
-            vars: Default::default(),
-            rollout: false,
+            ..Want::new(occasion, Wall(EPOCH + self.now))
         };
         Command::Want { node: self.hosts[at].id, want: Box::new(want) }
     }
