@@ -29,6 +29,9 @@ const FIRST: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(20);
 /// While they have told everything. Each question is a TLS handshake, and one more thing that an agent at rest wakes up for.
 const QUIET: Duration = Duration::from_secs(120);
+/// What every run on this node leaves in the state directory: with a run the node may have come into service, or gone out of it,
+/// and another manifest is its, which gossip doesn't show.
+const RUN_MARKS: [&str; 3] = ["fence.json", "runs.log", "closed.json"];
 /// What all nodes see at once they don't ask about at once: each waits by chance, at most so long for each peer.
 const SPREAD: Duration = Duration::from_millis(20);
 
@@ -123,6 +126,7 @@ impl AgentTask {
         let mut look_at = tokio::time::Instant::now();
         let mut ask_at = tokio::time::Instant::now();
         let mut asked_at = ask_at;
+        let mut runs = self.runs();
         self.introduce();
         self.rewatch().await;
         self.config.own.record(self.record.record());
@@ -148,9 +152,13 @@ impl AgentTask {
                     let every = self.known.as_ref().map_or(60_000, |k| k.check_interval_ms).max(500);
                     look_at = tokio::time::Instant::now() + Duration::from_millis(every);
                     self.looked(look).await;
+                    if runs != self.runs() {
+                        ask_at = tokio::time::Instant::now();
+                    }
                 }
                 () = tokio::time::sleep_until(ask_at), if !asking => {
                     asking = true;
+                    runs = self.runs();
                     let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
                     tokio::spawn(async move {
                         let _ = tx.send(ask(&tls, &managers).await).await;
@@ -198,6 +206,11 @@ impl AgentTask {
                 || self.peers.told(&m.name, m.addr, m.signed, m.report.generation, self.generation())
         };
         !self.config.own.id().manager && self.gossip.members().iter().all(told)
+    }
+
+    /// When something last ran here. A look compares it, so that waiting for it costs an agent at rest nothing.
+    fn runs(&self) -> [Option<std::time::SystemTime>; 3] {
+        RUN_MARKS.map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }
 
     fn generation(&self) -> GenerationSeq {

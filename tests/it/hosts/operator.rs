@@ -32,7 +32,7 @@ pub const HOOK_WRITTEN: &str = "/root/hook-written";
 const HOOK_CHECK: &str = "/root/hook-check";
 
 /// What an agent was told to look at.
-const MANIFEST: &str = "/var/lib/remoor/manifest.json";
+pub const MANIFEST: &str = "/var/lib/remoor/manifest.json";
 
 /// The leader stories' fleet with the hooks.
 pub fn hooked(path: &str, text: String) -> String {

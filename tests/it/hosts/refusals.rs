@@ -2,6 +2,7 @@
 //! nothing but the clock may change. On two hosts of its own, since on the fleet of five nobody is merely accepted.
 
 use super::noise::{bare, unchanged};
+use super::operator::MANIFEST;
 use crate::lab::cluster::{PATIENCE, row};
 use crate::lab::{Lab, five, wait_for};
 use anyhow::{Context, Result, ensure};
@@ -211,6 +212,14 @@ impl Pair {
         .with_context(|| format!("w1: {last:#}"))
     }
 
+    /// Its agent says so a moment later, when it has asked what it is to look at; no order that comes meanwhile did that.
+    fn told(&self, nothing: bool) -> Result<()> {
+        wait_for("w1's agent to be told what to look at", PATIENCE, || {
+            let told: Value = serde_json::from_slice(&self.lab.read("w1", MANIFEST).ok()?).ok()?;
+            (told["manifest"]["services"].as_array()?.is_empty() == nothing).then_some(())
+        })
+    }
+
     /// From the state before it in the table.
     fn bring_to(&self, state: &str) -> Result<()> {
         let phase = |phase: &'static str| {
@@ -228,7 +237,8 @@ impl Pair {
             "commissioning" => {
                 self.hook("up", "sleep 300 || :\n")?;
                 self.must("commission w1 --detach")?;
-                self.wait("the provisioning", phase("provision"))
+                self.wait("the provisioning", phase("provision"))?;
+                self.told(false)
             }
             "commissioned" => {
                 self.unhook()?;
@@ -253,7 +263,8 @@ impl Pair {
                 self.wait("w1 to be set up", is("commissioned"))?;
                 self.hook("down", "sleep 300 || :\n")?;
                 self.must("decommission w1 --confirm w1 --detach")?;
-                self.wait("the cleanup", phase("cleanup"))
+                self.wait("the cleanup", phase("cleanup"))?;
+                self.told(true)
             }
             "decommissioning failed" => {
                 self.unhook()?;
@@ -262,7 +273,8 @@ impl Pair {
                 self.hook("down", "exit 2\n")?;
                 let failed = self.on("decommission w1 --confirm w1")?;
                 ensure!(failed.code == 5, "a failing cleanup ends with {}", failed.code);
-                self.wait("w1 to be held", |w1| held(w1) && w1["lifecycle"] == "decommissioning")
+                self.wait("w1 to be held", |w1| held(w1) && w1["lifecycle"] == "decommissioning")?;
+                self.told(true)
             }
             "decommissioned" => {
                 self.unhook()?;
