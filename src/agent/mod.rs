@@ -14,5 +14,5 @@ pub use api::{exposition, routes, worker};
 pub use book::{KeyBook, PeerBook};
 pub use metrics::Metrics;
 pub use own::{Own, OwnId};
-pub use record::RecordKeeper;
+pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};

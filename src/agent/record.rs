@@ -4,7 +4,15 @@
 
 use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Beside the record: how systemd saw the last process end, `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5), as
+/// the unit's `ExecStopPost` writes it; and the last words of one that panicked. Both are of the instance before, and are
+/// removed when they were taken up.
+const ENDED: &str = "ended";
+pub const LAST_WORDS: &str = "panic";
+/// Characters of them that are told.
+const WORDS_MAX: usize = 300;
 
 pub struct RecordKeeper {
     path: PathBuf,
@@ -15,17 +23,21 @@ impl RecordKeeper {
     /// Begins a new instance. A file that can't be read is put aside, and the new record says that it was: how the instance
     /// before ended and how often it was alone nobody can tell any more.
     pub fn begin(path: PathBuf, boot: BootId, instance: Instance, now: Wall) -> Result<Self, DiskError> {
+        let how = how_it_ended(&path);
         let record = match read_or_set_aside::<AgentRecord>(&path)? {
-            Found::Whole(before) => next(Some(before), boot, instance, now),
-            Found::Missing => next(None, boot, instance, now),
+            Found::Whole(before) => next(Some(before), how, boot, instance, now),
+            Found::Missing => next(None, None, boot, instance, now),
             Found::Damaged(_) => AgentRecord {
                 damaged: Some(now),
                 previous_end: Some("left a damaged record".to_owned()),
-                ..next(None, boot, instance, now)
+                ..next(None, None, boot, instance, now)
             },
         };
         let keeper = Self { path, record };
         keeper.save()?;
+        for name in [ENDED, LAST_WORDS] {
+            let _was_there = std::fs::remove_file(keeper.path.with_file_name(name));
+        }
         Ok(keeper)
     }
 
@@ -61,15 +73,33 @@ impl RecordKeeper {
     }
 }
 
-fn next(before: Option<AgentRecord>, boot: BootId, instance: Instance, now: Wall) -> AgentRecord {
+/// In words, where systemd tells; None where it doesn't.
+fn how_it_ended(record: &Path) -> Option<String> {
+    let read = |name| std::fs::read(record.with_file_name(name)).ok();
+    let told = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().chars().take(WORDS_MAX).collect::<String>();
+    if let Some(words) = read(LAST_WORDS).map(told) {
+        return Some(format!("panicked: {words}"));
+    }
+    let ended = read(ENDED).map(told)?;
+    let mut words = ended.split(' ');
+    match (words.next()?, words.next()?, words.next()?) {
+        ("oom-kill", ..) => Some("killed by the kernel for want of memory".to_owned()),
+        ("watchdog", ..) => Some("killed by systemd's watchdog".to_owned()),
+        (_, "killed" | "dumped", signal) => Some(format!("ended by signal {signal}")),
+        (_, "exited", code) => Some(format!("exited with {code}, without a goodbye")),
+        _ => None,
+    }
+}
+
+fn next(before: Option<AgentRecord>, how: Option<String>, boot: BootId, instance: Instance, now: Wall) -> AgentRecord {
     let fresh = AgentRecord { boot: boot.clone(), instance, started: now, ..AgentRecord::default() };
     let Some(before) = before else { return fresh };
     let left = before.previous_end.as_deref() == Some("leaving");
     let same_boot = before.boot == boot;
     let end = match (left, same_boot) {
-        (true, _) => "said goodbye",
-        (false, true) => "ended without a goodbye",
-        (false, false) => "ended with its boot",
+        (true, _) => "said goodbye".to_owned(),
+        (false, true) => how.unwrap_or_else(|| "ended without a goodbye".to_owned()),
+        (false, false) => "ended with its boot".to_owned(),
     };
     let last_isolation = before.last_isolation.map(|mut episode| {
         episode.to = episode.to.or(Some(now));
@@ -78,7 +108,7 @@ fn next(before: Option<AgentRecord>, boot: BootId, instance: Instance, now: Wall
     AgentRecord {
         isolation: before.isolation,
         last_isolation,
-        previous_end: Some(end.to_owned()),
+        previous_end: Some(end),
         left,
         crashes: before.crashes + u32::from(!left && same_boot),
         damaged: before.damaged,
@@ -106,6 +136,32 @@ mod tests {
         let rebooted = begin(&dir, "boot-2", "d", 4);
         assert_eq!((rebooted.record().crashes, rebooted.record().left), (1, false));
         assert_eq!(rebooted.record().previous_end.as_deref(), Some("ended with its boot"));
+    }
+
+    #[test]
+    fn how_an_instance_ended_is_told_once_where_systemd_or_its_last_words_tell() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let say = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("written");
+        let told = |of: &RecordKeeper| of.record().previous_end.clone().expect("an end");
+        begin(&dir, "boot-1", "a", 1);
+        say(ENDED, "signal killed KILL\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "b", 2)), "ended by signal KILL");
+        assert_eq!(told(&begin(&dir, "boot-1", "c", 3)), "ended without a goodbye", "that was of the one before");
+        say(ENDED, "oom-kill killed KILL\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel for want of memory");
+        say(ENDED, "exit-code exited 70\n");
+        say(LAST_WORDS, "no such thing at src/x.rs:1\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked: no such thing at src/x.rs:1");
+        say(ENDED, "exit-code exited 5\n");
+        let mut sixth = begin(&dir, "boot-1", "f", 6);
+        assert_eq!(told(&sixth), "exited with 5, without a goodbye");
+        sixth.goodbye().expect("saved");
+        say(ENDED, "success exited 0\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "g", 7)), "said goodbye");
+        say(ENDED, "nonsense\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "h", 8)), "ended without a goodbye");
+        say(ENDED, "signal killed KILL\n");
+        assert_eq!(told(&begin(&dir, "boot-2", "i", 9)), "ended with its boot");
     }
 
     #[test]

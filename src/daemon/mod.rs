@@ -19,6 +19,6 @@ pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use half_made::{move_aside, tokens_told};
 pub use layout::{Layout, NodeConfig};
-pub use run::{DaemonError, RunOptions, run};
+pub use run::{DaemonError, RunOptions, last_words, run};
 pub use runtime::runtime;
 pub use unit::UNIT;

@@ -228,6 +228,11 @@ async fn serve_socket(
     Ok(())
 }
 
+/// Where a daemon that panics says why.
+pub fn last_words(dir: &std::path::Path) -> std::path::PathBuf {
+    dir.join(crate::agent::LAST_WORDS)
+}
+
 fn begin_record(layout: &Layout) -> Result<RecordKeeper, DaemonError> {
     let boot = crate::disk::boot_id()?;
     let instance = random_hex(8).map_err(|e| DaemonError::Config(e.to_string()))?;

@@ -1,4 +1,5 @@
-//! systemd's unit of the daemon, as `node add` installs it.
+//! systemd's unit of the daemon, as `node add` installs it. `ExecStopPost` leaves a word on how the process ended, for the
+//! next one (`agent/record.rs`).
 
 pub const UNIT: &str = "\
 [Unit]
@@ -7,6 +8,7 @@ After=network.target ssh.service
 
 [Service]
 ExecStart=/usr/local/bin/remoor agent
+ExecStopPost=-/bin/sh -c 'echo \"$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS\" >\"$STATE_DIRECTORY/ended\"'
 Restart=always
 RestartSec=1
 Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072
@@ -21,7 +23,8 @@ WantedBy=multi-user.target
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_lab_installs_the_same_unit() {
+    fn the_lab_and_the_readme_have_the_same_unit() {
+        assert!(include_str!("../../README.md").contains(super::UNIT));
         assert_eq!(super::UNIT, include_str!("../../tests/demo/bin/remoor.service"));
     }
 }

@@ -2,6 +2,7 @@
 //! one that ends is started again by systemd, and its peers see an agent fault.
 
 use std::backtrace::Backtrace;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Exit code of a process that panicked; EX_SOFTWARE of sysexits.
@@ -9,8 +10,9 @@ pub const PANIC_EXIT: i32 = 70;
 
 /// From now on a panic is logged and the process exits with [`PANIC_EXIT`], whichever thread it was and whether or not
 /// somebody would have caught it. For daemons; a command that catches panics must not call it. `but_for` names the threads
-/// that do catch theirs and say more of it: opening a damaged log.
-pub fn exit_on_panic(but_for: &'static [&'static str]) {
+/// that do catch theirs and say more of it: opening a damaged log. Where it was and why stands in `last_words` afterwards, for
+/// whoever starts next.
+pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
     std::panic::set_hook(Box::new(move |info| {
         if std::thread::current().name().is_some_and(|name| but_for.contains(&name)) {
             return;
@@ -33,6 +35,7 @@ pub fn exit_on_panic(but_for: &'static [&'static str]) {
                 format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n").as_bytes(),
             );
         }
+        let _ = std::fs::write(&last_words, format!("{message} at {place}\n"));
         std::process::exit(PANIC_EXIT);
     }));
 }
@@ -47,10 +50,8 @@ mod tests {
     /// Not a test by itself: it does its part only in the process that the test below starts.
     #[test]
     fn child() {
-        if std::env::var_os(ASK).is_none() {
-            return;
-        }
-        exit_on_panic(&[]);
+        let Some(last_words) = std::env::var_os(ASK) else { return };
+        exit_on_panic(&[], last_words.into());
         let caught =
             std::thread::Builder::new().name("worker".to_owned()).spawn(|| panic!("the reason")).map(|t| t.join());
         std::process::exit(if caught.is_ok() { 0 } else { 1 });
@@ -59,11 +60,13 @@ mod tests {
     #[test]
     fn a_panic_in_another_thread_ends_the_process_with_a_reason() {
         let this = std::env::current_exe().expect("this test binary");
+        let dir = tempfile::tempdir().expect("a folder");
+        let last_words = dir.path().join("panic");
         let run = |asked: bool| {
             let mut command = Command::new(&this);
             command.args(["--exact", "telemetry::panic::tests::child", "--nocapture"]).env_remove(ASK);
             if asked {
-                command.env(ASK, "1");
+                command.env(ASK, &last_words);
             }
             command.output().expect("run the test binary")
         };
@@ -71,6 +74,8 @@ mod tests {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(PANIC_EXIT), "{said}");
         assert!(said.contains("the reason") && said.contains("worker") && said.contains("panic.rs"), "{said}");
+        let words = std::fs::read_to_string(&last_words).expect("last words");
+        assert!(words.starts_with("the reason at ") && words.contains("panic.rs"), "{words}");
         assert_eq!(run(false).status.code(), Some(0), "without the hook's part nothing happens");
     }
 }

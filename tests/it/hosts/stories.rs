@@ -109,6 +109,7 @@ fn agent_killed(c: &Cluster) -> Result<()> {
     ensure!(c.lab.kill("w2", "remoor", Signal::KILL)? > 0, "no agent was there to kill");
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
+    ensure!(verdict["evidence"].to_string().contains("(before: ended by signal KILL)"), "{verdict:#}");
     ensure!(c.node("w2")?["agent_faults"].as_u64() == Some(faults + 1), "the fault was not counted");
     ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
     ensure!(pids(c, "w2")? == before, "a service was restarted");
