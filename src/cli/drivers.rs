@@ -47,12 +47,12 @@ pub struct RunOptions {
 /// Starts a cluster in `dir`.
 pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
     if options.force {
-        daemon::move_aside(&options.here.dir)?;
+        daemon::move_aside(&options.here.dir).map_err(of_admin)?;
     }
     let config = node_config(&options.here);
     let Here { dir, ssh_host_keys, authorize, .. } = options.here;
     let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys };
-    let done = runtime()?.block_on(daemon::init(&options))?;
+    let done = runtime()?.block_on(daemon::init(&options)).map_err(of_admin)?;
     if let Some(user) = authorize {
         let next = "put the line that remoor status -o template='{{ ssh_key }}' prints there by hand";
         authorized(&user, &done.ssh_key, next)?;
@@ -63,6 +63,19 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
         operator_credentials: done.operator,
         ssh_key: done.ssh_key,
     })
+}
+
+/// Of `init` and `join`: what was refused before anything was begun does not count as a failure.
+fn of_admin(error: daemon::AdminError) -> anyhow::Error {
+    use daemon::AdminError as E;
+    let exit = match error {
+        E::Address(_) | E::Token(_) => Exit::Usage,
+        E::Taken { .. } | E::Running { .. } | E::Leftover { .. } | E::Clock(_) => Exit::Refused,
+        _ => return error.into(),
+    };
+    let mut stop = Stop::of(&error.into());
+    stop.exit = exit;
+    stop.into()
 }
 
 /// The node is one already; only the managers' login is missing where this fails.
@@ -95,7 +108,7 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         token: options.token,
         manager: options.manager,
     };
-    let reply = runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(e.into()))?;
+    let reply = runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(of_admin(e)))?;
     match (authorize, reply.ssh_key) {
         (Some(user), Some(line)) => authorized(&user, &line, &format!("add this line to its authorized_keys: {line}")),
         (Some(_), None) => {
@@ -110,7 +123,7 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
 pub fn run(options: RunOptions) -> anyhow::Result<()> {
     let registry = telemetry::Registry::new();
     telemetry::init(&registry)?;
-    telemetry::exit_on_panic(&[daemon::OPENING_THREAD]);
+    telemetry::exit_on_panic(&[daemon::OPENING_THREAD], daemon::last_words(&options.dir));
     let options = daemon::RunOptions { dir: options.dir, socket: options.socket };
     daemon::runtime(&options.dir).context("starting tokio")?.block_on(daemon::run(&options, registry))?;
     Ok(())

@@ -13,7 +13,7 @@ use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
 use crate::rpc::client::ApiError;
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
-use crate::rpc::join::{JoinError, JoinReply, JoinRequest, Peer};
+use crate::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
 use crate::rpc::token::{Secret, Token, TokenError, ca_digest};
 use crate::ssh::{ClusterKey, KeyError};
 use std::path::{Path, PathBuf};
@@ -265,7 +265,7 @@ fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
 /// What a manager would refuse, or nobody could dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
-        AdminError::Address(format!("{name:?} is no name of a node; next: --name as in your inventory"))
+        AdminError::Address(format!("{name:?} is no name for a node ({NAME_RULE}); next: --name as in your inventory"))
     })?;
     config.check().map_err(AdminError::Address)
 }

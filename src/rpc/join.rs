@@ -18,6 +18,8 @@ pub const JOIN_PATH: &str = "/join/v1";
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 /// Bounds on what a stranger may say.
 const NAME_CHARS_MAX: usize = 253;
+/// What [`check_name`] asks for, in words.
+pub const NAME_RULE: &str = "letters, digits, dots, dashes and _, up to 253, the first no dot or dash";
 const TEXT_BYTES_MAX: usize = 1024;
 const HOST_KEYS_MAX: usize = 16;
 
@@ -49,7 +51,8 @@ pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
     let name = name.as_str();
     let usable = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
-        let reason = format!("{:?} is no name for a node", name.chars().take(64).collect::<String>());
+        let name = name.chars().take(64).collect::<String>();
+        let reason = format!("{name:?} is no name for a node: {NAME_RULE}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
     Ok(())

@@ -141,10 +141,10 @@ fn init(dir: &std::path::Path, at: &str) -> std::process::Command {
     command
 }
 
-fn refused(command: &mut std::process::Command, wanted: &[&str]) {
+fn refused(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
     let out = command.output().expect("remoor runs");
     let said = String::from_utf8_lossy(&out.stderr);
-    assert!(!out.status.success(), "{command:?}: {said}");
+    assert_eq!(out.status.code(), Some(code), "{command:?}: {said}");
     for text in wanted {
         assert!(said.contains(text), "{command:?} does not say {text:?}: {said}");
     }
@@ -166,14 +166,19 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
             fs::remove_dir_all(&m1).expect("removed"); // it was done already: from the beginning, on a slow machine
         }
     }
+    // A name that no inventory could have makes nothing.
+    let mut odd = remoor();
+    odd.args(["init", "--name", "web 1", "--advertise", &host(1), "--dir"]).arg(at("odd"));
+    refused(&mut odd, 2, &["\"web 1\" is no name for a node (letters, digits", "next: --name"]);
+    assert!(!at("odd").exists());
     let told: Value = serde_json::from_slice(&done(&mut init(&m1, &host(1))).stdout).expect("JSON");
     assert!(!m1.join("unfinished").exists());
-    refused(&mut init(&m1, &host(1)), &["already belongs to node m1", "next: systemctl start remoor"]);
+    refused(&mut init(&m1, &host(1)), 4, &["already belongs to node m1", "next: systemctl start remoor"]);
 
     let manager = Daemon::start(&m1);
     until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    refused(&mut init(&m1, &host(1)), &["remoor runs on", "next: remoor status"]);
-    refused(init(&m1, &host(1)).arg("--force"), &["remoor runs on"]);
+    refused(&mut init(&m1, &host(1)), 4, &["remoor runs on", "next: remoor status"]);
+    refused(init(&m1, &host(1)).arg("--force"), 4, &["remoor runs on"]);
 
     let join = |name: &str, token: &str| {
         let mut command = remoor();
@@ -183,29 +188,38 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
     };
     let token = |which: &str| told[which].as_str().expect("a token").to_owned();
     let (worker, of_manager) = (token("worker_token"), token("manager_token"));
-    refused(&mut join("w1", "remoor-1-cut"), &["the token can't be read", "next: "]);
+    refused(&mut join("w1", "remoor-1-cut"), 2, &["the token can't be read", "next: "]);
     let foreign = format!("remoor-1-{}-{}", "0".repeat(32), &worker[worker.len() - 32..]);
     refused(
         &mut join("w1", &foreign),
+        3,
         &["its CA is not the one that the token names", "next: the token of the cluster"],
     );
     let last = if worker.ends_with('0') { '1' } else { '0' };
     let guessed = format!("{}{last}", &worker[..worker.len() - 1]);
-    refused(&mut join("w1", &guessed), &["not valid here", "next: "]);
-    refused(&mut join("w1", &of_manager), &["this token is a manager's", "next: remoor join --manager"]);
-    refused(join("w1", &worker).arg("--manager"), &["admits workers only", "next: "]);
+    refused(&mut join("w1", &guessed), 4, &["not valid here", "next: "]);
+    refused(&mut join("w1", &of_manager), 4, &["this token is a manager's", "next: remoor join --manager"]);
+    refused(join("w1", &worker).arg("--manager"), 4, &["admits workers only", "next: "]);
     // Nothing of all this stands in the way; nor does what a kill left before the identity was written.
     done(&mut join("w1", &worker));
     fs::remove_file(at("w1").join("identity.json")).expect("removed");
     fs::write(at("w1").join("unfinished"), "").expect("written");
     done(&mut join("w1", &worker));
-    refused(&mut join("w1", &worker), &["already belongs to node w1 of the token's cluster", "next: systemctl start"]);
+    refused(
+        &mut join("w1", &worker),
+        4,
+        &["already belongs to node w1 of the token's cluster", "next: systemctl start"],
+    );
     // Another cluster's directory, and one that has lost its identity.
     let other = at("m2");
     done(&mut init(&other, &host(3)));
-    refused(&mut join("m2", &worker), &["already belongs to node m1 of another cluster", "next: move the directory"]);
+    refused(
+        &mut join("m2", &worker),
+        4,
+        &["already belongs to node m1 of another cluster", "next: move the directory"],
+    );
     fs::remove_file(other.join("identity.json")).expect("removed");
-    refused(&mut join("m2", &worker), &["raft/ but no identity.json", "next: put"]);
-    refused(&mut init(&other, &host(3)), &["raft/ but no identity.json"]);
+    refused(&mut join("m2", &worker), 4, &["raft/ but no identity.json", "next: put"]);
+    refused(&mut init(&other, &host(3)), 4, &["raft/ but no identity.json"]);
     assert!(other.join("raft/log.redb").exists() && other.join("ca").exists());
 }

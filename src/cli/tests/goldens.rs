@@ -169,6 +169,21 @@ fn history_reads_like_a_story() {
     );
 }
 
+/// The counts of the later look beside the verdict of the earlier one read as if a failing check had passed.
+#[test]
+fn a_verdict_that_was_made_right_since_counts_no_checks() {
+    let mut view = views::why();
+    let finding = view.node.finding.as_mut().expect("a finding");
+    let before = std::mem::replace(&mut finding.verdict, Verdict::Same);
+    finding.overtaken = Some((before, finding.at));
+    finding.checks = (13, 0, 0);
+    let told = printed(Format::Table, |out| why::show(out, &view));
+    let verdict = told.split("Last verdict\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a verdict");
+    assert!(verdict.contains("drifted") && verdict.contains("made right since: "), "{told}");
+    assert!(!verdict.contains("checks:"), "{told}");
+    assert!(told.contains("13 ok"), "{told}");
+}
+
 #[test]
 fn why_tells_the_whole_story() {
     table(
