@@ -197,9 +197,18 @@ fn breaker(q: &Question) -> Option<Wait> {
 }
 
 fn rollout(q: &Question) -> Option<Wait> {
-    let rolls = (q.automatic || q.want.rollout) && q.want.occasion == Occasion::Apply;
-    let (name, _) = q.group.filter(|_| rolls)?;
+    let applies = (q.automatic || q.want.rollout) && q.want.occasion == Occasion::Apply;
+    let (name, _) = q.group.filter(|_| applies || joins(q))?;
     canary(q, name).err()
+}
+
+/// A node that comes back to a newer generation joins its roll-out, whatever it was away for (DESIGN section 8). A node
+/// that only moved, or was left half done, is to be made whole with what there is.
+fn joins(q: &Question) -> bool {
+    let (inventory, node) = (q.inventory, q.node);
+    let renewed = q.automatic && q.want.undo.is_none() && !q.want.decommission && q.want.services.is_empty();
+    let own_matter = inventory.only_moved(node) || inventory.own_move(node).is_some() || node.half_done();
+    renewed && inventory.outdated(node) && !own_matter
 }
 
 fn budgets(q: &Question) -> Option<Wait> {
@@ -369,6 +378,27 @@ mod tests {
         assert_eq!(asked(&inventory, 2, &order), Ok(()));
         let again = inventory.job(job).expect("on record").again(Wall(9));
         assert!(again.rollout, "resumed, it is part of the roll-out still");
+    }
+
+    #[test]
+    fn a_node_that_returns_to_a_newer_generation_joins_its_roll_out() {
+        let mut inventory = behind();
+        let back = Want::new(Occasion::Network, Wall(1));
+        assert_eq!(asked(&inventory, 2, &back), Ok(()), "it is the first itself");
+        let (job, attempt) = open(&mut inventory, 1, &Want::new(Occasion::Apply, Wall(1)));
+        assert_eq!(asked(&inventory, 2, &back), waits_for("w1"));
+        let part = Want { services: vec!["etcd".into()], ..back.clone() };
+        assert_eq!(asked(&inventory, 2, &part), Ok(()), "a part is repaired with the generation that is there");
+        let order = Want { by: Some("admin".to_owned()), ..back.clone() };
+        assert_eq!(asked(&inventory, 2, &order), Ok(()));
+        lost(&mut inventory, (job, attempt));
+        write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
+        let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
+        assert_eq!(asked(&inventory, 2, &back), held);
+        // Who is of this generation already has nothing to join.
+        let baseline = baseline("two");
+        write(&mut inventory, Command::Adopt { node: NodeId(3), baseline, basis: 0 });
+        assert_eq!(asked(&inventory, 3, &back), Ok(()));
     }
 
     #[test]
