@@ -6,7 +6,8 @@ use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, live, policy};
 use crate::model::{
-    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, amiss, clipped,
+    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Reason, Verdict, Witness, amiss,
+    clipped,
 };
 
 /// Of the damaged files that a node names, so many are told.
@@ -245,8 +246,23 @@ impl Manager {
             let key = format!("verdict {id} {} {:?}", finding.verdict.word(), finding.absence);
             out.push(Action::Notify { key, node: Some(id), text: word.to_lowercase() });
         }
+        alert(node, &finding, out);
         self.propose(at, id, Command::Conclude { node: id, finding: Box::new(finding) }, out);
     }
+}
+
+/// A check that only alerts makes no verdict: what fails now and did not before is told by itself.
+fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
+    let known = node.finding.as_ref().map_or(&[][..], |f| &f.reasons);
+    let new = |r: &&Reason| r.by == Witness::Check && !r.grave && !known.contains(r);
+    let mut alerts = finding.reasons.iter().filter(new);
+    let Some(first) = alerts.next() else { return };
+    let more = match alerts.count() {
+        0 => String::new(),
+        n => format!(", and {n} more"),
+    };
+    let text = format!("{}: {}{more}", node.name(), first.text);
+    out.push(Action::Notify { key: format!("check {} {}", node.id, first.text), node: Some(node.id), text });
 }
 
 /// The agent says that its host booted during this absence; sshd may come later than the agent.
@@ -295,6 +311,55 @@ mod tests {
             assert!(under_way.len() <= EXAMINATIONS_MAX);
         }
         assert_eq!(seen.len() as u64, NODES, "each had its turn, without a tick between");
+    }
+
+    #[test]
+    fn a_check_that_only_alerts_is_told_once_and_is_no_verdict() {
+        let mut inventory = fleet(1, 0);
+        let node = NodeId(1);
+        let mut engine = Manager::new("m1".into(), Now(0));
+        let failing = |id: &str| CheckResult {
+            service: "web".into(),
+            check: format!("file:{id}"),
+            property: "exists".to_owned(),
+            state: CheckState::Fail,
+            severity: Severity::Warning,
+            on_fail: OnFail::Alert,
+            expected: "true".to_owned(),
+            found: "false".to_owned(),
+            message: String::new(),
+            took_ms: 1,
+        };
+        let mut look = |at: u64, inventory: &mut Inventory, checks: Vec<CheckResult>| {
+            let amiss = amiss(&NodeDigest::default(), &checks);
+            let report = Report { checks: CheckSummary::Fail, amiss, ..Report::default() };
+            let asked = engine.step(Now(at), Wall(at), inventory, Event::Alive { node, report });
+            let [(_, ticket)] = ordered(asked)[..] else { panic!("no look at {at}") };
+            let exam = crate::model::Exam { checks, ..Default::default() };
+            let evidence =
+                drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
+            let event = Event::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
+            let mut told = Vec::new();
+            for action in engine.step(Now(at + 500), Wall(at + 500), inventory, event) {
+                match action {
+                    Action::Notify { key, text, .. } => told.push((key, text)),
+                    Action::Propose { command: command @ Command::Conclude { .. }, .. } => {
+                        let index = inventory.applied + 1;
+                        let entry = Entry { at: Wall(at + 500), by: "m1".to_owned(), command };
+                        assert_eq!(inventory.apply(index, &entry).refusal(), None);
+                    }
+                    _ => {}
+                }
+            }
+            assert_eq!(inventory.node(node).expect("a node").finding.as_ref().expect("one").verdict, Verdict::Same);
+            told
+        };
+        let told = look(1_000, &mut inventory, vec![failing("first")]);
+        let [(key, text)] = &told[..] else { panic!("{told:?}") };
+        assert!(key.starts_with("check ") && text.contains("first"), "{told:?}");
+        let told = look(200_000, &mut inventory, vec![failing("first"), failing("second")]);
+        let [(_, text)] = &told[..] else { panic!("{told:?}") };
+        assert!(text.contains("second") && !text.contains("first"), "{text}");
     }
 
     #[test]
