@@ -125,8 +125,23 @@ pub fn run(options: RunOptions) -> anyhow::Result<()> {
     telemetry::init(&registry)?;
     telemetry::exit_on_panic(&[daemon::OPENING_THREAD], daemon::last_words(&options.dir));
     let options = daemon::RunOptions { dir: options.dir, socket: options.socket };
-    daemon::runtime(&options.dir).context("starting tokio")?.block_on(daemon::run(&options, registry))?;
-    Ok(())
+    let ended = daemon::runtime(&options.dir).context("starting tokio")?.block_on(daemon::run(&options, registry));
+    ended.map_err(|error| of_daemon(error, &options.dir))
+}
+
+/// What to do about a directory that a daemon can't start on; other errors say it themselves.
+fn of_daemon(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
+    let next = match &error {
+        daemon::DaemonError::NodeFile(_) => {
+            "correct that file: an advertise address, api_port and gossip_port".to_owned()
+        }
+        other if other.is_damage() => format!(
+            "put that file back as it was on this machine, or move {} aside and join this machine under another name",
+            dir.display()
+        ),
+        _ => return error.into(),
+    };
+    Stop::of(&error.into()).next(next).into()
 }
 
 /// Serves one session on standard input and output.

@@ -51,6 +51,8 @@ pub enum DaemonError {
     NoIdentity(PathBuf),
     #[error("{0}")]
     Config(String),
+    #[error("{0}")]
+    NodeFile(String),
     #[error("keys and certificates can't be used")]
     Identity(#[from] IdentityError),
     #[error("gossip could not be started")]
@@ -71,6 +73,18 @@ pub enum DaemonError {
     Signals(#[source] std::io::Error),
 }
 
+impl DaemonError {
+    /// A file of the data directory is not what was written, and nothing can do without it.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Disk(e) | Self::Raft(RaftError::Disk(e)) => matches!(e, DiskError::Corrupt { .. }),
+            Self::Raft(e) => matches!(e, RaftError::Corrupt { .. } | RaftError::Database { .. }),
+            Self::Identity(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs until SIGTERM or SIGINT, then says goodbye. `registry` may count already; it is what the metrics show.
 pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonError> {
     let layout = Layout(options.dir.clone());
@@ -78,7 +92,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let agent_lock = data.agent_lock()?;
     let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
-    let written = NodeConfig::load(&options.dir).map_err(DaemonError::Config)?;
+    let written = NodeConfig::load(&options.dir).map_err(DaemonError::NodeFile)?;
     super::half_made::end(&options.dir)?;
     begin_log(&data, &layout, &mut identity)?;
     let own_address = written.advertise;

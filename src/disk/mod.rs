@@ -24,7 +24,7 @@ pub enum DiskError {
     #[error("{action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: std::io::Error },
     /// The content is not what was written; a person has to decide.
-    #[error("{} is corrupted ({why}): restore it from a backup, or move it aside to go on without it", path.display())]
+    #[error("{} is corrupted ({why})", path.display())]
     Corrupt { path: PathBuf, why: String },
     /// Another process works on this directory.
     #[error("a second daemon on the same directory: {} is held by {holder}", path.display())]

@@ -14,10 +14,7 @@ pub enum RaftError {
     #[error("opening the replicated log {}", path.display())]
     Database { path: PathBuf, source: redb::Error },
     /// What is on disk contradicts itself. Never reset: a member that forgets its vote or its log can lose what others rely on.
-    #[error(
-        "{} is corrupted ({why}): remove this manager from the cluster and let it join again with an empty directory, or \
-         restore a backup; do not delete the file and keep the identity", path.display()
-    )]
+    #[error("{} is corrupted ({why}); do not delete it and keep the identity", path.display())]
     Corrupt { path: PathBuf, why: String },
     /// This member took part before, and its log is not there any more; nothing was started or made.
     #[error(

@@ -218,6 +218,22 @@ fn init_and_join_go_on_where_a_kill_ended_them_and_refuse_by_name_what_they_must
         4,
         &["already belongs to node m1 of another cluster", "next: move the directory"],
     );
+    // A damaged file is named, with what to do, and stays as it is.
+    for (file, next) in [
+        ("identity.json", "next: put that file back"),
+        ("node.key", "next: put that file back"),
+        ("credentials.json", "next: put that file back"),
+        ("raft/log.redb", "next: put that file back"),
+        ("node.json", "next: correct that file"),
+    ] {
+        let path = other.join(file);
+        let whole = fs::read(&path).expect("read");
+        let half = whole[..whole.len() / 2].to_vec();
+        fs::write(&path, &half).expect("written");
+        refused(remoor().args(["agent", "--dir"]).arg(&other), 5, &[file, next]);
+        assert!(fs::read(&path).expect("read") == half, "{file} was changed");
+        fs::write(&path, whole).expect("written");
+    }
     fs::remove_file(other.join("identity.json")).expect("removed");
     refused(&mut join("m2", &worker), 4, &["raft/ but no identity.json", "next: put"]);
     refused(&mut init(&other, &host(3)), 4, &["raft/ but no identity.json"]);
