@@ -6,6 +6,7 @@
 //! `REMOOR_STRICT=1` is set (`chance.rs`).
 
 mod add;
+mod announced;
 mod chance;
 mod fleets;
 mod halves;
@@ -61,6 +62,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         halves::ALL,
         roads::ALL,
         moved::ALL,
+        announced::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

@@ -13,6 +13,7 @@ use crate::lab::wait_for;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::process::Stdio;
 
 pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
 
@@ -222,33 +223,49 @@ fn another_host_key(c: &Cluster) -> Result<()> {
     clean(c)
 }
 
-/// On w2 a second agent calls itself w1. It has the gossip key and a certificate, but of w2.
+/// A sixth host on the network calls itself w1. It has the gossip key and a certificate, but of w2.
 fn impostor(c: &Cluster) -> Result<()> {
-    const START: &str = "set -e; rm -rf /root/imp; cp -a /var/lib/remoor /root/imp; cd /root/imp; \
-        sed -i 's/\"w2\"/\"w1\"/g' credentials.json; sed -i 's/7946/7956/g; s/7947/7957/g' node.json; \
-        systemd-run --unit=imp -p Restart=no /usr/local/bin/remoor agent --dir /root/imp --socket /run/imp.sock 2>&1";
+    let dir = tempfile::tempdir()?;
+    let own = c.lab.exec("w2", &["tar", "-C", "/var/lib/remoor", "--exclude=bin", "--exclude=*lock", "-c", "."])?;
+    let own = own.checked("taking w2's identity")?.stdout;
+    crate::lab::tool::run(crate::lab::tool::command(&["tar", "-x", "-C", text(dir.path())]), Some(&own), PATIENCE)?;
+    let (ip, sixth) = (c.lab.host("w2").ip.to_string(), c.lab.operator_ip().to_string());
+    for (name, was, is) in [("credentials.json", "\"w2\"", "\"w1\""), ("node.json", &ip, &sixth)] {
+        let path = dir.path().join(name);
+        let before = std::fs::read_to_string(&path)?;
+        ensure!(before.contains(was), "no {was} in {name}: {before}");
+        std::fs::write(&path, before.replace(was, is))?;
+    }
     // It learns a little later which generation it was set up with.
     let before = c.wait("w1's agent to know its generation", |s| {
         let row = row(s, "w1")?;
         (row["report"]["generation"] == row["baseline"]["generation"]).then(|| row.clone())
     })?;
-    c.lab.shell("w2", START)?;
+    let (remoor, log, socket) = (five::built("remoor")?, dir.path().join("log"), dir.path().join("socket"));
+    let mut command = c.lab.op_command(&[text(&remoor), "agent", "--dir", text(dir.path()), "--socket", text(&socket)]);
+    let file = std::fs::File::create(&log)?;
+    let mut impostor = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn()?;
     let told = crate::lab::wait_for("the impostor to be refused", crate::lab::cluster::PATIENCE, || {
         five::MASTERS.iter().find_map(|host| {
             let log = c.lab.shell(host, "journalctl -u remoor --no-pager -n 400").ok()?;
             log.lines().find(|l| l.contains("gossips as w1 without its key")).map(str::to_owned)
         })
     })
-    .with_context(|| c.lab.shell("w2", "journalctl -u imp --no-pager -n 50").unwrap_or_default());
-    c.lab.shell("w2", "systemctl stop imp 2>/dev/null; systemctl reset-failed imp 2>/dev/null; rm -rf /root/imp")?;
+    .with_context(|| std::fs::read_to_string(&log).unwrap_or_default());
+    impostor.kill()?;
+    impostor.wait()?;
     let told = told?;
-    ensure!(told.contains(&c.lab.host("w2").ip.to_string()), "no address in: {told}");
+    ensure!(told.contains(&sixth), "not {sixth} in: {told}");
     let of = |row: &Value| -> Value {
         let keys = ["presence", "absences", "gossip", "api", "report", "lifecycle"];
         json!({"nodes": [keys.iter().map(|key| ((*key).to_owned(), row[*key].clone())).collect::<Value>()]})
     };
     unchanged(&bare(of(&before)), || Ok(of(&c.node("w1")?))).context("w1 with an impostor about")?;
     clean(c)
+}
+
+fn text(path: &std::path::Path) -> &str {
+    path.to_str().expect("a path of this test")
 }
 
 fn hanging_check(c: &Cluster) -> Result<()> {

@@ -1,0 +1,47 @@
+//! What an operator said before: work on a node that was announced, and a node that is to be left alone.
+
+use super::operator::{NETPLUGIN, Story, clean, drift, ends, is, number, phases, repaired};
+use super::stories::away;
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::five;
+use crate::lab::host::Power;
+use anyhow::{Result, ensure};
+
+pub const ALL: &[Story] = &[("A05 an announced reboot", announced), ("A02 a paused node", paused)];
+
+/// Planned by its maintenance, and repaired when that is over, not before.
+fn announced(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    ends(c, "m1", 0, &["maintenance", "w2", "--for", "1h"])?;
+    ensure!(is(&c.node("w2")?, "maintenance"), "{:#}", c.node("w2")?);
+    let no = number(&c.node("w2")?, "absences")? + 1;
+    drift(c, "w2")?;
+    c.lab.reboot("w2", Power::Orderly)?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["cause"] == "reboot" && verdict["planned"] == true, "{verdict:#}");
+    ensure!(verdict["verdict"]["is"] == "drifted" && verdict["reasons"].to_string().contains(NETPLUGIN), "{verdict:#}");
+    c.wait("its repair to wait", |s| row(s, "w2")?["conditions"].to_string().contains("in maintenance").then_some(()))?;
+    let why = ends(c, "m1", 0, &["why", "w2"])?;
+    ensure!(why.contains("in maintenance"), "{why}");
+    ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "something was run");
+    ends(c, "m1", 0, &["maintenance", "w2", "--end"])?;
+    repaired(c, "w2")?;
+    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
+    ensure!(!is(&c.node("w2")?, "maintenance"), "{:#}", c.node("w2")?);
+    clean(c)
+}
+
+/// Looked at and told of, and left as it is until somebody resumes it.
+fn paused(c: &Cluster) -> Result<()> {
+    let runs = five::runs(&c.lab, "w2")?.len();
+    ends(c, "m1", 0, &["pause", "w2"])?;
+    let no = away(c, "w2", |c| drift(c, "w2"))?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
+    ensure!(verdict["remedy"]["do"] == "blocked" && verdict["remedy"].to_string().contains("paused"), "{verdict:#}");
+    ensure!(c.ran_since("w2", runs)?.is_empty() && c.node("w2")?["job"].is_null(), "something was run");
+    ends(c, "m1", 0, &["resume", "w2"])?;
+    repaired(c, "w2")?;
+    ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
+    clean(c)
+}
