@@ -7,8 +7,8 @@ use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
 use std::path::{Path, PathBuf};
 
 /// Beside the record: how systemd saw the last process end, `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5), as
-/// the unit's `ExecStopPost` writes it; and the last words of one that panicked. Both are of the instance before, and are
-/// removed when they were taken up.
+/// the unit's `ExecStopPost` writes it where none is there yet, since starts that fail come after it; and the last words of one
+/// that panicked. Both are of the instance before, and are removed when they were taken up.
 const ENDED: &str = "ended";
 pub const LAST_WORDS: &str = "panic";
 /// Characters of them that are told.
@@ -78,7 +78,7 @@ fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let told = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().chars().take(WORDS_MAX).collect::<String>();
     if let Some(words) = read(LAST_WORDS).map(told) {
-        return Some(format!("panicked: {words}"));
+        return Some(format!("panicked {words}"));
     }
     let ended = read(ENDED).map(told)?;
     let mut words = ended.split(' ');
@@ -150,8 +150,8 @@ mod tests {
         say(ENDED, "oom-kill killed KILL\n");
         assert_eq!(told(&begin(&dir, "boot-1", "d", 4)), "killed by the kernel for want of memory");
         say(ENDED, "exit-code exited 70\n");
-        say(LAST_WORDS, "no such thing at src/x.rs:1\n");
-        assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked: no such thing at src/x.rs:1");
+        say(LAST_WORDS, "at src/x.rs:1: no such thing\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/x.rs:1: no such thing");
         say(ENDED, "exit-code exited 5\n");
         let mut sixth = begin(&dir, "boot-1", "f", 6);
         assert_eq!(told(&sixth), "exited with 5, without a goodbye");

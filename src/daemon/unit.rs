@@ -8,7 +8,7 @@ After=network.target ssh.service
 
 [Service]
 ExecStart=/usr/local/bin/remoor agent
-ExecStopPost=-/bin/sh -c 'echo \"$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS\" >\"$STATE_DIRECTORY/ended\"'
+ExecStopPost=-/bin/sh -c 'cd \"$STATE_DIRECTORY\" && { [ -e ended ] || echo \"$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS\" >ended; }'
 Restart=always
 RestartSec=1
 Environment=MALLOC_ARENA_MAX=2 MALLOC_TRIM_THRESHOLD_=131072

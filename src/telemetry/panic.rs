@@ -35,7 +35,7 @@ pub fn exit_on_panic(but_for: &'static [&'static str], last_words: PathBuf) {
                 format!("panic in thread {thread} at {place}: {message}\n{backtrace}\n").as_bytes(),
             );
         }
-        let _ = std::fs::write(&last_words, format!("{message} at {place}\n"));
+        let _ = std::fs::write(&last_words, format!("at {place}: {message}\n"));
         std::process::exit(PANIC_EXIT);
     }));
 }
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(output.status.code(), Some(PANIC_EXIT), "{said}");
         assert!(said.contains("the reason") && said.contains("worker") && said.contains("panic.rs"), "{said}");
         let words = std::fs::read_to_string(&last_words).expect("last words");
-        assert!(words.starts_with("the reason at ") && words.contains("panic.rs"), "{words}");
+        assert!(words.starts_with("at ") && words.contains("panic.rs") && words.contains(": the reason"), "{words}");
         assert_eq!(run(false).status.code(), Some(0), "without the hook's part nothing happens");
     }
 }
