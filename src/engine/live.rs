@@ -3,8 +3,7 @@
 use super::event::{Action, Purpose};
 use super::manager::{Hint, Looked, Manager, Moment};
 use crate::model::{
-    Availability, CheckSummary, Command, Finding, JobKind, Lifecycle, Node, Now, Occasion, Remedy, Sha256, Verdict,
-    Want,
+    Availability, CheckSummary, Command, Finding, Lifecycle, Node, Now, Occasion, Remedy, Sha256, Verdict, Want,
 };
 
 /// Checks may change their word so often before the next look waits.
@@ -65,13 +64,7 @@ impl Manager {
         if !behind || only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
             return false;
         }
-        let stuck = at.inventory.jobs.values().any(|j| {
-            j.state == crate::model::JobState::Held
-                && j.kind() != JobKind::Undo
-                && j.generation == at.inventory.current
-                && at.inventory.node(j.node).and_then(|n| at.inventory.group(n)).is_some_and(|(g, _)| g == name)
-        });
-        if stuck {
+        if at.inventory.roll_out_held(name) {
             return false;
         }
         let want = Want::new(Occasion::Apply, at.wall);

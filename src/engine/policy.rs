@@ -72,7 +72,9 @@ pub fn decide(
         (policy, _) => policy,
     };
     let grave = reasons.iter().any(|r| r.grave);
-    let rolls_out = group.policy(Occasion::Apply) != Policy::Report && !inventory.only_moved(node);
+    let rolls_out = group.policy(Occasion::Apply) != Policy::Report
+        && !inventory.only_moved(node)
+        && !inventory.roll_out_held(name);
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),

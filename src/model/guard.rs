@@ -203,12 +203,11 @@ fn rollout(q: &Question) -> Option<Wait> {
 }
 
 /// A node that comes back to a newer generation joins its roll-out, whatever it was away for (DESIGN section 8). A node
-/// that only moved, or was left half done, is to be made whole with what there is.
+/// that only moved is set up as before, and one that was left half done is to be made whole with what there is.
 fn joins(q: &Question) -> bool {
     let (inventory, node) = (q.inventory, q.node);
     let renewed = q.automatic && q.want.undo.is_none() && !q.want.decommission && q.want.services.is_empty();
-    let own_matter = inventory.only_moved(node) || inventory.own_move(node).is_some() || node.half_done();
-    renewed && inventory.outdated(node) && !own_matter
+    renewed && inventory.outdated(node) && !inventory.only_moved(node) && !node.half_done()
 }
 
 fn budgets(q: &Question) -> Option<Wait> {

@@ -82,6 +82,12 @@ fn goes_first(world: &World, before: &Inventory, job: &Job, other: usize) -> boo
     world.hosts[other].group == group && !before.node(id).is_some_and(Node::away) && same && !proven
 }
 
+/// Whether the whole node is to be set up with a generation that is not its own, for no matter of its own.
+fn returns_to_another(before: &Inventory, node: &Node, job: &Job) -> bool {
+    let whole = job.services.is_empty() && !job.decommission && job.undo.is_none();
+    whole && before.outdated(node) && !before.only_moved(node) && !node.half_done()
+}
+
 impl Budgets {
     fn begins(&self, world: &World, before: &Inventory, job: &Job, entry: &Entry) -> Result<(), String> {
         let at = world.host_of(job.node);
@@ -102,7 +108,11 @@ impl Budgets {
             return Err(format!("{} begins while another manager is set up", host.name));
         }
         let automatic = job.by.is_none();
-        let rolls_out = (automatic || job.rollout) && job.occasion == Occasion::Apply;
+        let joins = automatic && returns_to_another(before, node, job);
+        let rolls_out = (automatic || job.rollout) && job.occasion == Occasion::Apply || joins;
+        if joins && before.roll_out_held(&host.group.into()) {
+            return Err(format!("{} begins with a generation that another of its group is held with", host.name));
+        }
         if rolls_out && let Some(first) = busy.iter().find(|h| goes_first(world, before, job, **h)) {
             return Err(format!("{} begins beside {}, which goes first", host.name, world.hosts[*first].name));
         }
