@@ -6,8 +6,8 @@ use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, live, policy};
 use crate::model::{
-    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Reason, Verdict, Witness, amiss,
-    clipped,
+    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, Witness, amiss,
+    clipped, listed,
 };
 
 /// Of the damaged files that a node names, so many are told.
@@ -234,6 +234,7 @@ impl Manager {
                 let text = format!("{}: twice unknown: {why}", node.name());
                 out.push(Action::Notify { key: format!("unknown {id}"), node: Some(id), text });
             }
+            alert(node, &finding, out);
             self.propose(at, id, Command::Unclear { node: id, why: why.clone() }, out);
             return;
         }
@@ -251,18 +252,17 @@ impl Manager {
     }
 }
 
-/// A check that only alerts makes no verdict: what fails now and did not before is told by itself.
+/// A check that only alerts makes no verdict, so it is told by itself; once for what fails, whatever the values are.
 fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
-    let known = node.finding.as_ref().map_or(&[][..], |f| &f.reasons);
-    let new = |r: &&Reason| r.by == Witness::Check && !r.grave && !known.contains(r);
-    let mut alerts = finding.reasons.iter().filter(new);
-    let Some(first) = alerts.next() else { return };
-    let more = match alerts.count() {
-        0 => String::new(),
-        n => format!(", and {n} more"),
+    let Some(amiss) = finding.amiss.filter(|now| node.finding.as_ref().and_then(|f| f.amiss) != Some(*now)) else {
+        return;
     };
-    let text = format!("{}: {}{more}", node.name(), first.text);
-    out.push(Action::Notify { key: format!("check {} {}", node.id, first.text), node: Some(node.id), text });
+    let alerts = finding.reasons.iter().filter(|r| r.by == Witness::Check && !r.grave);
+    let alerts: Vec<String> = alerts.map(|r| r.text.clone()).collect();
+    if !alerts.is_empty() {
+        let text = format!("{}: {}", node.name(), listed(&alerts, "; "));
+        out.push(Action::Notify { key: format!("check {} {amiss:x}", node.id), node: Some(node.id), text });
+    }
 }
 
 /// The agent says that its host booted during this absence; sshd may come later than the agent.
@@ -359,7 +359,13 @@ mod tests {
         assert!(key.starts_with("check ") && text.contains("first"), "{told:?}");
         let told = look(200_000, &mut inventory, vec![failing("first"), failing("second")]);
         let [(_, text)] = &told[..] else { panic!("{told:?}") };
-        assert!(text.contains("second") && !text.contains("first"), "{text}");
+        assert!(text.contains("first") && text.contains("second"), "{text}");
+        let node = inventory.node(node).expect("a node");
+        let mut again = node.finding.clone().expect("a finding");
+        again.reasons[0].text += ", now another value";
+        let mut out = Vec::new();
+        alert(node, &again, &mut out);
+        assert!(out.is_empty(), "another value of the same is no news: {out:?}");
     }
 
     #[test]
