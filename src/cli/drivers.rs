@@ -68,13 +68,15 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
 /// Of `init` and `join`: what was refused before anything was begun does not count as a failure.
 fn of_admin(error: daemon::AdminError) -> anyhow::Error {
     use daemon::AdminError as E;
-    let exit = match error {
-        E::Address(_) | E::Token(_) => Exit::Usage,
-        E::Taken { .. } | E::Running { .. } | E::Leftover { .. } | E::Clock(_) => Exit::Refused,
+    let (exit, next) = match &error {
+        E::Address(_) | E::Token(_) => (Exit::Usage, None),
+        other if other.is_refusal() => (Exit::Refused, None),
+        E::Disk(e) if e.is_damage() => (Exit::Failed, Some("put that file back, or name another directory with --dir")),
         _ => return error.into(),
     };
     let mut stop = Stop::of(&error.into());
     stop.exit = exit;
+    stop.next = next.map(str::to_owned).or(stop.next);
     stop.into()
 }
 

@@ -95,6 +95,14 @@ pub enum AdminError {
     Join(#[from] JoinError),
 }
 
+impl AdminError {
+    /// Said before anything was begun; nothing was changed.
+    pub fn is_refusal(&self) -> bool {
+        let directory = matches!(self, Self::Disk(DiskError::Foreign(_) | DiskError::TooNew { .. }));
+        directory || matches!(self, Self::Taken { .. } | Self::Running { .. } | Self::Leftover { .. } | Self::Clock(_))
+    }
+}
+
 /// Makes CA, gossip key, SSH key, join secrets and the first three entries of the log. Until [`super::tokens_told`], or until a
 /// daemon has run there, the directory counts as unfinished, and another try begins from nothing.
 pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {

@@ -74,12 +74,13 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// A file of the data directory is not what was written, and nothing can do without it.
+    /// A file of the data directory is not what was written, and nothing can do without it. Not a disk that is full or fails,
+    /// nor rights that are missing: what is in the file may be whole.
     pub fn is_damage(&self) -> bool {
         match self {
-            Self::Disk(e) | Self::Raft(RaftError::Disk(e)) => matches!(e, DiskError::Corrupt { .. }),
-            Self::Raft(e) => matches!(e, RaftError::Corrupt { .. } | RaftError::Database { .. }),
-            Self::Identity(_) => true,
+            Self::Disk(e) | Self::Raft(RaftError::Disk(e)) => e.is_damage(),
+            Self::Raft(e) => matches!(e, RaftError::Corrupt { .. }),
+            Self::Identity(e) => matches!(e, IdentityError::Damaged { .. } | IdentityError::Malformed { .. }),
             _ => false,
         }
     }

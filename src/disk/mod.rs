@@ -38,6 +38,11 @@ pub enum DiskError {
 }
 
 impl DiskError {
+    /// A file of this program is not what was written; what the kernel says of itself (`/proc`) is none.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { path, .. } if !path.starts_with("/proc"))
+    }
+
     /// Adapter for `map_err`: what was attempted, and on which path.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();

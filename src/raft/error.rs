@@ -14,7 +14,7 @@ pub enum RaftError {
     #[error("opening the replicated log {}", path.display())]
     Database { path: PathBuf, source: redb::Error },
     /// What is on disk contradicts itself. Never reset: a member that forgets its vote or its log can lose what others rely on.
-    #[error("{} is corrupted ({why}); do not delete it and keep the identity", path.display())]
+    #[error("{} is corrupted ({why}); deleting it alone would break promises that the other managers rely on", path.display())]
     Corrupt { path: PathBuf, why: String },
     /// This member took part before, and its log is not there any more; nothing was started or made.
     #[error(

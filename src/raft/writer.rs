@@ -135,6 +135,12 @@ pub fn open(path: &Path) -> Result<(Database, Stored), RaftError> {
     match guarded.map_err(crate::disk::DiskError::io("starting the reader of", path))?.join() {
         Ok(Ok((db, stored, true))) => Ok((db, stored)),
         Ok(Ok((_, _, false))) => Err(corrupt("its pages contradict each other".to_owned())),
+        // redb's own words for a file that makes no sense are of these two kinds; others are the disk's.
+        Ok(Err(redb::Error::Io(e)))
+            if matches!(e.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof) =>
+        {
+            Err(corrupt(e.to_string()))
+        }
         Ok(Err(source @ (redb::Error::Io(_) | redb::Error::DatabaseAlreadyOpen))) => {
             Err(RaftError::Database { path: path.to_owned(), source })
         }

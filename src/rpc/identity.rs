@@ -23,6 +23,10 @@ pub enum IdentityError {
     File { action: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{} can't be used: {what}", path.display())]
     Damaged { path: PathBuf, what: String },
+    #[error("{} has mode {mode:04o}, others may use it; next: chmod 600 {}", path.display(), path.display())]
+    Open { path: PathBuf, mode: u32 },
+    #[error("{} has version {found}, this program knows version 1: install the newer program", path.display())]
+    TooNew { path: PathBuf, found: u32 },
     #[error("not a valid {what}: {reason}")]
     Malformed { what: &'static str, reason: String },
     #[error("can't make a {what}")]
@@ -211,8 +215,7 @@ impl Credentials {
             Err(other) => return Err(other),
         };
         if stored.version != 1 {
-            let what = format!("it has version {}, this remoor knows version 1", stored.version);
-            return Err(IdentityError::Damaged { path, what });
+            return Err(IdentityError::TooNew { path, found: stored.version });
         }
         let key_path = dir.join(KEY_FILE);
         let key_pem = private_file::read(&key_path)?;

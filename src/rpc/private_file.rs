@@ -28,7 +28,7 @@ pub fn read(path: &Path) -> Result<String, IdentityError> {
     let about = file.metadata().map_err(failed)?;
     let mode = about.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
-        return Err(damaged(format!("its mode is {mode:04o}, others may use it; it must be 0600")));
+        return Err(IdentityError::Open { path: path.into(), mode });
     }
     if about.len() > SIZE_MAX {
         return Err(damaged(format!("it is {} bytes long, more than {SIZE_MAX}", about.len())));
