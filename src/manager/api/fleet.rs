@@ -89,7 +89,7 @@ fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     Ok((loaded, summary, bytes))
 }
 
-/// `--list` of a dynamic inventory, with `remoor_*` hostvars.
+/// `--list` of a dynamic inventory, with `remoor_*` hostvars, and the entered address of nodes for which the inventory names none.
 pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<Value>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
@@ -105,6 +105,9 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
     for node in inventory.nodes.values() {
         let view = node_view(&shared, &inventory, node);
         let mut vars = Map::new();
+        if let Some(ip) = node.ip().filter(|_| loaded.ansible_host(node.name().as_str()).is_none()) {
+            vars.insert("ansible_host".to_owned(), json!(ip.to_string()));
+        }
         vars.insert("remoor_presence".to_owned(), json!(view.presence));
         vars.insert("remoor_lifecycle".to_owned(), json!(view.lifecycle));
         vars.insert("remoor_verdict".to_owned(), json!(view.finding.map(|f| f.verdict.word())));

@@ -76,6 +76,8 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
     ensure!(table.contains("w1"), "{table}");
     let shown = c.ask(&["nodes", "w1"])?;
     ensure!(shown.contains(&ip.to_string()) && !shown.contains(&format!("{before}:")), "{shown}");
+    let host: serde_json::Value = serde_json::from_str(&c.ask(&["inventory", "--host", "w1"])?)?;
+    ensure!(host["ansible_host"] == ip.to_string(), "{host:#}");
     // The others follow: their caches name the new address first.
     wait_for("w2 to have it in its cache", PATIENCE, || {
         let cache = c.lab.read("w2", "/var/lib/remoor/addresses.json").ok()?;
