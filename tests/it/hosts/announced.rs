@@ -1,13 +1,16 @@
-//! What an operator said before: work on a node that was announced, and a node that is to be left alone.
+//! What an operator said before: work on a node that was announced, a node that is to be left alone, and a group that is to be
+//! set up after every reboot.
 
-use super::operator::{NETPLUGIN, Story, clean, drift, ends, is, number, phases, repaired};
+use super::operator::{NETPLUGIN, Story, clean, drift, ends, is, limits, number, phases, repaired};
+use super::roles::under;
 use super::stories::away;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
 use crate::lab::host::Power;
 use anyhow::{Result, ensure};
 
-pub const ALL: &[Story] = &[("A05 an announced reboot", announced), ("A02 a paused node", paused)];
+pub const ALL: &[Story] =
+    &[("A05 an announced reboot", announced), ("A05 set up after every reboot", always), ("A02 a paused node", paused)];
 
 /// Planned by its maintenance, and repaired when that is over, not before.
 fn announced(c: &Cluster) -> Result<()> {
@@ -16,7 +19,7 @@ fn announced(c: &Cluster) -> Result<()> {
     ensure!(is(&c.node("w2")?, "maintenance"), "{:#}", c.node("w2")?);
     let no = number(&c.node("w2")?, "absences")? + 1;
     drift(c, "w2")?;
-    c.lab.reboot("w2", Power::Orderly)?;
+    c.lab.reboot("w2", Power::Cut)?;
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "reboot" && verdict["planned"] == true, "{verdict:#}");
     ensure!(verdict["verdict"]["is"] == "drifted" && verdict["reasons"].to_string().contains(NETPLUGIN), "{verdict:#}");
@@ -29,6 +32,28 @@ fn announced(c: &Cluster) -> Result<()> {
     ensure!(phases(&c.ran_since("w2", runs)?, "contiv_network") == ["cleanup", "provision"], "not once each");
     ensure!(!is(&c.node("w2")?, "maintenance"), "{:#}", c.node("w2")?);
     clean(c)
+}
+
+/// Nothing drifted; the group's policy asks for it (R11).
+fn always(c: &Cluster) -> Result<()> {
+    const GROUP: &str = "  service-worker:\n";
+    let policy = format!("{GROUP}    policy: {{reboot: resetup}}\n");
+    under(c, limits(&[(GROUP, &policy)]), |c| {
+        let (runs, no) = (five::runs(&c.lab, "w1")?.len(), number(&c.node("w1")?, "absences")? + 1);
+        c.lab.reboot("w1", Power::Cut)?;
+        let verdict = c.verdict("w1", no)?;
+        ensure!(verdict["cause"] == "reboot" && verdict["verdict"]["is"] == "same", "{verdict:#}");
+        ensure!(verdict["remedy"]["do"] == "resetup", "{verdict:#}");
+        c.wait("w1 to be set up", |s| {
+            let ran = c.ran_since("w1", runs).ok()?;
+            (ran.len() >= 6 && row(s, "w1")?["job"].is_null()).then_some(())
+        })?;
+        let ran = c.ran_since("w1", runs)?;
+        for service in ["etcd", "contiv_network", "nginx"] {
+            ensure!(phases(&ran, service) == ["cleanup", "provision"], "{service}: {ran:?}");
+        }
+        clean(c)
+    })
 }
 
 /// Looked at and told of, and left as it is until somebody resumes it.

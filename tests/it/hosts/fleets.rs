@@ -6,13 +6,14 @@
 //! fleet of its own (`chance.rs` has the rules). One that passes then is named in capitals at the very end.
 
 use super::chance::{Chances, Failure};
+use super::noise::{bare, unchanged};
 use super::stories::Story;
 use crate::lab::cluster::Cluster;
 use crate::lab::machine::{self, Stalls};
 use crate::lab::tool::long;
 use crate::lab::{INOTIFY_PER_HOST, Lab, five};
-use anyhow::{Context, Result, bail};
-use std::collections::VecDeque;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
@@ -204,7 +205,27 @@ fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
         )
     })?;
     cluster.lab.heal()?;
-    cluster.wait_quiet().map_err(|error| error.context("the story passed, but left no quiet fleet behind"))
+    cluster.wait_quiet().map_err(|error| error.context("the story passed, but left no quiet fleet behind"))?;
+    of_every_story(cluster)
+}
+
+/// What holds after each: one verdict for each absence, each service once in a phase of an attempt, and one answer of all managers.
+fn of_every_story(cluster: &Cluster) -> Result<()> {
+    for host in five::HOSTS {
+        let verdicts = cluster.verdicts(host)?;
+        let of: Vec<u64> = verdicts.iter().filter_map(|f| f["absence"].as_u64()).collect();
+        ensure!(of.windows(2).all(|pair| pair[1] == pair[0] + 1), "{host}: verdicts on absences {of:?}");
+        let last = super::steps::absences(cluster, host)?;
+        ensure!(of.last().is_none_or(|no| *no == last), "{host}: verdicts on absences {of:?} of {last}");
+        let runs = five::runs(&cluster.lab, host)?;
+        let once: BTreeSet<_> = runs.iter().map(|r| (&r.attempt, &r.phase, &r.service)).collect();
+        ensure!(once.len() == runs.len(), "{host}: a service twice in one phase of one attempt: {runs:?}");
+    }
+    let one = bare(cluster.status()?);
+    five::MASTERS.iter().try_for_each(|manager| {
+        let ask = || Ok(serde_json::from_str(&cluster.on(manager, &["status", "-o", "json"])?)?);
+        unchanged(&one, ask).with_context(|| format!("as {manager} says"))
+    })
 }
 
 /// An error in one line: what it was told first, and what it was at the root.

@@ -94,6 +94,7 @@ fn daemon_down(c: &Cluster) -> Result<()> {
         "job show 1",
         "job logs 1",
         "job cancel 1",
+        "undo 1",
         "wait w1 --for=clean --timeout=2s",
         "check w1",
         "diff w1",
@@ -226,6 +227,8 @@ fn refusals(c: &Cluster) -> Result<()> {
         c.wait("w2 to be examined by a probe", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
         refused(4, "decommission w1 w2 --confirm w1,w2")?;
         refused(4, "resetup w1 w2 --force --no-queue")?;
+        refused(4, "update w2 --no-queue")?;
+        refused(4, "decommission w2 --confirm w2")?;
         refused(4, "commission w2 nobody")
     })?;
     c.verdict("w2", no)?;

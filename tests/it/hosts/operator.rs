@@ -4,7 +4,7 @@
 //! a generation of its own.
 
 use super::noise::{bare, unchanged};
-pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, number, phases, repaired};
+pub use super::steps::{NETPLUGIN, both, clean, drift, ends, is, number, one_verdict, phases, repaired};
 use super::stories::away;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::five;
@@ -13,6 +13,9 @@ use crate::lab::wait_for;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Stdio;
 
 pub type Story = (&'static str, fn(&Cluster) -> Result<()>);
@@ -107,6 +110,8 @@ fn all_managers_down(c: &Cluster) -> Result<()> {
     repaired(c, "w1")?;
     ensure!(phases(&c.ran_since("w1", runs[0])?, "contiv_network") == ["cleanup", "provision"], "not once each");
     ensure!(c.ran_since("w2", runs[1])?.is_empty(), "something was run on w2");
+    one_verdict(c, "w1", w1)?;
+    one_verdict(c, "w2", w2)?;
     clean(c)
 }
 
@@ -177,13 +182,20 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     let said = ends(c, "m1", 4, &["resetup", "w2", "--force"])?;
     ensure!(said.contains("decommissioned"), "{said}");
     check(c)?;
-    ends(c, "m1", 0, &["commission", "w2"])?;
+    let no = away(c, "w2", |c| {
+        ends(c, "m1", 4, &["commission", "w2", "--no-queue"])?;
+        let said = ends(c, "m1", 0, &["commission", "w2"])?;
+        ensure!(said.contains("w2 is away since"), "{said}");
+        Ok(())
+    })?;
+    c.verdict("w2", no)?;
+    c.wait("w2 to be commissioned", |s| (row(s, "w2")?["lifecycle"] == "commissioned").then_some(()))?;
     clean(c)
 }
 
 // --- impostors and hanging checks ---------------------------------------------------------------------------------------
 
-fn accepted(c: &Cluster, host: &str) -> Result<u64> {
+pub fn accepted(c: &Cluster, host: &str) -> Result<u64> {
     let count = c.lab.shell(host, "journalctl -u ssh --no-pager | grep -c 'Accepted publickey' || true")?;
     count.parse().context("a count of logins")
 }
@@ -201,6 +213,7 @@ fn another_host_key(c: &Cluster) -> Result<()> {
         logins = accepted(c, "w1")?;
         Ok(())
     })?;
+    ensure!(logins > 0, "w1's sshd tells of no login at all");
     c.wait("the other host key to be noticed", |s| is(row(s, "w1")?, "host-key-changed").then_some(()))?;
     let node = c.node("w1")?;
     let print_now = print(c)?;
@@ -226,9 +239,10 @@ fn another_host_key(c: &Cluster) -> Result<()> {
 /// A sixth host on the network calls itself w1. It has the gossip key and a certificate, but of w2.
 fn impostor(c: &Cluster) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let own = c.lab.exec("w2", &["tar", "-C", "/var/lib/remoor", "--exclude=bin", "--exclude=*lock", "-c", "."])?;
-    let own = own.checked("taking w2's identity")?.stdout;
-    crate::lab::tool::run(crate::lab::tool::command(&["tar", "-x", "-C", text(dir.path())]), Some(&own), PATIENCE)?;
+    for name in ["identity.json", "node.json", "node.key", "credentials.json", "peers.json"] {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.path().join(name))?;
+        file.write_all(&c.lab.read("w2", &format!("/var/lib/remoor/{name}"))?)?;
+    }
     let (ip, sixth) = (c.lab.host("w2").ip.to_string(), c.lab.operator_ip().to_string());
     for (name, was, is) in [("credentials.json", "\"w2\"", "\"w1\""), ("node.json", &ip, &sixth)] {
         let path = dir.path().join(name);
@@ -255,7 +269,8 @@ fn impostor(c: &Cluster) -> Result<()> {
     impostor.kill()?;
     impostor.wait()?;
     let told = told?;
-    ensure!(told.contains(&sixth), "not {sixth} in: {told}");
+    ensure!(told.contains(&format!("{sixth}:")), "not {sixth} in: {told}");
+    c.wait("the status to tell of it", |s| s["warnings"].to_string().contains(&format!("{sixth}:")).then_some(()))?;
     let of = |row: &Value| -> Value {
         let keys = ["presence", "absences", "gossip", "api", "report", "lifecycle"];
         json!({"nodes": [keys.iter().map(|key| ((*key).to_owned(), row[*key].clone())).collect::<Value>()]})
@@ -276,6 +291,10 @@ fn hanging_check(c: &Cluster) -> Result<()> {
     ensure!(verdict["checks"][0].as_u64() > Some(10), "the other checks have no results: {verdict:#}");
     let said = ends(c, "m1", 1, &["check", "w1"])?;
     ensure!(said.contains("unknown") && said.contains("hook"), "{said}");
+    let told: Value = serde_json::from_str(&c.run("m1", &["check", "w1", "-o", "json"])?.text())?;
+    let passed = told["checks"].as_array().map(|all| all.iter().filter(|k| k["state"] == "pass").count());
+    ensure!(passed > Some(10), "the other checks have no results: {told:#}");
+    c.wait("the alert", |s| s["warnings"].to_string().contains("w1: twice unknown").then_some(()))?;
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     c.lab.shell("w1", &format!("rm {HOOK_CHECK}"))?;
     crate::lab::wait_for("the hung checks to be gone", crate::lab::cluster::PATIENCE, || {

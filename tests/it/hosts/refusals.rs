@@ -52,6 +52,7 @@ const ALWAYS: &[(i32, &str)] = &[
     (4, "trust-key nobody SHA256:nonsense"),
     (4, "resume"),
     (4, "job cancel 999999"),
+    (4, "undo 999999"),
     (2, "resetup w1 --no-such-flag"),
     (2, "maintenance w1"),
     (2, "apply /root/nowhere"),

@@ -80,6 +80,7 @@ fn links_cut(c: &Cluster) -> Result<()> {
     stays(c, &absences, runs)?;
     ensure!(c.leader()? == old, "leadership was passed on for nothing");
     drift(c)?;
+    c.wait("the drift to be told", |s| (row(s, "w1")?["finding"]["verdict"]["is"] == "drifted").then_some(()))?;
     let check = c.run(other, &["check", "w1"])?;
     ensure!(check.code == 1, "check: {} {}", check.code, String::from_utf8_lossy(&check.stderr));
     c.on(other, &["resetup", "w1", "--detach"])?;

@@ -63,7 +63,10 @@ fn network_loss(c: &Cluster) -> Result<()> {
     ensure!(verdict["cause"] == "network", "{verdict:#}");
     ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "none", "{verdict:#}");
     let evidence = verdict["evidence"].to_string();
-    ensure!(evidence.contains("lost 4 peers"), "{evidence}");
+    for seen in ["boot id is the same", "agent instance is the same", "lost 4 peers"] {
+        ensure!(evidence.contains(seen), "{evidence}");
+    }
+    ensure!(verdict["checks"][0].as_u64() > Some(10) && verdict["checks"][1] == 0, "{verdict:#}");
     ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
     ensure!(pids(c, "w1")? == before, "a service was restarted");
     Ok(())
@@ -78,6 +81,7 @@ fn network_loss_and_drift(c: &Cluster) -> Result<()> {
     ensure!(verdict["cause"] == "network" && verdict["verdict"]["is"] == "drifted", "{verdict:#}");
     let reasons = verdict["reasons"].to_string();
     ensure!(reasons.contains("contiv_network: /etc/default/netplugin sha256 expected"), "{reasons}");
+    ensure!(reasons.contains(" got "), "{reasons}");
     ensure!(verdict["remedy"]["what"] == serde_json::json!(["contiv_network"]), "{verdict:#}");
     c.wait("w1 to be repaired", |s| {
         let row = crate::lab::cluster::row(s, "w1")?;
@@ -87,6 +91,8 @@ fn network_loss_and_drift(c: &Cluster) -> Result<()> {
     let ran = c.ran_since("w1", runs)?;
     let wanted = [("cleanup", "contiv_network"), ("provision", "contiv_network")];
     ensure!(ran == wanted.map(|(p, s)| (p.to_owned(), s.to_owned())), "ran {ran:?}");
+    let job = super::steps::last_job(c, "w1")?["id"].to_string();
+    ensure!(five::runs(&c.lab, "w1")?[runs..].iter().all(|r| r.job == job), "more than one job");
     ensure!(pids(c, "w1")?[0] == etcd && pids(c, "w1")?[2] == nginx, "another service was restarted");
     Ok(())
 }
@@ -110,6 +116,7 @@ fn agent_killed(c: &Cluster) -> Result<()> {
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "agent" && verdict["verdict"]["is"] == "same", "{verdict:#}");
     ensure!(verdict["evidence"].to_string().contains("(before: ended by signal KILL)"), "{verdict:#}");
+    ensure!(verdict["remedy"]["do"] == "none", "{verdict:#}");
     ensure!(c.node("w2")?["agent_faults"].as_u64() == Some(faults + 1), "the fault was not counted");
     ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
     ensure!(pids(c, "w2")? == before, "a service was restarted");
@@ -117,13 +124,16 @@ fn agent_killed(c: &Cluster) -> Result<()> {
 }
 
 fn agent_stopped(c: &Cluster) -> Result<()> {
-    let runs = five::runs(&c.lab, "w2")?.len();
+    let (runs, before) = (five::runs(&c.lab, "w2")?.len(), pids(c, "w2")?);
     let no = c.node("w2")?["absences"].as_u64().context("a number")? + 1;
     c.lab.shell("w2", "systemctl stop remoor")?;
     c.wait("w2 to be known as left", |s| (crate::lab::cluster::row(s, "w2")?["presence"] == "left").then_some(()))?;
     c.lab.shell("w2", "systemctl start remoor")?;
     let verdict = c.verdict("w2", no)?;
     ensure!(verdict["cause"] == "left" && verdict["planned"] == true, "{verdict:#}");
+    ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "none", "{verdict:#}");
+    ensure!(verdict["checks"][0].as_u64() > Some(10), "{verdict:#}");
+    ensure!(pids(c, "w2")? == before, "a service was restarted");
     ensure!(c.ran_since("w2", runs)?.is_empty(), "something was run");
     Ok(())
 }
