@@ -10,8 +10,8 @@ use super::examination::Exam;
 use super::place::Rendering;
 use super::routes::{Road, Routes};
 use crate::model::{
-    Applied, AttemptId, CheckSummary, Command, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report, Sha256,
-    Verdict, Wall, Want,
+    Applied, AttemptId, CheckSummary, Command, Ground, Inventory, Marks, Node, NodeId, NodeName, Now, Phase, Report,
+    Sha256, Verdict, Wall, Want,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,6 +110,7 @@ pub(super) struct Moment<'a> {
     pub now: Now,
     pub wall: Wall,
     pub inventory: &'a Inventory,
+    pub ground: &'a Ground<'a>,
 }
 
 impl Manager {
@@ -138,7 +139,8 @@ impl Manager {
     /// Takes one event and says what to do. `inventory` is the applied state, and includes every own entry whose
     /// `Proposed` was delivered.
     pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: Event) -> Vec<Action> {
-        let at = Moment { now, wall, inventory };
+        let ground = Ground::new(inventory);
+        let at = Moment { now, wall, inventory, ground: &ground };
         let mut out = Vec::new();
         let mut attend: Vec<NodeId> = Vec::new();
         match event {
@@ -294,13 +296,13 @@ impl Manager {
     /// A wanted re-setup: open its job as soon as nothing is in the way.
     fn begin(&mut self, at: Moment, node: &Node, want: &Want, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         let grace = at.inventory.limits().leader_grace_ms;
-        let group = at.inventory.group(node).map(|(name, _)| name.to_string()).unwrap_or_default();
-        if want.by.is_none() && at.now.since(self.began) < grace || full.contains(&group) || full.contains("") {
+        let group = at.inventory.group(node).map_or("", |(name, _)| name.as_str());
+        if want.by.is_none() && at.now.since(self.began) < grace || full.contains(group) || full.contains("") {
             return;
         }
-        if let Err(wait) = crate::model::may_open(at.inventory, node, want, at.wall) {
+        if let Err(wait) = at.ground.may_open(node, want, at.wall) {
             if let crate::model::Wait::Budget(text) = wait {
-                full.insert(if text.contains("of the fleet") { String::new() } else { group });
+                full.insert(if text.contains("of the fleet") { String::new() } else { group.to_owned() });
             }
             return;
         }
@@ -320,7 +322,7 @@ impl Manager {
             }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
         } else if self.runs_here(at, node, out) {
-            full.insert(group);
+            full.insert(group.to_owned());
             self.propose(at, node.id, Command::OpenJob { node: node.id, runner: self.me.clone() }, out);
         }
     }
@@ -351,7 +353,7 @@ pub(super) fn stale(at: Moment, node: &Node, want: &Want) -> bool {
 }
 
 fn may_open_now(at: Moment, node: &Node) -> bool {
-    node.want.as_ref().is_some_and(|want| crate::model::may_open(at.inventory, node, want, at.wall).is_ok())
+    node.want.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
 }
 
 /// While an attempt runs, a restarted agent is nothing to wonder about, and what is found there is half done.

@@ -1,16 +1,27 @@
 //! Who is there: absences opened, ended and begun again, and the probe of a silent host. It concludes nothing.
 
 use super::event::{Action, Purpose};
-use super::manager::{FIRST_SIGHT_MS, Manager, Moment, in_attempt, marks_of};
-use crate::model::{AbsenceNo, Command, Gone, Node, NodeId};
+use super::manager::{FIRST_SIGHT_MS, Manager, Moment, Seen, in_attempt, marks_of};
+use crate::model::{AbsenceNo, Command, Gone, Marks, Node, NodeId, Report};
 
 /// Gossip may lose a member for less than this without an absence: whoever was cut off comes back with its own suspicions of
 /// all the others, and these refute them within a round or two.
 const COALESCE_MS: u64 = 1_000;
 
+/// Its agent says of boot, instance and company what is entered, and stays.
+fn as_known(node: &Node, seen: &Seen) -> bool {
+    let known = |(r, m): (&Report, &Marks)| r.boot == m.boot && r.instance == m.instance && r.isolation == m.isolation;
+    let report = seen.report.as_ref().filter(|r| !r.leaving && !r.is_blank());
+    report.zip(node.marks.as_ref()).is_some_and(known)
+}
+
 impl Manager {
     pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
-        let seen = self.seen.entry(node.id).or_default().clone();
+        let seen = self.seen.entry(node.id).or_default();
+        if seen.alive && seen.outlived.is_none() && node.absence.is_none() && as_known(node, seen) {
+            return; // by far the most of them, at every entry
+        }
+        let seen = seen.clone();
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
         // An agent whose report can't be read is alive and tells of no absence.
         let told = seen.report.as_ref().filter(|r| !r.is_blank()).map(marks_of);

@@ -5,7 +5,7 @@ use super::event::Action;
 use super::manager::{Manager, Moment, PROPOSAL_MS, Seen, stale};
 use super::resetup::pauses;
 use super::routes::Road;
-use crate::model::{Job, JobState, Node, NodeId, Outcome, may_open, may_retry};
+use crate::model::{Job, JobState, Node, NodeId, Outcome, may_retry};
 
 /// A hand-over that was asked for is not asked for again sooner.
 const HAND_OVER_MS: u64 = 15_000;
@@ -110,7 +110,7 @@ fn waits(at: Moment, node: &Node, shut: bool) -> bool {
         (_, Some(job)) => retries(job),
         (Some(want), None) => {
             let free = want.by.is_some() || !shut && !stale(at, node, want);
-            free && may_open(at.inventory, node, want, at.wall).is_ok()
+            free && at.ground.may_open(node, want, at.wall).is_ok()
         }
         (None, None) => false,
     }

@@ -4,7 +4,7 @@ use super::manager::{Manager, Moment};
 use super::routes::Road;
 use super::{crowd, policy};
 use crate::model::{
-    Gone, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, may_open, may_retry, weekday_text,
+    Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, may_open, may_retry, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,7 +70,8 @@ impl Manager {
     }
 
     pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<Condition> {
-        let at = Moment { now, wall, inventory };
+        let ground = Ground::new(inventory);
+        let at = Moment { now, wall, inventory, ground: &ground };
         let mut out = Vec::new();
         let mut add = |is: &str, why: String| out.push(Condition { is: is.to_owned(), why });
         let seen = self.seen.get(&node.id);

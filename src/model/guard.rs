@@ -67,27 +67,56 @@ pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Res
 /// canary does not pass that either. Windows protect what serves: they don't hold back
 /// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
-    let question = Question::new(inventory, node, want, at);
-    match ASKED.iter().find_map(|ask| ask(&question)) {
-        Some(wait) => Err(wait),
-        None => Ok(()),
+    Ground::new(inventory).may_open(node, want, at)
+}
+
+/// One state of the fleet about which much is asked: what is the same for all nodes is counted once.
+pub struct Ground<'a> {
+    inventory: &'a Inventory,
+    busy: OnceCell<Vec<&'a Node>>,
+    in_service: OnceCell<usize>,
+}
+
+impl<'a> Ground<'a> {
+    pub fn new(inventory: &'a Inventory) -> Self {
+        Self { inventory, busy: OnceCell::new(), in_service: OnceCell::new() }
+    }
+
+    /// See [`may_open`].
+    pub fn may_open(&self, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
+        let question = Question::new(self, node, want, at);
+        match ASKED.iter().find_map(|ask| ask(&question)) {
+            Some(wait) => Err(wait),
+            None => Ok(()),
+        }
+    }
+
+    /// Those with an open attempt.
+    fn busy(&self) -> &[&'a Node] {
+        let open = |n: &&Node| n.job.and_then(|j| self.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());
+        self.busy.get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(open).collect())
+    }
+
+    fn in_service(&self) -> usize {
+        *self.in_service.get_or_init(|| self.inventory.nodes.values().filter(|n| n.in_service()).count())
     }
 }
 
 /// Everything in the way of it, the first one first.
 pub fn obstacles(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
-    let question = Question::new(inventory, node, want, at);
+    let ground = Ground::new(inventory);
+    let question = Question::new(&ground, node, want, at);
     ASKED.iter().filter_map(|ask| ask(&question)).collect()
 }
 
-struct Question<'a> {
+struct Question<'q, 'a> {
+    ground: &'q Ground<'a>,
     inventory: &'a Inventory,
-    node: &'a Node,
-    want: &'a Want,
+    node: &'q Node,
+    want: &'q Want,
     at: Wall,
     automatic: bool,
     group: Option<(&'a GroupName, &'a GroupSummary)>,
-    busy: OnceCell<Vec<&'a Node>>,
 }
 
 /// What may stand in the way of a re-setup; None: nothing of this kind.
@@ -112,10 +141,11 @@ const ASKED: [Ask; 15] = [
     quorum,
 ];
 
-impl<'a> Question<'a> {
-    fn new(inventory: &'a Inventory, node: &'a Node, want: &'a Want, at: Wall) -> Self {
+impl<'q, 'a> Question<'q, 'a> {
+    fn new(ground: &'q Ground<'a>, node: &'q Node, want: &'q Want, at: Wall) -> Self {
+        let inventory = ground.inventory;
         let (automatic, group) = (want.by.is_none(), inventory.group(node));
-        Self { inventory, node, want, at, automatic, group, busy: OnceCell::new() }
+        Self { ground, inventory, node, want, at, automatic, group }
     }
 
     /// An operator may insist where the host answers and only the agent is silent.
@@ -128,9 +158,9 @@ impl<'a> Question<'a> {
         node.id != self.node.id && job.is_some_and(|j| j.open_attempt().is_some())
     }
 
-    fn busy(&self) -> &[&'a Node] {
-        self.busy
-            .get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| self.working(n)).collect())
+    /// The others with an open attempt.
+    fn busy(&self) -> impl Iterator<Item = &'a Node> + use<'_, 'q, 'a> {
+        self.ground.busy().iter().copied().filter(|n| n.id != self.node.id)
     }
 
     fn of_group(&self, node: &Node) -> bool {
@@ -212,13 +242,12 @@ fn joins(q: &Question) -> bool {
 
 fn budgets(q: &Question) -> Option<Wait> {
     let (name, group) = q.group?;
-    let in_service = q.inventory.nodes.values().filter(|n| n.in_service()).count();
-    let fleet_max = (in_service as u32 * q.inventory.limits().fleet_percent / 100).max(1);
-    let busy = q.busy().len() as u32;
+    let fleet_max = (q.ground.in_service() as u32 * q.inventory.limits().fleet_percent / 100).max(1);
+    let busy = q.busy().count() as u32;
     if busy >= fleet_max {
         return Some(Wait::Budget(format!("{busy} of {fleet_max} re-setups of the fleet are running")));
     }
-    let peers = q.busy().iter().filter(|n| q.of_group(n)).count() as u32;
+    let peers = q.busy().filter(|n| q.of_group(n)).count() as u32;
     let group_max = group.parallel.max(1);
     let full = peers >= group_max;
     full.then(|| Wait::Budget(format!("{peers} of {group_max} re-setups of group {name} are running")))
@@ -228,7 +257,7 @@ fn manager(q: &Question) -> Option<Wait> {
     if q.node.role != ClusterRole::Manager {
         return None;
     }
-    q.busy().iter().find(|n| n.role == ClusterRole::Manager).map(|other| Wait::Manager(other.name().to_string()))
+    q.busy().find(|n| n.role == ClusterRole::Manager).map(|other| Wait::Manager(other.name().to_string()))
 }
 
 /// Who serves nobody yet, or not any more, can't take a quorum away.
@@ -416,7 +445,7 @@ mod tests {
         write(&mut inventory, Command::Returned { node: NodeId(1), no, after: Marks::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {
             let (node, job) = (inventory.node(NodeId(id)).expect("a node"), inventory.job(job).expect("a job"));
-            canary(&Question::new(inventory, node, &job.again(job.opened), Wall(HOUR)), &"web".into())
+            canary(&Question::new(&Ground::new(inventory), node, &job.again(job.opened), Wall(HOUR)), &"web".into())
         };
         assert_eq!(retry(&inventory, 1, first.0), waits_for("w2"));
         lost(&mut inventory, second);
