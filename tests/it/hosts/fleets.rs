@@ -6,12 +6,12 @@
 //! fleet of its own (`chance.rs` has the rules). One that passes then is named in capitals at the very end.
 
 use super::chance::{Chances, Failure};
-use super::noise::{bare, unchanged};
+use super::noise::bare;
 use super::stories::Story;
-use crate::lab::cluster::Cluster;
+use crate::lab::cluster::{Cluster, PATIENCE};
 use crate::lab::machine::{self, Stalls};
 use crate::lab::tool::long;
-use crate::lab::{INOTIFY_PER_HOST, Lab, five};
+use crate::lab::{INOTIFY_PER_HOST, Lab, five, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -221,10 +221,12 @@ fn of_every_story(cluster: &Cluster) -> Result<()> {
         let once: BTreeSet<_> = runs.iter().map(|r| (&r.attempt, &r.phase, &r.service)).collect();
         ensure!(once.len() == runs.len(), "{host}: a service twice in one phase of one attempt: {runs:?}");
     }
-    let one = bare(cluster.status()?);
-    five::MASTERS.iter().try_for_each(|manager| {
-        let ask = || Ok(serde_json::from_str(&cluster.on(manager, &["status", "-o", "json"])?)?);
-        unchanged(&one, ask).with_context(|| format!("as {manager} says"))
+    // Agents say new things meanwhile: they are asked until they answer alike.
+    wait_for("all managers to answer alike", PATIENCE, || {
+        let ask =
+            |manager: &str| serde_json::from_str(&cluster.on(manager, &["status", "-o", "json"]).ok()?).ok().map(bare);
+        let answers: Option<Vec<_>> = five::MASTERS.into_iter().map(ask).collect();
+        answers?.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
     })
 }
 
