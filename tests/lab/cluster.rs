@@ -96,12 +96,13 @@ impl Cluster {
         output.checked(&format!("remoor {} on {host}", argv.join(" "))).map(|o| o.text())
     }
 
-    /// The same with its exit code. Where an election was in the way, and it says that nothing was changed or that it is to be
-    /// asked again, once more after it.
+    /// The same with its exit code. Where an election was in the way, and it says that nothing was changed, that it is to be
+    /// asked again, or that its answer is stale, once more after it.
     pub fn order(&self, host: &str, argv: &[&str]) -> Result<super::Output> {
         let output = self.run(host, argv)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        if output.code != 3 || !(said.contains("nothing was changed") || said.contains("ask again")) {
+        let again = ["nothing was changed", "ask again", "STALE: no quorum"].iter().any(|word| said.contains(word));
+        if output.code != 3 || !again {
             return Ok(output);
         }
         self.wait("the election to be over", |s| s["as_of"]["leader"].as_str().map(drop))?;

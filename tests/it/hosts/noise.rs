@@ -227,7 +227,6 @@ fn refusals(c: &Cluster) -> Result<()> {
         c.wait("w2 to be examined by a probe", |s| (row(s, "w2")?["presence"] == "away").then_some(()))?;
         refused(4, "decommission w1 w2 --confirm w1,w2")?;
         refused(4, "resetup w1 w2 --force --no-queue")?;
-        refused(4, "update w2 --no-queue")?;
         refused(4, "decommission w2 --confirm w2")?;
         refused(4, "commission w2 nobody")
     })?;
