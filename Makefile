@@ -48,7 +48,7 @@ deny:
 		|| echo "SKIPPED: CARGO DENY: it can't be installed here"
 	@! command -v cargo-deny >/dev/null || $(CARGO) deny --log-level error check bans licenses sources
 
-# The figures of docs/performance.md, measured here and now; half an hour, as root. REMOOR_BENCH_ROUNDS=3 is a first look.
+# The figures of docs/performance.md, measured here and now; an hour, as root. REMOOR_BENCH_ROUNDS=3 is a first look.
 FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures
 bench: tools
 	$(CARGO) build --quiet --release --bins --example contiv-standin

@@ -4,6 +4,7 @@
 
 use crate::disk::{DiskError, Found, atomic_write, read_or_set_aside};
 use crate::model::{AgentRecord, BootId, Instance, Isolation, Wall};
+use crate::telemetry::PANIC_EXIT;
 use std::path::{Path, PathBuf};
 
 /// Beside the record: how systemd saw the last process end, `$SERVICE_RESULT $EXIT_CODE $EXIT_STATUS` of systemd.exec(5), as
@@ -73,16 +74,16 @@ impl RecordKeeper {
     }
 }
 
-/// In words, where systemd tells; None where it doesn't.
+/// In words, where systemd or its last words tell; None where neither does. Last words are of the instance before where
+/// systemd saw it end as one that panicked ends, or nobody says otherwise: a start that failed later may have some too.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
     let told = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().chars().take(WORDS_MAX).collect::<String>();
-    if let Some(words) = read(LAST_WORDS).map(told) {
-        return Some(format!("panicked {words}"));
-    }
-    let ended = read(ENDED).map(told)?;
+    let panicked = read(LAST_WORDS).map(told).map(|words| format!("panicked {words}"));
+    let Some(ended) = read(ENDED).map(told) else { return panicked };
     let mut words = ended.split(' ');
     match (words.next()?, words.next()?, words.next()?) {
+        (_, "exited", code) if panicked.is_some() && code == PANIC_EXIT.to_string() => panicked,
         ("oom-kill", ..) => Some("killed by the kernel for want of memory".to_owned()),
         ("watchdog", ..) => Some("killed by systemd's watchdog".to_owned()),
         (_, "killed" | "dumped", signal) => Some(format!("ended by signal {signal}")),
@@ -152,6 +153,12 @@ mod tests {
         say(ENDED, "exit-code exited 70\n");
         say(LAST_WORDS, "at src/x.rs:1: no such thing\n");
         assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/x.rs:1: no such thing");
+        say(ENDED, "oom-kill killed KILL\n");
+        say(LAST_WORDS, "at src/y.rs:2: of a start that failed\n");
+        let ended = told(&begin(&dir, "boot-1", "e", 5));
+        assert_eq!(ended, "killed by the kernel for want of memory", "the first that ended is the one before");
+        say(LAST_WORDS, "at src/z.rs:3: without systemd\n");
+        assert_eq!(told(&begin(&dir, "boot-1", "e", 5)), "panicked at src/z.rs:3: without systemd");
         say(ENDED, "exit-code exited 5\n");
         let mut sixth = begin(&dir, "boot-1", "f", 6);
         assert_eq!(told(&sixth), "exited with 5, without a goodbye");

@@ -4,7 +4,7 @@ use super::book::{KeyBook, PeerBook};
 use super::own::{Kept, Own};
 use super::record::RecordKeeper;
 use crate::check;
-use crate::disk::{Found, atomic_write, read_or_set_aside};
+use crate::disk::{CLOSED, FENCE, Found, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
 use crate::model::{
@@ -29,9 +29,6 @@ const FIRST: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(20);
 /// While they have told everything. Each question is a TLS handshake, and one more thing that an agent at rest wakes up for.
 const QUIET: Duration = Duration::from_secs(120);
-/// What every run on this node leaves in the state directory: with a run the node may have come into service, or gone out of it,
-/// and another manifest is its, which gossip doesn't show.
-const RUN_MARKS: [&str; 3] = ["fence.json", "runs.log", "closed.json"];
 /// What all nodes see at once they don't ask about at once: each waits by chance, at most so long for each peer.
 const SPREAD: Duration = Duration::from_millis(20);
 
@@ -208,9 +205,10 @@ impl AgentTask {
         !self.config.own.id().manager && self.gossip.members().iter().all(told)
     }
 
-    /// When something last ran here. A look compares it, so that waiting for it costs an agent at rest nothing.
-    fn runs(&self) -> [Option<std::time::SystemTime>; 3] {
-        RUN_MARKS.map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
+    /// When a run last began and ended here: with it the node may have come into service, or gone out of it, and another
+    /// manifest is its, which gossip doesn't show. A look compares it, so that waiting for it costs an agent at rest nothing.
+    fn runs(&self) -> [Option<std::time::SystemTime>; 2] {
+        [FENCE, CLOSED].map(|name| self.config.state_dir.join(name).metadata().and_then(|m| m.modified()).ok())
     }
 
     fn generation(&self) -> GenerationSeq {

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const IDENTITY_VERSION: u32 = 1;
+/// Written when a run on the node begins, and when its attempt was closed.
+pub const FENCE: &str = "fence.json";
+pub const CLOSED: &str = "closed.json";
 /// What remoor's daemon or executor puts into a data directory, as far as its name can't be anybody's.
 const OURS: [&str; 9] = [
     "identity.json",
@@ -23,7 +26,7 @@ const OURS: [&str; 9] = [
     "node.json",
     "agent.lock",
     "agent.json",
-    "fence.json",
+    FENCE,
     "fence.lock",
 ];
 /// Made in a fresh file system by mkfs.

@@ -64,7 +64,7 @@ impl Manager {
         if !behind || only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
             return false;
         }
-        if at.inventory.roll_out_held(name) {
+        if at.inventory.roll_out_held(name).next().is_some() {
             return false;
         }
         let want = Want::new(Occasion::Apply, at.wall);

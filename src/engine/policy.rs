@@ -74,7 +74,7 @@ pub fn decide(
     let grave = reasons.iter().any(|r| r.grave);
     let rolls_out = group.policy(Occasion::Apply) != Policy::Report
         && !inventory.only_moved(node)
-        && !inventory.roll_out_held(name);
+        && inventory.roll_out_held(name).next().is_none();
     let wanted = match (policy, verdict) {
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
@@ -200,10 +200,31 @@ mod tests {
             let group = summary.groups.get_mut("web").unwrap();
             group.services = vec!["app".into()];
             group.policy.insert(Occasion::Apply, apply);
+            summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
-        for (apply, services) in [(Policy::Report, vec!["app".into()]), (Policy::Check, Vec::new())] {
-            let mut inventory = moved(vec![generation("two", apply)]);
+        // Nobody is set up as a whole with a generation that another of the group is held with.
+        let held = |apply| {
+            let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
+            let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
+            let order = Want { by: Some("admin".into()), commission: true, ..Want::new(Occasion::Apply, Wall(8)) };
+            let (class, phase, message) = (FailureClass::Step, Phase::Fence, "no".to_owned());
+            let outcome = Outcome::Failed(Failure { class, phase, rc: None, message, tail: Vec::new() });
+            vec![
+                generation("two", apply),
+                Command::Accept { spec, role: ClusterRole::Worker },
+                Command::Want { node, want: Box::new(order) },
+                Command::OpenJob { node, runner: "m1".into() },
+                Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None },
+                Command::HoldJob { job, why: "enough".into() },
+            ]
+        };
+        for (after, services) in [
+            (vec![generation("two", Policy::Report)], vec!["app".into()]),
+            (vec![generation("two", Policy::Check)], Vec::new()),
+            (held(Policy::Check), vec!["app".into()]),
+        ] {
+            let mut inventory = moved(after);
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
             node.moved = None;
             let node = inventory.by_name("w1").unwrap();

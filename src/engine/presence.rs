@@ -1,38 +1,38 @@
 //! Who is there: absences opened, ended and begun again, and the probe of a silent host. It concludes nothing.
 
 use super::event::{Action, Purpose};
-use super::manager::{FIRST_SIGHT_MS, Manager, Moment, Seen, in_attempt, marks_of};
+use super::manager::{FIRST_SIGHT_MS, Manager, Moment, in_attempt, marks_of};
 use crate::model::{AbsenceNo, Command, Gone, Marks, Node, NodeId, Report};
 
 /// Gossip may lose a member for less than this without an absence: whoever was cut off comes back with its own suspicions of
 /// all the others, and these refute them within a round or two.
 const COALESCE_MS: u64 = 1_000;
 
-/// Its agent says of boot, instance and company what is entered, and stays.
-fn as_known(node: &Node, seen: &Seen) -> bool {
-    let known = |(r, m): (&Report, &Marks)| r.boot == m.boot && r.instance == m.instance && r.isolation == m.isolation;
-    let report = seen.report.as_ref().filter(|r| !r.leaving && !r.is_blank());
-    report.zip(node.marks.as_ref()).is_some_and(known)
+/// Its agent says of boot, instance and company what is entered.
+fn as_known(report: &Report, known: &Marks) -> bool {
+    (&report.boot, &report.instance, report.isolation) == (&known.boot, &known.instance, known.isolation)
 }
 
 impl Manager {
     pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
+        // Nothing of it is copied before there is something to tell: this is asked of each node at every entry.
         let seen = self.seen.entry(node.id).or_default();
-        if seen.alive && seen.outlived.is_none() && node.absence.is_none() && as_known(node, seen) {
-            return; // by far the most of them, at every entry
-        }
-        let seen = seen.clone();
+        let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
-        // An agent whose report can't be read is alive and tells of no absence.
-        let told = seen.report.as_ref().filter(|r| !r.is_blank()).map(marks_of);
-        let settled = seen.report.is_none() || leaving || at.now.since(seen.since) >= COALESCE_MS;
+        let settled = !reported || leaving || at.now.since(since) >= COALESCE_MS;
         match &node.absence {
-            None if seen.alive => {
-                let Some(after) = told.filter(|_| !leaving) else { return };
+            None if alive => {
+                // An agent whose report can't be read is alive and tells of no absence.
+                let Some(report) = seen.report.as_ref().filter(|r| !r.is_blank() && !leaving) else { return };
                 match &node.marks {
-                    None => self.propose(at, node.id, Command::Marks { node: node.id, marks: after }, out),
-                    Some(before) if *before == after => self.seen.entry(node.id).or_default().outlived = None,
-                    Some(_) if seen.outlived.as_ref() != Some(&after) && !in_attempt(at, node) => {
+                    Some(before) if as_known(report, before) => seen.outlived = None,
+                    Some(_) if seen.outlived.as_ref().is_some_and(|known| as_known(report, known)) => {}
+                    None => {
+                        let marks = marks_of(report);
+                        self.propose(at, node.id, Command::Marks { node: node.id, marks }, out);
+                    }
+                    Some(_) if in_attempt(at, node) => {}
+                    Some(_) => {
                         let command = Command::AbsenceOpened {
                             node: node.id,
                             no: AbsenceNo(node.absences.0 + 1),
@@ -40,20 +40,19 @@ impl Manager {
                             seen_by: Vec::new(),
                             gone: Gone::Away,
                             planned: false,
-                            returned: Some(after),
+                            returned: Some(marks_of(report)),
                         };
                         self.propose(at, node.id, command, out);
                     }
-                    Some(_) => {}
                 }
             }
             None => {
-                let gone_now = seen.report.is_some() || at.now.since(self.began) > FIRST_SIGHT_MS;
+                let gone_now = reported || at.now.since(self.began) > FIRST_SIGHT_MS;
                 if node.marks.is_some() && gone_now && settled {
                     let command = Command::AbsenceOpened {
                         node: node.id,
                         no: AbsenceNo(node.absences.0 + 1),
-                        last_seen: if seen.report.is_some() { seen.since_wall } else { node.seen },
+                        last_seen: if reported { since_wall } else { node.seen },
                         seen_by: vec![self.me.clone()],
                         gone: if leaving { Gone::Left } else { Gone::Away },
                         planned: leaving,
@@ -63,21 +62,21 @@ impl Manager {
                 }
             }
             Some(absence) if absence.returned.is_none() => {
-                if seen.alive && !leaving {
+                if alive && !leaving {
                     let after = seen.report.as_ref().map(marks_of).unwrap_or_default();
                     self.propose(at, node.id, Command::Returned { node: node.id, no: absence.no, after }, out);
                 } else if absence.gone != Gone::Left {
                     let every = at.inventory.limits().probe_ms;
                     if seen.probed.is_none_or(|last| at.now.since(last) >= every) {
-                        self.seen.entry(node.id).or_default().probed = Some(at.now);
+                        seen.probed = Some(at.now);
                         out.push(Action::Probe { node: node.id });
                     }
                 }
             }
             Some(absence) => {
-                if !seen.alive && settled && at.now.since(self.began) > FIRST_SIGHT_MS {
+                if !alive && settled && at.now.since(self.began) > FIRST_SIGHT_MS {
                     self.propose(at, node.id, Command::AwayAgain { node: node.id, no: absence.no }, out);
-                } else if seen.alive && node.key_changed.is_none() && !in_attempt(at, node) {
+                } else if alive && node.key_changed.is_none() && !in_attempt(at, node) {
                     self.examine(at, node, Purpose::Absence(absence.no), out);
                 }
             }

@@ -13,7 +13,7 @@ use super::manager::{Manager, Moment};
 use super::routes::Road;
 use crate::model::{
     AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase, Wall,
-    listed, may_retry,
+    listed,
 };
 
 /// A verification that fails is repeated this often before it counts: services need a moment to come up.
@@ -82,7 +82,7 @@ impl Manager {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive) || job.force && node.agent_down();
         let pause = pauses(at, failure, *closed);
         let due = job.retry_at.is_some_and(|due| at.wall >= due);
-        let free = due && alive && !pause && may_retry(at.inventory, node, job, at.wall).is_ok();
+        let free = due && alive && !pause && at.ground.may_retry(node, job, at.wall).is_ok();
         if free && self.runs_here(at, node, out) {
             let why = format!("attempt {} failed in {}: {}", last.no, failure.phase, failure.message);
             let command = Command::NextAttempt { job: job.id, after: last.id, runner: self.me.clone(), why };

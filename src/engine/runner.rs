@@ -5,7 +5,7 @@ use super::event::Action;
 use super::manager::{Manager, Moment, PROPOSAL_MS, Seen, stale};
 use super::resetup::pauses;
 use super::routes::Road;
-use crate::model::{Job, JobState, Node, NodeId, Outcome, may_retry};
+use crate::model::{Job, JobState, Node, NodeId, Outcome};
 
 /// A hand-over that was asked for is not asked for again sooner.
 const HAND_OVER_MS: u64 = 15_000;
@@ -104,7 +104,7 @@ fn waits(at: Moment, node: &Node, shut: bool) -> bool {
             && job.open_attempt().is_none()
             && job.retry_at.is_some_and(|due| at.wall >= due)
             && !resting(at, job)
-            && may_retry(at.inventory, node, job, at.wall).is_ok()
+            && at.ground.may_retry(node, job, at.wall).is_ok()
     };
     match (&node.want, node.job.and_then(|j| at.inventory.job(j))) {
         (_, Some(job)) => retries(job),

@@ -3,9 +3,7 @@
 use super::manager::{Manager, Moment};
 use super::routes::Road;
 use super::{crowd, policy};
-use crate::model::{
-    Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, may_open, may_retry, weekday_text,
-};
+use crate::model::{Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, weekday_text};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +116,7 @@ impl Manager {
         }
         if let Some(want) = &node.want {
             let grace = inventory.limits().leader_grace_ms;
-            match may_open(inventory, node, want, wall) {
+            match ground.may_open(node, want, wall) {
                 Err(wait) => add("waiting", wait.to_string()),
                 Ok(()) if want.by.is_none() && now.since(self.began) < grace => {
                     add("waiting", format!("a new leader waits {} s", grace / 1000));
@@ -137,7 +135,7 @@ impl Manager {
         if let Some(job) = node.job.and_then(|j| inventory.job(j)) {
             match (job.state, job.open_attempt()) {
                 (JobState::Open, Some(a)) => add("resetup", format!("job {}, attempt {}, {}", job.id, a.no, a.phase)),
-                (JobState::Open, None) => match may_retry(inventory, node, job, wall) {
+                (JobState::Open, None) => match ground.may_retry(node, job, wall) {
                     Err(wait) => add("waiting", format!("job {}: {wait}", job.id)),
                     Ok(()) => match self.roadblock(at, node) {
                         Some(block) => add(&block.is, format!("job {}: {}", job.id, block.why)),

@@ -85,7 +85,7 @@ impl FenceStore {
     }
 
     fn path(&self) -> PathBuf {
-        self.dir.join("fence.json")
+        self.dir.join(crate::disk::FENCE)
     }
 }
 

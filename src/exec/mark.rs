@@ -111,7 +111,7 @@ fn closed(state_dir: &Path) -> Closed {
 }
 
 fn path(state_dir: &Path) -> PathBuf {
-    state_dir.join("closed.json")
+    state_dir.join(crate::disk::CLOSED)
 }
 
 #[cfg(test)]

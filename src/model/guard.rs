@@ -54,11 +54,6 @@ impl fmt::Display for Wait {
     }
 }
 
-/// The same question for a further attempt of an open job.
-pub fn may_retry(inventory: &Inventory, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
-    may_open(inventory, node, &job.again(job.opened), at)
-}
-
 /// Ok, or the first thing in the way. `at` is the moment of asking.
 ///
 /// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
@@ -70,7 +65,7 @@ pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Re
     Ground::new(inventory).may_open(node, want, at)
 }
 
-/// One state of the fleet about which much is asked: what is the same for all nodes is counted once.
+/// One state of the fleet about which much may be asked: what is the same for all nodes is counted once.
 pub struct Ground<'a> {
     inventory: &'a Inventory,
     busy: OnceCell<Vec<&'a Node>>,
@@ -91,6 +86,17 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// The same question for a further attempt of an open job.
+    pub fn may_retry(&self, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
+        self.may_open(node, &job.again(job.opened), at)
+    }
+
+    /// Everything in the way of it, the first one first.
+    pub fn obstacles(&self, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
+        let question = Question::new(self, node, want, at);
+        ASKED.iter().filter_map(|ask| ask(&question)).collect()
+    }
+
     /// Those with an open attempt.
     fn busy(&self) -> &[&'a Node] {
         let open = |n: &&Node| n.job.and_then(|j| self.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());
@@ -100,13 +106,6 @@ impl<'a> Ground<'a> {
     fn in_service(&self) -> usize {
         *self.in_service.get_or_init(|| self.inventory.nodes.values().filter(|n| n.in_service()).count())
     }
-}
-
-/// Everything in the way of it, the first one first.
-pub fn obstacles(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
-    let ground = Ground::new(inventory);
-    let question = Question::new(&ground, node, want, at);
-    ASKED.iter().filter_map(|ask| ask(&question)).collect()
 }
 
 struct Question<'q, 'a> {
@@ -151,11 +150,6 @@ impl<'q, 'a> Question<'q, 'a> {
     /// An operator may insist where the host answers and only the agent is silent.
     fn insisted(&self) -> bool {
         self.want.force && !self.automatic && self.node.agent_down()
-    }
-
-    fn working(&self, node: &Node) -> bool {
-        let job = node.job.and_then(|j| self.inventory.job(j));
-        node.id != self.node.id && job.is_some_and(|j| j.open_attempt().is_some())
     }
 
     /// The others with an open attempt.
@@ -266,7 +260,7 @@ fn quorum(q: &Question) -> Option<Wait> {
     let members: Vec<&Node> =
         q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
     // Two that are half done must not wait for each other; nobody knows which of them still serves.
-    let up = |n: &Node| !n.away() && !q.working(n) && (q.node.half_done() || !n.half_done());
+    let up = |n: &Node| !n.away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
     let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
     let majority = members.len() / 2 + 1;
     (members.len() > 1 && others < majority)
@@ -278,6 +272,9 @@ fn quorum(q: &Question) -> Option<Wait> {
 fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
     let absent = |other: &Node, job: &Job| other.away() && !(job.force && other.agent_down());
+    if let Some(held) = inventory.roll_out_held(group).find(|n| n.id != node.id) {
+        return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
+    }
     // Of two between attempts the one that began first goes on, so that they never wait for each other.
     let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
@@ -288,9 +285,8 @@ fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
             continue;
         }
         match job.state {
-            JobState::Held => return Err(Wait::Canary(format!("{} is held with this generation", other.name()))),
             JobState::Open if earlier(job) && !absent(other, job) => first = Some(other.name()),
-            JobState::Open | JobState::Done | JobState::Cancelled => {}
+            JobState::Open | JobState::Held | JobState::Done | JobState::Cancelled => {}
         }
     }
     let desired = |n: &Node| n.baseline.as_ref().map(|b| b.desired) == inventory.desired(n);

@@ -125,11 +125,11 @@ impl Inventory {
         own.filter(|_| !services.is_empty() && self.outdated(node)).unwrap_or(self.current)
     }
 
-    /// A job of the group is held with the current generation: nobody else of it is set up with that by itself.
-    pub fn roll_out_held(&self, group: &GroupName) -> bool {
-        let of_group = |j: &Job| self.node(j.node).and_then(|n| self.group(n)).is_some_and(|(name, _)| name == group);
-        let held = |j: &Job| j.state == JobState::Held && j.kind() != JobKind::Undo && j.generation == self.current;
-        self.jobs.values().any(|j| held(j) && of_group(j))
+    /// Who of the group is held with the current generation: nobody else of it is set up with that by itself.
+    pub fn roll_out_held<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = &'a Node> {
+        let held = |j: &&Job| j.state == JobState::Held && j.kind() != JobKind::Undo && j.generation == self.current;
+        let nodes = self.jobs.values().map(|j| j.as_ref()).filter(held).filter_map(|j| self.node(j.node));
+        nodes.filter(move |n| self.group(n).is_some_and(|(name, _)| name == group))
     }
 
     fn decide(&mut self, at: &At) -> Decision {

@@ -1,6 +1,7 @@
 //! Two daemons on this machine's loopback, as processes: what a worker's socket answers while its manager lives and after it
 //! was killed, and what the manager shows of its agent. No lab, no root.
 
+use remoor::disk::{CLOSED, FENCE};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -190,6 +191,47 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let out = worker.ask(&["status"]);
     assert_eq!(out.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&out.stderr).contains("next: systemctl start remoor"), "{out:?}");
+}
+
+/// What a node is to be may change with a run on it, and gossip does not show that: its agent asks when it sees that something
+/// ran, and not when it would have asked anyway.
+#[test]
+fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
+    /// As often an agent asks that has been told everything; more often while something is to be told.
+    const AT_REST: Duration = Duration::from_secs(120);
+    const TO_BE_TOLD: Duration = Duration::from_secs(20);
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let (m1, w1, fleet) = (dir.path().join("m1"), dir.path().join("w1"), dir.path().join("fleet"));
+    let mut init = remoor();
+    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(&m1);
+    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+    let manager = Daemon::start(&m1);
+    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let mut join = remoor();
+    join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
+    done(join.arg(&w1).args(["--token", told["worker_token"].as_str().expect("a token")]));
+    fs::create_dir(&fleet).expect("made");
+    let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {check-interval: 1s}\n";
+    for (name, text) in [("remoor.yml", config), ("inventory.yml", "web: {hosts: {m1: {}, w1: {}}}\n")] {
+        fs::write(fleet.join(name), text).expect("written");
+    }
+    let out = manager.ask(&["apply", fleet.to_str().expect("UTF-8")]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let worker = Daemon::start(&w1);
+    for mark in [FENCE, CLOSED] {
+        let asked = || worker.json("status")["manager"]["at"].as_str().map(str::to_owned);
+        let (mut last, mut since) = (asked(), Instant::now());
+        until("the agent to be at rest", || {
+            let now = asked();
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            (last.is_some() && since.elapsed() > TO_BE_TOLD + Duration::from_secs(5)).then_some(())
+        });
+        fs::write(w1.join(mark), "{}").expect("written");
+        until("the agent to ask", || (asked() != last).then_some(()));
+        assert!(since.elapsed() < AT_REST, "{mark}: it asked because it was time to");
+    }
 }
 
 #[test]

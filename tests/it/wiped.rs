@@ -1,13 +1,13 @@
 //! Data directories that are not as they should be, with real processes on this machine's loopback: a manager that lost its Raft
 //! log and kept its identity, and what a kill left of `init` and `join`. No lab, no root.
 
+use crate::lab::tool::run;
 use crate::local::{Daemon, LONG, done, net, remoor, three_managers, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::Duration;
 
 struct Cluster {
@@ -143,17 +143,9 @@ fn init(dir: &std::path::Path, at: &str) -> std::process::Command {
 }
 
 fn refused(command: &mut std::process::Command, code: i32, wanted: &[&str]) {
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("remoor runs");
-    let begun = std::time::Instant::now();
-    while child.try_wait().expect("a status").is_none() {
-        if begun.elapsed() > LONG {
-            child.kill().expect("killed"); // it was not refused, and runs
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let out = child.wait_with_output().expect("what it said");
+    let out = run(&mut *command, None, LONG).expect("it ends");
     let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(code), "{command:?}: {said}");
+    assert_eq!(out.code, code, "{command:?}: {said}");
     for text in wanted {
         assert!(said.contains(text), "{command:?} does not say {text:?}: {said}");
     }

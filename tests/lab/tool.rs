@@ -1,6 +1,7 @@
 //! Running a command with a time limit, and waiting for a condition. Knows nothing of labs.
 
 use anyhow::{Context, Result, bail};
+use std::borrow::BorrowMut;
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ impl Output {
 }
 
 /// Runs `command` with `stdin` (none: empty) to its end. It and what it started are killed at `limit`, which is an error.
-pub fn run(mut command: Command, stdin: Option<&[u8]>, limit: Duration) -> Result<Output> {
+pub fn run(mut command: impl BorrowMut<Command>, stdin: Option<&[u8]>, limit: Duration) -> Result<Output> {
+    let command = command.borrow_mut();
     let what = command.get_program().to_string_lossy().into_owned();
     command.stdin(if stdin.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);

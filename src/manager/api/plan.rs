@@ -8,7 +8,7 @@ use super::order::Desk;
 use super::{as_of, named, operator};
 use crate::config::Provisioner;
 use crate::fleet::{self, Known, Scope};
-use crate::model::{Generation, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict, obstacles};
+use crate::model::{Generation, Ground, JobState, Node, Occasion, Phase, ServiceName, Vars, Verdict};
 use crate::playbook::Step;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{OrderRequest, PlanView, TaskView};
@@ -64,7 +64,8 @@ pub async fn plan(
     };
     if let Some(services) = judged.services {
         let want = desk.wanted(Occasion::Live, services.clone(), Vec::new(), false);
-        view.against.extend(obstacles(&inventory, &node, &want, super::wall()).iter().map(ToString::to_string));
+        view.against
+            .extend(Ground::new(&inventory).obstacles(&node, &want, super::wall()).iter().map(ToString::to_string));
         if let Some(job) = node.job.and_then(|j| inventory.job(j)).filter(|j| j.state == JobState::Open) {
             view.against.push(format!("job {} is open", job.id));
         }

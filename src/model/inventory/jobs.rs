@@ -256,7 +256,9 @@ impl Inventory {
         if job.open_attempt().is_none()
             && let Some(node) = self.node(job.node)
         {
-            guard::may_retry(self, node, job, moment).map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
+            guard::Ground::new(self)
+                .may_retry(node, job, moment)
+                .map_err(|wait| Refusal::new("must-wait", wait.to_string()))?;
         }
         let node = self.node(job.node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {}", job.node)))?;
         let services = self.scope_of(node, job.by.as_deref(), &job.services);

@@ -1,6 +1,6 @@
 //! A10: a node comes back with another address, and later with its old one. Meanwhile another host answers where it was.
 
-use super::operator::{NETPLUGIN, Story, clean, hooked, is};
+use super::operator::{NETPLUGIN, Story, clean, hooked, is, logins_of};
 use super::stories::away;
 use crate::lab::cluster::{Cluster, PATIENCE, row};
 use crate::lab::{five, wait_for};
@@ -8,12 +8,6 @@ use anyhow::{Context, Result, ensure};
 use std::net::Ipv4Addr;
 
 pub const ALL: &[Story] = &[("A10 a node comes back with another address", moved)];
-
-/// Logins that the host's sshd let in, ever.
-fn logins(c: &Cluster, host: &str) -> Result<usize> {
-    let log = c.lab.shell(host, "journalctl -t sshd -t sshd-session --no-pager -o cat")?;
-    Ok(log.lines().filter(|line| line.starts_with("Accepted")).count())
-}
 
 fn moved(c: &Cluster) -> Result<()> {
     clean(c)?;
@@ -88,8 +82,7 @@ fn comes_back(c: &Cluster, ip: Ipv4Addr, meanwhile: impl FnOnce(&Cluster) -> Res
 
 /// w2 answers at the address at which w1 is entered: it is reached, and nobody logs in.
 fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
-    let let_in = logins(c, "w2")?;
-    ensure!(let_in > 0, "w2's sshd tells of no login at all");
+    let let_in = logins_of(c, "w2")?;
     // A word for the neighbours, who may still have w1's in their tables.
     c.lab.shell("w2", &format!("ip addr add {old}/24 dev eth0 && (arping -q -c 2 -A -I eth0 {old} || true)"))?;
     let told = (|| {
@@ -98,7 +91,7 @@ fn another_host_answers(c: &Cluster, old: Ipv4Addr) -> Result<()> {
         let check = c.run(&leader, &["check", "w1"])?;
         let said = format!("{}{}", check.text(), String::from_utf8_lossy(&check.stderr));
         ensure!(check.code != 0 && said.contains("host key"), "{said}");
-        let after = logins(c, "w2")?;
+        let after = logins_of(c, "w2")?;
         ensure!(after == let_in, "w2 was taken for w1: {let_in} logins became {after}");
         Ok(())
     })();

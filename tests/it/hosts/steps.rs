@@ -48,6 +48,14 @@ pub fn one_verdict(c: &Cluster, host: &str, no: u64) -> Result<()> {
     Ok(())
 }
 
+/// Logins that the host's sshd let in, ever: some, or its log tells of none.
+pub fn logins_of(c: &Cluster, host: &str) -> Result<usize> {
+    let log = c.lab.shell(host, "journalctl -t sshd -t sshd-session --no-pager -o cat")?;
+    let logins = log.lines().filter(|line| line.starts_with("Accepted")).count();
+    ensure!(logins > 0, "{host}'s sshd tells of no login at all");
+    Ok(logins)
+}
+
 // --- orders -------------------------------------------------------------------------------------------------------------
 
 /// `remoor` must end with this code; what it said on both channels.

@@ -110,7 +110,7 @@ impl Budgets {
         let automatic = job.by.is_none();
         let joins = automatic && returns_to_another(before, node, job);
         let rolls_out = (automatic || job.rollout) && job.occasion == Occasion::Apply || joins;
-        if joins && before.roll_out_held(&host.group.into()) {
+        if joins && before.roll_out_held(&host.group.into()).any(|n| n.id != job.node) {
             return Err(format!("{} begins with a generation that another of its group is held with", host.name));
         }
         if rolls_out && let Some(first) = busy.iter().find(|h| goes_first(world, before, job, **h)) {
