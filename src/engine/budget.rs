@@ -47,7 +47,7 @@ pub(super) fn tripped<'a>(
         hit as u64 >= u64::from(limits.breaker_min) && hit as u64 * 100 > u64::from(percent) * of as u64
     };
     let serving = || inventory.nodes.values().filter(|n| n.in_service());
-    let (hit, of) = (serving().filter(|n| is_hit(n)).count(), serving().count());
+    let (hit, of) = serving().fold((0, 0), |(hit, of), node| (hit + usize::from(is_hit(node)), of + 1));
     if trips(hit, of, limits.breaker_fleet_percent) {
         return Some(Tripped { group: None, hit, of });
     }

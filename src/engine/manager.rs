@@ -295,9 +295,13 @@ impl Manager {
 
     /// A wanted re-setup: open its job as soon as nothing is in the way.
     fn begin(&mut self, at: Moment, node: &Node, want: &Want, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
-        let grace = at.inventory.limits().leader_grace_ms;
+        // What stands in the way of all is asked first: a thousand may want something, at every entry.
+        let too_early = at.now.since(self.began) < at.inventory.limits().leader_grace_ms;
+        if full.contains("") || want.by.is_none() && (too_early || at.ground.is_shut()) {
+            return;
+        }
         let group = at.inventory.group(node).map_or("", |(name, _)| name.as_str());
-        if want.by.is_none() && at.now.since(self.began) < grace || full.contains(group) || full.contains("") {
+        if full.contains(group) {
             return;
         }
         if let Err(wait) = at.ground.may_open(node, want, at.wall) {

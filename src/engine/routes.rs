@@ -104,14 +104,16 @@ impl Routes {
         self.found.get(&(node, by)).is_none_or(|(_, at)| at < asked)
     }
 
-    /// The road to the node for the leader `me`; `others` are the managers that could take its place.
-    pub fn road(&self, node: NodeId, me: NodeId, others: &[NodeId], now: Now, every: u64) -> Road {
+    /// The road to the node for the leader `me`. `others`: the managers that could take its place, found out only where it
+    /// does not reach the node itself.
+    pub fn road(&self, node: NodeId, me: NodeId, others: impl FnOnce() -> Vec<NodeId>, now: Now, every: u64) -> Road {
         match self.reaches(node, me, now, every) {
             Some(true) => return Road::Here,
             None if self.awaits(node, me, now) => return Road::Asking,
             None => return Road::Here,
             Some(false) => {}
         }
+        let others = others();
         let open = |by: &&NodeId| self.reaches(node, **by, now, every) == Some(true);
         let missed = |by: &NodeId| self.reaches(node, *by, now, every) == Some(false);
         match others.iter().find(open) {
@@ -147,7 +149,7 @@ mod tests {
     }
 
     fn road(routes: &Routes, now: u64) -> Road {
-        routes.road(W1, ME, &OTHERS, Now(now), EVERY)
+        routes.road(W1, ME, || OTHERS.to_vec(), Now(now), EVERY)
     }
 
     #[test]

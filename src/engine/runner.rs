@@ -18,7 +18,7 @@ impl Manager {
     /// The way to a node, from here or from another manager that is up.
     pub(super) fn road(&self, at: Moment, node: &Node) -> Road {
         let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Road::Here };
-        self.routes.road(node.id, me, &self.others(at, node.id), at.now, every(at))
+        self.routes.road(node.id, me, || self.others(at, node.id), at.now, every(at))
     }
 
     /// Managers that could lead in place of this one and run something on `node`, which is not one of them.

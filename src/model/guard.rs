@@ -97,6 +97,11 @@ impl<'a> Ground<'a> {
         ASKED.iter().filter_map(|ask| ask(&question)).collect()
     }
 
+    /// Nothing that nobody ordered may begin on any node: the breaker of the whole fleet is open.
+    pub fn is_shut(&self) -> bool {
+        self.inventory.breaker.as_ref().is_some_and(|b| b.group.is_none())
+    }
+
     /// Those with an open attempt.
     fn busy(&self) -> &[&'a Node] {
         let open = |n: &&Node| n.job.and_then(|j| self.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());

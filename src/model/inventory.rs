@@ -16,7 +16,7 @@ pub use places::ip_of;
 use super::*;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
@@ -96,8 +96,10 @@ impl Inventory {
         self.generations.get(&self.current).map(Arc::as_ref)
     }
 
-    pub fn limits(&self) -> Limits {
-        self.generation().map(|g| g.summary.limits.clone()).unwrap_or_default()
+    /// Of the current generation; the defaults before there is one.
+    pub fn limits(&self) -> &Limits {
+        static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);
+        self.generation().map_or(&DEFAULTS, |g| &g.summary.limits)
     }
 
     /// The host group of a node in the current generation.

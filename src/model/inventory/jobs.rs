@@ -307,7 +307,7 @@ impl Inventory {
         baseline: Option<&Baseline>,
         marks: Option<&Marks>,
     ) -> Decision {
-        let limits = self.limits();
+        let limits = self.limits().clone();
         let moment = at.entry.at;
         let job = self.change_job(id)?;
         let (node_id, kind) = (job.node, job.kind());
