@@ -1,8 +1,8 @@
 //! Is the node as it should be: what is desired now, what was last applied, what is there, and what the checks say.
 
 use crate::model::{
-    CheckState, Difference, Exam, Inventory, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict, Witness, clipped,
-    differences, listed,
+    CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
+    Witness, clipped, differences, listed,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,8 +25,12 @@ pub struct Evidence {
 ///
 /// Three-way (CHECKS.md, The digest, 4): observed as recorded and desired as applied is `same`; desired moved:
 /// `outdated`; observed moved: `drifted`; both: `conflict`. What could not be read or asked is `unknown`, never `same`,
-/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either.
+/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either. Of a node that was
+/// taken out of service nothing is expected, so nothing can differ.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
+    if node.lifecycle == Lifecycle::Decommissioned {
+        return (Verdict::Same, Vec::new());
+    }
     let Some(expected) = &evidence.expected else {
         return (Verdict::Unknown("nothing is recorded for this node: commission or adopt it".to_owned()), Vec::new());
     };

@@ -5,7 +5,7 @@ use super::read::node_view;
 use super::{operator, propose};
 use crate::config::Fleet;
 use crate::fleet;
-use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Node, counted};
+use crate::model::{Applied, Command, FileSet, FleetSummary, Inventory, Lifecycle, Node, counted};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::AppliedView;
 use crate::rpc::wire::{Code, Failure, Raw};
@@ -13,7 +13,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Debug, Default, Deserialize)]
@@ -89,7 +89,11 @@ fn check(body: &[u8], known: &fleet::Known) -> Result<Checked, Failure> {
     Ok((loaded, summary, bytes))
 }
 
+/// Ansible's name for those that were taken out of service: no play for their groups is to set them up again.
+const DECOMMISSIONED: &str = "remoor_decommissioned";
+
 /// `--list` of a dynamic inventory, with `remoor_*` hostvars, and the entered address of nodes for which the inventory names none.
+/// A decommissioned node is in no group of the operator's, but in `remoor_decommissioned`.
 pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Json<Value>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
@@ -116,7 +120,25 @@ pub async fn inventory(State(shared): State<Arc<Shared>>, caller: Caller) -> Res
         vars.insert("remoor_role".to_owned(), json!(view.role));
         extra.insert(view.name, vars);
     }
-    Ok(Json(loaded.inventory.to_list_json(&extra)))
+    let out = inventory.nodes.values().filter(|n| n.lifecycle == Lifecycle::Decommissioned);
+    let out: BTreeSet<&str> = out.map(|n| n.name().as_str()).collect();
+    Ok(Json(out_of_service(loaded.inventory.to_list_json(&extra), &out)))
+}
+
+/// The list with these in no other group than that of the decommissioned.
+fn out_of_service(mut list: Value, out: &BTreeSet<&str>) -> Value {
+    let Some(groups) = list.as_object_mut() else { return list };
+    let mut known = Vec::new();
+    for (_, group) in groups.iter_mut().filter(|(name, _)| *name != "_meta") {
+        let Some(hosts) = group.get_mut("hosts").and_then(Value::as_array_mut) else { continue };
+        known.extend(hosts.extract_if(.., |host| host.as_str().is_some_and(|host| out.contains(host))));
+    }
+    if !known.is_empty() {
+        known.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+        known.dedup();
+        groups.insert(DECOMMISSIONED.to_owned(), json!({"hosts": known}));
+    }
+    list
 }
 
 #[cfg(test)]
@@ -139,5 +161,21 @@ mod tests {
         let gone = |hosts: &[&str]| orphans(&inventory, &summary(hosts)).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(gone(&[]), ["w1"], "w2 only joined");
         assert_eq!(gone(&["w1"]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_decommissioned_are_in_no_group_that_a_play_is_for() {
+        let list = json!({
+            "_meta": {"hostvars": {"w1": {}, "w2": {"colour": "blue"}}},
+            "web": {"hosts": ["w1", "w2"], "children": ["blue"]},
+            "blue": {"hosts": ["w2"]},
+        });
+        assert_eq!(out_of_service(list.clone(), &BTreeSet::new()), list);
+        assert_eq!(out_of_service(list.clone(), &BTreeSet::from(["w9"])), list, "the inventory has it no more");
+        let out = out_of_service(list, &BTreeSet::from(["w2"]));
+        assert_eq!(out["web"], json!({"hosts": ["w1"], "children": ["blue"]}));
+        assert_eq!(out["blue"], json!({"hosts": []}));
+        assert_eq!(out[DECOMMISSIONED], json!({"hosts": ["w2"]}));
+        assert_eq!(out["_meta"]["hostvars"]["w2"]["colour"], "blue");
     }
 }

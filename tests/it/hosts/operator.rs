@@ -163,7 +163,8 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
     ensure!(c.node("w2")?["lifecycle"] == "commissioned", "a refused order changed the lifecycle");
     ends(c, "m1", 0, &["decommission", "w2", "--confirm", "w2", "--force"])?;
     c.lab.poweron("w2")?;
-    c.verdict("w2", no)?;
+    let verdict = c.verdict("w2", no)?;
+    ensure!(verdict["cause"] == "reboot", "{verdict:#}");
     c.wait("w2 to be decommissioned", |s| (row(s, "w2")?["lifecycle"] == "decommissioned").then_some(()))?;
     let check = |c: &Cluster| -> Result<()> {
         let ran = c.ran_since("w2", runs)?;
@@ -178,7 +179,13 @@ fn decommissioned_while_away(c: &Cluster) -> Result<()> {
         told["manifest"]["services"].as_array()?.is_empty().then_some(())
     })?;
     let no = away(c, "w2", |_| Ok(()))?;
-    c.verdict("w2", no)?;
+    let verdict = c.verdict("w2", no)?;
+    // Nothing is expected of it any more, and nothing was sent to be looked at.
+    ensure!(verdict["verdict"]["is"] == "same" && verdict["remedy"]["do"] == "report", "{verdict:#}");
+    ensure!(verdict["checks"] == serde_json::json!([0, 0, 0]), "{verdict:#}");
+    let list: Value = serde_json::from_str(&c.on("m2", &["inventory", "--list"])?)?;
+    ensure!(list["service-worker"]["hosts"] == serde_json::json!(["w1"]), "{list:#}");
+    ensure!(list["remoor_decommissioned"]["hosts"] == serde_json::json!(["w2"]), "{list:#}");
     let said = ends(c, "m1", 4, &["resetup", "w2", "--force"])?;
     ensure!(said.contains("decommissioned"), "{said}");
     check(c)?;
