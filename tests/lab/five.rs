@@ -61,11 +61,16 @@ pub fn hosts(lab: &Lab) -> Vec<Host> {
     HOSTS.iter().map(|name| lab.host(name)).collect()
 }
 
-/// A program built beside this one: `remoor`, or an example's by its name.
+/// A program built beside this one: `remoor`, or an example's by its name. `REMOOR_PROFILE=release` takes the one that users
+/// run, whatever this one was built as.
 pub fn built(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("where this program is")?;
     // A test is in target/PROFILE/deps, an example in target/PROFILE/examples.
     let profile = own.parent().and_then(Path::parent).context("this program is in no target directory")?;
+    let profile = match std::env::var("REMOOR_PROFILE") {
+        Ok(other) => profile.with_file_name(other),
+        Err(_) => profile.to_owned(),
+    };
     let places = [profile.join(name), profile.join("examples").join(name)];
     match places.iter().find(|place| place.is_file()) {
         Some(place) => Ok(place.clone()),
