@@ -6,12 +6,18 @@ use super::manager::{Hint, Manager, Moment, Seen, in_attempt, marks_of};
 use super::routes::Road;
 use super::{drift, live, policy};
 use crate::model::{
-    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Verdict, Witness, amiss,
+    AbsenceNo, Cause, Command, EXAMINATIONS_MAX, Finding, Node, NodeId, Now, Occasion, Reason, Verdict, Witness, amiss,
     clipped, listed,
 };
 
 /// Of the damaged files that a node names, so many are told.
 const DAMAGED_MAX: usize = 20;
+/// After a network loss checks that fail beside files that are as recorded are asked again for so long: what lost its peers
+/// with the network needs a moment to find them (etcd's proxy takes none of its members for 5 s after a failure). DESIGN
+/// lets only a reboot settle; a re-setup for that, after each cut, would be one for nothing.
+const RECONNECT_MS: u64 = 10_000;
+/// Between two examinations of what settles.
+const AGAIN_MS: u64 = 2_000;
 
 /// An examination under way.
 #[derive(Debug, Clone, Copy)]
@@ -125,11 +131,11 @@ impl Manager {
             None => (None, false, Vec::new()),
         };
         let seen = self.seen.entry(node.id).or_default();
-        let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
-        if matches!(cause, Some(Cause::Reboot | Cause::Reinstalled)) && !fine && node.baseline.is_some() {
-            let since = *seen.settling.get_or_insert(at.now);
-            if at.now.since(since) < limits.settle_ms {
-                seen.exam_due = at.now.after(2_000.min(limits.settle_ms));
+        let patience = settles(cause, &verdict, &reasons, limits.settle_ms);
+        if patience > 0 && node.baseline.is_some() {
+            let (since, _) = *seen.settling.insert((seen.settling.map_or(at.now, |(since, _)| since), patience));
+            if at.now.since(since) < patience {
+                seen.exam_due = at.now.after(AGAIN_MS.min(patience));
                 return;
             }
         }
@@ -265,8 +271,20 @@ fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     }
 }
 
+/// For how long what was found is no verdict yet, from when it was found first; 0: it is one. `settle`: the limit after a
+/// reboot, which a reconnected node never exceeds either.
+fn settles(cause: Option<Cause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
+    let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
+    let checks = reasons.iter().any(|r| r.by == Witness::Check) && reasons.iter().all(|r| r.by != Witness::Digest);
+    match cause {
+        Some(Cause::Reboot | Cause::Reinstalled) if !fine => settle,
+        Some(Cause::Network) if checks => RECONNECT_MS.min(settle),
+        _ => 0,
+    }
+}
+
 /// The agent says that its host booted during this absence; sshd may come later than the agent.
-fn rebooted(node: &Node, seen: &Seen) -> bool {
+pub(super) fn rebooted(node: &Node, seen: &Seen) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
 }

@@ -14,15 +14,17 @@ const DOUBLED_MAX: u32 = 3;
 impl Manager {
     /// A node that was never away: its agent's hints decide when to look, never what is concluded.
     pub(super) fn live(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
-        let seen = self.seen.entry(node.id).or_default().clone();
-        if !seen.alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
+        let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
+        if !alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
             return;
         }
         let Some(baseline) = &node.baseline else { return };
         if self.roll_out(at, node, out) {
             return;
         }
-        let Some(report) = &seen.report else { return };
+        let Some((looked, report)) = self.seen.get(&node.id).and_then(|s| Some((s.looked, s.report.as_ref()?))) else {
+            return;
+        };
         let finding = node.finding.as_ref();
         let unclear = finding.is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
         let hint = Hint::of(report);
@@ -33,7 +35,7 @@ impl Manager {
         // What was desired is desired again: the conclusion that it had changed no longer holds.
         let behind = at.inventory.outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
-        let rested = seen.looked.is_none_or(|before| at.now.since(before.at) >= rest(&before, &hint, every));
+        let rested = looked.is_none_or(|before| at.now.since(before.at) >= rest(&before, &hint, every));
         let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
         let owed = at.inventory.own_move(node).is_some();
         // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
@@ -57,11 +59,13 @@ impl Manager {
 
     /// A new generation, where the group's policy rolls it out by itself: a canary first, since a held job stops the rest.
     fn roll_out(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
-        let Some((name, group)) = at.inventory.group(node) else { return false };
         let applied = node.baseline.as_ref().map(|b| b.desired);
-        let behind = at.inventory.desired(node).is_some_and(|desired| Some(desired) != applied);
+        if at.inventory.desired(node).is_none_or(|desired| Some(desired) == applied) {
+            return false;
+        }
+        let Some((name, group)) = at.inventory.group(node) else { return false };
         let only_moved = node.moved.is_none() && at.inventory.only_moved(node);
-        if !behind || only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
+        if only_moved || group.policy(Occasion::Apply) == crate::model::Policy::Report {
             return false;
         }
         if at.inventory.roll_out_held(name).next().is_some() {

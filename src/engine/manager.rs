@@ -38,8 +38,8 @@ pub(super) struct Seen {
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
-    /// Since when a reboot settles.
-    pub settling: Option<Now>,
+    /// Since when it settles, and for how long at most.
+    pub settling: Option<(Now, u64)>,
     pub looked: Option<Looked>,
     /// A report that was older than an examination: until gossip has another one, it tells of no absence.
     pub outlived: Option<Marks>,

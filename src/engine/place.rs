@@ -66,8 +66,11 @@ impl Rendering {
 impl Manager {
     /// True: an entry about its address is on the way, and all else about the node waits for it.
     pub(super) fn place(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
-        let seen = self.seen.get(&node.id);
-        let Some(gossip) = seen.and_then(|s| s.gossip.clone()) else { return false };
+        let Some(seen) = self.seen.get(&node.id) else { return false };
+        if seen.held.is_none() && seen.gossip.as_ref() == Some(&node.spec.gossip) {
+            return false; // where it always was, as nearly all are at every entry
+        }
+        let Some(gossip) = seen.gossip.clone() else { return false };
         let elsewhere = |id: NodeId| {
             let there = self.seen.get(&id).filter(|s| s.alive).and_then(|s| s.gossip.as_ref());
             there.is_some_and(|other| *other != gossip)

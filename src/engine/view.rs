@@ -1,5 +1,6 @@
 //! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
 
+use super::examination::rebooted;
 use super::manager::{Manager, Moment};
 use super::routes::Road;
 use super::{crowd, policy};
@@ -80,9 +81,9 @@ impl Manager {
             };
             add("examining", why);
         }
-        if let Some(since) = seen.and_then(|s| s.settling) {
-            let limit = inventory.limits().settle_ms / 1000;
-            add("settling", format!("rebooted, {} of at most {limit} s", now.since(since) / 1000));
+        if let Some((seen, (since, limit))) = seen.and_then(|s| Some((s, s.settling?))) {
+            let what = if rebooted(node, seen) { "rebooted" } else { "reconnected" };
+            add("settling", format!("{what}, {} of at most {} s", now.since(since) / 1000, limit / 1000));
         }
         if policy::flapping(inventory, node, wall) {
             add("flapping", format!("{} of late", counted(node.recent.len(), "absence")));

@@ -1,4 +1,4 @@
-//! Pinned stories of what an operator wrote: windows, and nodes that were only adopted.
+//! Pinned stories of what an operator wrote, and of the time that is given: windows, settling, nodes that were only adopted.
 
 use super::host::Cut;
 use super::options::Options;
@@ -68,6 +68,28 @@ fn what_was_only_adopted_is_reported_until_somebody_says_otherwise() {
     assert!(!story.node("w1").watched);
     // A second word on it changes nothing.
     assert_eq!(story.jobs("w1").len(), 1);
+}
+
+/// What lost the network with its node may need a moment to find its peers again: no re-setup for that.
+#[test]
+fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up_again() {
+    for returns in [true, false] {
+        let mut story = Story::begin();
+        let w1 = story.at("w1");
+        story.world.cut(w1, Cut::Full, 15_000);
+        story.until("away", 20, |w| w.state.by_name("w1").is_some_and(Node::away));
+        story.world.hosts[w1].part("web").running = false;
+        story.until("examined once", 40, |w| {
+            let (leader, node) = (w.leader.as_ref().expect("a leader"), w.state.by_name("w1").expect("w1"));
+            let conditions = leader.engine.conditions(Now(w.now), Wall(super::world::EPOCH + w.now), &w.state, node);
+            conditions.iter().any(|c| c.is == "settling" && c.why.starts_with("reconnected"))
+        });
+        story.world.hosts[w1].part("web").running = returns;
+        story.at_rest(60);
+        let (verdict, jobs) = (story.verdict("w1"), story.jobs("w1").len());
+        assert_eq!(verdict.cause, Some(Cause::Network));
+        assert_eq!((verdict.verdict == Verdict::Same, jobs), (returns, usize::from(!returns)));
+    }
 }
 
 /// Found by the simulation: drift that was only reported because the node was on its way out stayed for ever once the
