@@ -22,18 +22,18 @@ test-long: test-tools
 	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # Ten runs in a row of the host tests with the program that users run, strict: nothing is told twice, and the first failure
-# ends it. About two hours, as root.
+# ends it and counts from one again. Two hours and more, as root; begun again on the same commit it goes on where it was ended.
 TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
 ten: test-tools
 	$(CARGO) build --quiet --release --bins --example contiv-standin
 	$(CARGO) test --quiet --test it --no-run
-	@mkdir -p $(TEN) && rm -f $(TEN)/ten-run-*.log
-	@echo "ten runs of $$(git describe --always --dirty 2>/dev/null)" | tee -a $(TEN)/ten-runs.log
-	@for run in 1 2 3 4 5 6 7 8 9 10; do \
+	@mkdir -p $(TEN) && touch $(TEN)/ten-runs.log; now=$$(git describe --always --dirty); \
+	before=$$(awk -v now="$$now" '$$1 == now && now !~ /dirty/ { n = /passed/ ? n + 1 : 0 } END { print n + 0 }' $(TEN)/ten-runs.log); \
+	for run in $$(seq $$((before + 1)) 10); do \
 		began=$$(date +%s); at=$$(date -u +%Y-%m-%dT%H:%M:%SZ); log=$(TEN)/ten-run-$$run.log; result=passed; \
 		REMOOR_PROFILE=release REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
 			>$$log 2>&1 || result=FAILED; \
-		echo "run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
+		echo "$$now run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
 		if [ $$result = FAILED ]; then grep -aE '^(FAIL|Error|thread)' $$log | tee -a $(TEN)/ten-runs.log; \
 			echo "all of it: $$log"; exit 1; fi; \
 	done
