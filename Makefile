@@ -22,18 +22,21 @@ test-long: test-tools
 	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # Ten runs in a row of the host tests with the program that users run, strict: nothing is told twice, and the first failure
-# ends it and counts from one again. Two hours and more, as root; begun again on the same commit it goes on where it was ended.
+# ends it and counts from one again. Two hours and more, as root; begun again on the same code it goes on where it was ended.
 TEN = $(or $(CARGO_TARGET_DIR),target)/tmp
+CODE = Cargo.toml Cargo.lock src tests playbooks checks templates
 ten: test-tools
 	$(CARGO) build --quiet --release --bins --example contiv-standin
 	$(CARGO) test --quiet --test it --no-run
-	@mkdir -p $(TEN) && touch $(TEN)/ten-runs.log; now=$$(git describe --always --dirty); \
-	before=$$(awk -v now="$$now" '$$1 == now && now !~ /dirty/ { n = /passed/ ? n + 1 : 0 } END { print n + 0 }' $(TEN)/ten-runs.log); \
+	@git diff --quiet HEAD -- $(CODE) || { echo "commit first: a run is of something that others can have"; exit 1; }
+	@mkdir -p $(TEN) && touch $(TEN)/ten-runs.log; \
+	code=$$(git ls-files -s $(CODE) | git hash-object --stdin | cut -c1-12); \
+	before=$$(awk -v code="$$code" '$$1 == code { n = /passed/ ? n + 1 : 0 } END { print n + 0 }' $(TEN)/ten-runs.log); \
 	for run in $$(seq $$((before + 1)) 10); do \
 		began=$$(date +%s); at=$$(date -u +%Y-%m-%dT%H:%M:%SZ); log=$(TEN)/ten-run-$$run.log; result=passed; \
 		REMOOR_PROFILE=release REMOOR_STRICT=1 REMOOR_LAB_REQUIRED=1 $(CARGO) test --test it -- hosts:: --test-threads 1 --nocapture \
 			>$$log 2>&1 || result=FAILED; \
-		echo "$$now run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
+		echo "$$code $$(git describe --always) run $$run $$at $$result in $$(($$(date +%s) - began)) s" | tee -a $(TEN)/ten-runs.log; \
 		if [ $$result = FAILED ]; then grep -aE '^(FAIL|Error|thread)' $$log | tee -a $(TEN)/ten-runs.log; \
 			echo "all of it: $$log"; exit 1; fi; \
 	done
