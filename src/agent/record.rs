@@ -78,7 +78,9 @@ impl RecordKeeper {
 /// systemd saw it end as one that panicked ends, or nobody says otherwise: a start that failed later may have some too.
 fn how_it_ended(record: &Path) -> Option<String> {
     let read = |name| std::fs::read(record.with_file_name(name)).ok();
-    let told = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().chars().take(WORDS_MAX).collect::<String>();
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    let told =
+        |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).trim().chars().take(WORDS_MAX).map(shown).collect::<String>();
     let panicked = read(LAST_WORDS).map(told).map(|words| format!("panicked {words}"));
     let Some(ended) = read(ENDED).map(told) else { return panicked };
     let mut words = ended.split(' ');

@@ -42,8 +42,8 @@ pub struct Prepared {
     pub timeout: Duration,
 }
 
-/// Examines by the generation that was last applied on the node, so it is sent nothing that it does not have already; by the
-/// current one where none was. One that was taken out of service is sent nothing to look at (SCENARIOS A21).
+/// Examines by the generation that was last applied on the node: of what it is to be it is told nothing new, unless it was
+/// reinstalled since. By the current one where none was applied. One that was taken out of service is sent nothing to look at (SCENARIOS A21).
 pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
     let mut prepared = match prepare(shared, id, None).await {
         Ok(prepared) => prepared,
