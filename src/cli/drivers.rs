@@ -5,7 +5,7 @@ use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
-use crate::model::Fault;
+use crate::model::{CheckFile, Fault};
 use crate::rpc::token::Token;
 use crate::{exec, fleet, ssh, telemetry};
 use anyhow::Context;
@@ -167,6 +167,12 @@ pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Res
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("it is written KEY=VALUE")?;
     Ok((name.to_owned(), crate::config::value(value)?))
+}
+
+/// The check files of a fleet directory as this host would get them: with the inventory's addresses, and without facts.
+pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
+    let loaded = Fleet::load(dir)?;
+    fleet::listed(&loaded, host, &fleet::Known::default(), &serde_json::Map::new())
 }
 
 /// Every fault of a fleet directory, warnings too.

@@ -24,7 +24,7 @@ mod tests;
 
 use api::Api;
 use args::{Connection, NodeVerb, Output, Verb};
-use command::{add, examine, fleet, history, job, local, nodes, order, status, wait, watch, why};
+use command::{add, examine, fleet, history, job, listed, local, nodes, order, status, wait, watch, why};
 use error::Stop;
 use exit::Exit;
 use out::Out;
@@ -73,6 +73,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
+        Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&args.output), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let result = runtime.block_on(remote(&verb));
@@ -104,6 +105,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             job::run(&api, &out, verb).await
         }
         Verb::Wait(args) => ask!(args, wait::run),
+        Verb::Check(args) if args.list || args.render => ask!(args, listed::asked),
         Verb::Check(args) => ask!(args, examine::check),
         Verb::Diff(args) => ask!(args, examine::diff),
         Verb::Adopt(args) => ask!(args, examine::adopt),

@@ -1,6 +1,6 @@
 //! What one node is asked to look at: the declared files of its services, and its checks, rendered.
 
-use crate::check::{self, DigestOptions};
+use crate::check::{self, Check, DigestOptions};
 use crate::config::Fleet;
 use crate::model::{CheckText, Fault, GenerationSeq, Manifest, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
@@ -60,19 +60,19 @@ fn checks_of(
     let mut out = Vec::new();
     let mut digest = DigestOptions::default();
     let mut faults = Vec::new();
-    for file in fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml")) {
+    for file in check_files(fleet) {
         let Some(text) = fleet.files.text(file) else {
             faults.push(Fault::error(file, 0, 0, "the file is not UTF-8 text"));
             continue;
         };
         match one_file(file, text, service, group, context, expected) {
-            Ok(Some((text, more))) => {
-                out.push(CheckText { file: file.to_owned(), text });
-                digest.include.extend(more.include);
-                digest.exclude.extend(more.exclude);
-                digest.secret.extend(more.secret);
+            Ok(Ok(found)) => {
+                out.push(CheckText { file: file.to_owned(), text: found.text });
+                digest.include.extend(found.digest.include);
+                digest.exclude.extend(found.digest.exclude);
+                digest.secret.extend(found.digest.secret);
             }
-            Ok(None) => {}
+            Ok(Err(_)) => {}
             Err(more) => faults.extend(more),
         }
     }
@@ -90,27 +90,50 @@ fn joined(own: &[String], more: Vec<String>) -> Vec<String> {
     out
 }
 
-/// None: the file is another service's, or does not apply to this node.
-fn one_file(
+/// Those of all services, by name.
+pub(super) fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
+    fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
+}
+
+/// A check file that applies, for one node.
+pub(super) struct Found {
+    pub text: String,
+    pub checks: Vec<Check>,
+    pub digest: DigestOptions,
+}
+
+/// Why a check file does not.
+pub(super) enum NotHere {
+    OtherService,
+    /// `role`: the node's cluster role.
+    OtherRole {
+        role: String,
+    },
+    WhenFalse,
+}
+
+pub(super) fn one_file(
     file: &str,
     text: &str,
     service: &ServiceName,
     group: &str,
     context: &Map<String, Value>,
     expected: &Expected,
-) -> Result<Option<(String, DigestOptions)>, Vec<Fault>> {
+) -> Result<Result<Found, NotHere>, Vec<Fault>> {
     let (header, goss) = check::header(file, text)?;
     if header.service != *service {
-        return Ok(None);
+        return Ok(Err(NotHere::OtherService));
     }
     let role = context.get("node").and_then(|n| n.get("role")).and_then(Value::as_str).unwrap_or("worker");
     let view = check_context(&header.vars, context, expected);
-    if check::applies(file, &header, group, role, &view)? != check::Applies::Yes {
-        return Ok(None);
+    match check::applies(file, &header, group, role, &view)? {
+        check::Applies::Yes => {}
+        check::Applies::OtherRole => return Ok(Err(NotHere::OtherRole { role: role.to_owned() })),
+        check::Applies::WhenFalse => return Ok(Err(NotHere::WhenFalse)),
     }
-    let rendered = check::render(file, &header, &goss, &view)?;
-    check::parse(file, service, &rendered)?;
-    Ok(Some((rendered, header.digest)))
+    let text = check::render(file, &header, &goss, &view)?;
+    let checks = check::parse(file, service, &text)?;
+    Ok(Ok(Found { text, checks, digest: header.digest }))
 }
 
 /// `node`, `peers`, `vars` (the file's own, overridden by the inventory's) and `expected`.

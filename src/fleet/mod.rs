@@ -5,6 +5,7 @@
 
 mod book;
 mod context;
+mod listed;
 mod manifest;
 mod paths;
 mod plans;
@@ -13,6 +14,7 @@ mod summary;
 pub use crate::model::Known;
 pub use book::{Book, BookError};
 pub use context::context;
+pub use listed::listed;
 pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, Work, compile, expected_files, tags_of, work};

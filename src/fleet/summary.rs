@@ -1,5 +1,6 @@
 //! Everything of a generation that decisions need, and every fault of a fleet in one pass.
 
+use super::manifest::check_files;
 use super::plans::{left_down, look};
 use super::{Expected, Known, Scope, compile, context, manifest};
 use crate::config::Fleet;
@@ -125,10 +126,6 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
         }
     }
     (all, faults)
-}
-
-fn check_files(fleet: &Fleet) -> impl Iterator<Item = &str> {
-    fleet.files.under("checks").filter(|f| f.ends_with(".yml") || f.ends_with(".yaml"))
 }
 
 /// Check files of services that `remoor.yml` does not know: they would silently check nothing.

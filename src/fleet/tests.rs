@@ -1,8 +1,9 @@
 //! Small whole fleets: what check files add to the manifest and the summary, and what lint says of templates.
 
-use super::{Known, Scope, Work, context, expected_files, lint, manifest, summary, work};
+use super::{Known, Scope, Work, context, expected_files, lint, listed, manifest, summary, work};
 use crate::config::Fleet;
-use crate::model::{GenerationSeq, Manifest, Phase, Sha256, Vars};
+use crate::model::{CheckFile, GenerationSeq, Manifest, Phase, Sha256, Vars};
+use expect_test::expect;
 use serde_json::{Map, json};
 use std::fs;
 
@@ -64,6 +65,40 @@ fn a_jobs_variables_are_stronger_than_the_fleets_and_the_plays() {
     }
     let inventory = Known { vars: Vars::from([("port".to_owned(), json!(1))]), ..Known::default() };
     assert_eq!(context(&fleet, "w1", &inventory).unwrap()["port"], 1, "over the inventory's");
+}
+
+#[test]
+fn each_check_file_is_listed_with_what_chose_it_or_did_not() {
+    let files = [
+        (
+            "checks/all.yml",
+            "remoor: {service: app}\nport:\n  tcp:{{ vars.port }}: {listening: true, title: it answers}\n",
+        ),
+        ("checks/other.yml", "remoor: {service: app, roles: [api, manager]}\nport: {tcp:1: {listening: true}}\n"),
+        (
+            "checks/own.yml",
+            "remoor: {service: db, roles: [api, web], when: vars.port == 80}\nport: {tcp:2: {listening: true}}\n",
+        ),
+        ("checks/role.yml", "remoor: {service: db, roles: [worker]}\nport: {tcp:3: {listening: true}}\n"),
+        ("checks/stranger.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
+        ("checks/when.yml", "remoor: {service: db, when: vars.port != 80}\nport: {tcp:5: {listening: true}}\n"),
+    ];
+    let listed = listed(&fleet(&files), "w1", &Known::default(), &Map::new()).unwrap();
+    let told = |file: &CheckFile| {
+        let checks: Vec<&str> = file.checks.iter().map(|c| c.check.as_str()).collect();
+        format!("{} {} {} {}\n", file.file, file.applies, checks.join(" "), file.why)
+    };
+    expect![[r#"
+        checks/all.yml true port:tcp:80 for all roles
+        checks/other.yml false  its roles are api, manager; the node's are web and worker
+        checks/own.yml true port:tcp:2 role web, `vars.port == 80`
+        checks/role.yml true port:tcp:3 role worker
+        checks/stranger.yml false  the services of web are app, db
+        checks/when.yml false  `vars.port != 80` is false
+    "#]]
+    .assert_eq(&listed.iter().map(told).collect::<String>());
+    assert_eq!(listed[0].text, "\nport:\n  tcp:80: {listening: true, title: it answers}\n");
+    assert_eq!((listed[0].checks[0].line, listed[0].checks[0].title.as_deref()), (3, Some("it answers")));
 }
 
 #[test]

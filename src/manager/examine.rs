@@ -5,7 +5,9 @@ use super::shared::known_of;
 use crate::engine::{Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
 use crate::fleet::{self, Expected};
-use crate::model::{Exam, Generation, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256};
+use crate::model::{
+    CheckFile, Exam, Generation, GenerationSeq, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256,
+};
 use crate::ssh::{Session, SshError, Target};
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,9 +167,6 @@ fn look(
 ) -> Result<(Manifest, Expected), PrepareError> {
     let host = node.name().as_str();
     let fleet = shared.book.fleet(generation).map_err(PrepareError::Book)?;
-    let faults = |f: Vec<crate::model::Fault>| {
-        PrepareError::Faults(f.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-    };
     let context = fleet::context(&fleet, host, known).map_err(|f| faults(vec![f]))?;
     let rendered = fleet::expected_files(&fleet, host, &context, facts, &known.vars).unwrap_or_default();
     let manifest = fleet::manifest(&fleet, host, generation.seq, &context, &rendered).map_err(faults)?;
@@ -182,6 +181,34 @@ pub async fn manifest_for(shared: &Arc<Shared>, id: NodeId) -> Result<Manifest, 
         manifest.services.clear();
     }
     Ok(manifest)
+}
+
+/// The check files of the generation last applied on the node, or of the current one where none was, each with whether it
+/// concerns it. No node is asked.
+pub async fn check_files(shared: &Arc<Shared>, id: NodeId) -> Result<(GenerationSeq, Vec<CheckFile>), PrepareError> {
+    let inventory = shared.inventory();
+    let node = inventory.nodes.get(&id).cloned().ok_or(PrepareError::UnknownNode(id))?;
+    let applied = node.baseline.as_ref().and_then(|b| inventory.generations.get(&b.generation));
+    let generation = applied.or(inventory.generations.get(&inventory.current)).cloned();
+    let generation = generation.ok_or(PrepareError::NoGeneration)?;
+    super::blobs::ensure(shared, &generation.blob).await;
+    let record = match &node.baseline {
+        Some(baseline) => recorded(shared, baseline.blob).await,
+        None => None,
+    };
+    let shared = shared.clone();
+    let work = move || {
+        let fleet = shared.book.fleet(&generation).map_err(PrepareError::Book)?;
+        let known = record.as_ref().and_then(|r| r.known.clone()).unwrap_or_else(|| known_of(&inventory));
+        let facts = record.map(|r| r.facts).unwrap_or_default();
+        let files = fleet::listed(&fleet, node.name().as_str(), &known, &facts).map_err(faults)?;
+        Ok((generation.seq, files))
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|_| PrepareError::Task)?
+}
+
+fn faults(faults: Vec<crate::model::Fault>) -> PrepareError {
+    PrepareError::Faults(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 fn lifecycle(shared: &Shared, id: NodeId) -> Option<Lifecycle> {

@@ -1,6 +1,6 @@
 //! What a node is asked to look at: made by the manager from a generation, cached by the agent, sent with every examination.
 
-use super::{GenerationSeq, GroupName, NodeName, ServiceName};
+use super::{GenerationSeq, GroupName, NodeName, OnFail, ServiceName, Severity};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,33 @@ pub struct ServiceManifest {
     pub keep: Vec<String>,
     /// Rendered check files of this service for this node: (file name for messages, goss YAML text after templating).
     pub checks: Vec<CheckText>,
+}
+
+/// One file below `checks/`, seen from one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFile {
+    /// Relative to the fleet directory.
+    pub file: String,
+    pub service: ServiceName,
+    /// Whether the node is asked by it.
+    pub applies: bool,
+    /// What chose it, or what did not, in words.
+    pub why: String,
+    /// As the node gets it, with an empty line for each of the `remoor:` block; empty where it does not apply.
+    pub text: String,
+    pub checks: Vec<ListedCheck>,
+}
+
+/// A check that a node is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedCheck {
+    /// Of the rendered text.
+    pub line: u32,
+    /// `type:id`, as in results.
+    pub check: String,
+    pub title: Option<String>,
+    pub severity: Severity,
+    pub on_fail: OnFail,
 }
 
 /// A check file after its template was rendered for one node.

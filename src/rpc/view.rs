@@ -322,6 +322,16 @@ pub struct OrderRequest {
     pub vars: crate::model::Vars,
 }
 
+/// Answer of `GET /v1/nodes/{name}/checks`: every check file of the generation that the node is examined by.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksView {
+    pub version: u32,
+    pub as_of: AsOf,
+    pub node: String,
+    pub generation: u64,
+    pub files: Vec<crate::model::CheckFile>,
+}
+
 /// Answer of `GET /v1/nodes/{name}/vars`, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VarsView {

@@ -101,10 +101,10 @@ pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
     manager
 }
 
-/// Writes a fleet of two files into `dir` and applies it.
+/// Writes a fleet of two files into `dir`, beside what is there, and applies it.
 fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
     let fleet = dir.join("fleet");
-    fs::create_dir(&fleet).expect("made");
+    fs::create_dir_all(&fleet).expect("made");
     for (name, text) in [("remoor.yml", config), ("inventory.yml", inventory)] {
         fs::write(fleet.join(name), text).expect("written");
     }
@@ -282,6 +282,42 @@ fn managers_that_move_find_each_other_again() {
     let seen = m2.json("status");
     let leader = seen["as_of"]["leader"].as_str().unwrap_or_default().to_owned();
     assert!(["m1", "m2"].contains(&leader.as_str()), "{seen}");
+}
+
+/// The same from the manager and from the directory, of one node and without asking it.
+#[test]
+fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (fleet, checks) = (dir.path().join("fleet"), dir.path().join("fleet/checks"));
+    fs::create_dir_all(&checks).expect("made");
+    let text = "remoor: {service: app, roles: [web]}\nport:\n  tcp:{{ vars.port }}: {listening: true}\n";
+    fs::write(checks.join("app.yml"), text).expect("written");
+    fs::write(checks.join("api.yml"), text.replace("web", "api")).expect("written");
+    let m1 = one_manager(dir.path(), net()(1));
+    let early = m1.ask(&["check", "--list", "m1"]);
+    let said = String::from_utf8_lossy(&early.stderr);
+    assert!(early.status.code() != Some(0) && said.contains("remoor apply DIR"), "{said}");
+    let config = "version: 1\ninventory: inventory.yml\ngroups: {web: {services: [app]}}\nservices: {app: {files: [/etc/app]}}\n";
+    apply_small(&m1, dir.path(), config, "web: {hosts: {m1: {port: 8081}}}\n");
+
+    let told = |out: &Output| String::from_utf8_lossy(&out.stdout).into_owned();
+    let directory = fleet.to_str().expect("UTF-8");
+    for (how, has, hasnt) in [
+        ("--list", "its roles are api; the node's are web and", "8081"),
+        ("--render", "# checks/app.yml (app)\nport:\n  tcp:8081: {listening: true}\n", "api.yml"),
+    ] {
+        let asked = m1.ask(&["check", how, "m1"]);
+        let read = done(remoor().args(["check", how, "m1", "--fleet", directory]));
+        for out in [asked, read] {
+            let text = told(&out);
+            assert!(out.status.code() == Some(0) && text.contains(has) && !text.contains(hasnt), "{out:?}");
+        }
+    }
+    let json = m1.ask(&["check", "--list", "m1", "--json"]);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!((&json["generation"], &json["files"][1]["checks"][0]["check"]), (&1.into(), &"port:tcp:8081".into()));
+    let wrong = remoor().args(["check", "--list", "m9", "--fleet", directory]).output().expect("remoor runs");
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
 }
 
 #[test]

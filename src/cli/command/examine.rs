@@ -10,17 +10,30 @@ use crate::cli::format::Format;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use crate::model::{CheckResult, CheckState, Difference, Severity, counted};
-use crate::rpc::view::{AdoptView, CheckView, DiffView, OrderRequest};
+use crate::rpc::view::{AdoptView, CheckView, DiffView, NodeView, OrderRequest};
+use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
+
+/// Nodes that one command has examined at the same time.
+const AT_ONCE: usize = 16;
 
 pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     let nodes = which::choose(api, &args.which).await?;
     let mut views: Vec<CheckView> = Vec::new();
     let mut errors: Vec<Value> = Vec::new();
     let mut exit = Exit::Done;
-    for node in &nodes {
+    let look = async |node: &NodeView| {
         let path = format!("/v1/nodes/{}/check", api::segment(&node.name));
-        match api.post::<CheckView>(&path, &json!({})).await {
+        (node.name.clone(), api.post::<CheckView>(&path, &json!({})).await)
+    };
+    let mut looks = stream::iter(&nodes).map(look).buffered(AT_ONCE);
+    let mut seen = 0;
+    while let Some((name, answer)) = looks.next().await {
+        seen += 1;
+        if out.is_tty() && nodes.len() > AT_ONCE {
+            out.talk(&format!("{seen} of {}", nodes.len()));
+        }
+        match answer {
             Ok(view) => {
                 exit = exit.and(if as_desired(&view) { Exit::Done } else { Exit::No });
                 if !out.format.is_machine() {
@@ -30,10 +43,10 @@ pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
             }
             Err(error) if nodes.len() == 1 => return Err(error.into()),
             Err(error) => {
-                let stop = Stop::of(&anyhow::Error::new(error).context(format!("check of {}", node.name)));
+                let stop = Stop::of(&anyhow::Error::new(error).context(format!("check of {name}")));
                 exit = exit.and(stop.exit);
                 out.talk(stop.render().trim_end());
-                errors.push(json!({"node": node.name, "message": stop.message, "causes": stop.causes}));
+                errors.push(json!({"node": name, "message": stop.message, "causes": stop.causes}));
             }
         }
     }
@@ -104,7 +117,7 @@ fn word(state: CheckState) -> &'static str {
     }
 }
 
-fn weight(severity: Severity) -> &'static str {
+pub(super) fn weight(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",

@@ -6,6 +6,7 @@ pub mod fleet;
 pub mod follow;
 pub mod history;
 pub mod job;
+pub mod listed;
 pub mod local;
 pub mod nodes;
 pub mod order;

@@ -3,6 +3,7 @@
 //! A manager that does not lead passes `/v1` on to the leader; without one it answers reads from what it last knew,
 //! marked stale, and refuses the rest.
 
+mod checks;
 mod fleet;
 mod forward;
 mod invite;
@@ -38,6 +39,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/nodes/{name}/vars", get(vars::vars))
+        .route("/v1/nodes/{name}/checks", get(checks::checks))
         .route("/v1/history", get(read::history))
         .route("/v1/jobs", get(jobs::jobs))
         .route("/v1/jobs/{id}/log", get(read::job_log))

@@ -1,0 +1,88 @@
+//! `remoor check --list` and `--render`: which checks a node is asked, and why. No node is asked anything.
+
+use super::examine::weight;
+use super::which;
+use crate::cli::api::{self, Api};
+use crate::cli::args::CheckArgs;
+use crate::cli::drivers;
+use crate::cli::error::{self, Stop};
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::cli::table::Table;
+use crate::model::{CheckFile, OnFail, counted};
+use crate::rpc::view::ChecksView;
+use serde_json::json;
+
+/// Of the generation that the node is examined by, as the managers have it.
+pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let nodes = which::choose(api, &args.which).await?;
+    let [node] = &nodes[..] else { return Err(one_node().into()) };
+    let view: ChecksView = api.get(&format!("/v1/nodes/{}/checks", api::segment(&node.name))).await?;
+    if !out.machine(&view)? {
+        out.talk(&format!("{}: generation {}", view.node, view.generation));
+        show(out, args, &view.files)?;
+    }
+    Ok(out.source(&view.as_of))
+}
+
+/// Of a fleet directory, without a manager.
+pub fn of_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    let [node] = &args.which.nodes[..] else { return Err(one_node().into()) };
+    let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
+        return Err(Stop::usage("--fleet goes with --list or --render").into());
+    };
+    let files = drivers::check_files(dir, node).map_err(|faults| error::invalid_fleet(&faults))?;
+    if !out.machine(&json!({"version": 1, "node": node, "files": files}))? {
+        show(out, args, &files)?;
+    }
+    Ok(Exit::Done)
+}
+
+fn one_node() -> Stop {
+    Stop::usage("--list and --render take one node")
+}
+
+fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> {
+    let applied = || files.iter().filter(|file| file.applies);
+    if out.quiet {
+        return Ok(out.names(applied().map(|file| file.file.as_str()))?);
+    }
+    if args.render {
+        for file in applied() {
+            // A comment to YAML, so that goss reads all of it.
+            out.raw(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(["FILE", "SERVICE", "APPLIES", "CHECKS", "WHY"]);
+    for file in files {
+        let (applies, checks) = if file.applies { ("yes", file.checks.len().to_string()) } else { ("no", "-".into()) };
+        table.row([file.file.clone(), file.service.to_string(), applies.into(), checks, file.why.clone()]);
+    }
+    out.table(&table)?;
+    if out.format == Format::Wide {
+        let mut table = Table::new(["FILE", "CHECK", "SEVERITY", "ON-FAIL", "TITLE"]);
+        for (file, check) in applied().flat_map(|file| file.checks.iter().map(move |check| (file, check))) {
+            table.row([
+                format!("{}:{}", file.file, check.line),
+                check.check.clone(),
+                weight(check.severity).to_owned(),
+                remedy(check.on_fail).to_owned(),
+                check.title.clone().unwrap_or_default(),
+            ]);
+        }
+        out.table(&table)?;
+    }
+    let count: usize = applied().map(|file| file.checks.len()).sum();
+    out.talk(&format!("{} from {}", counted(count, "check"), counted(applied().count(), "file")));
+    Ok(())
+}
+
+fn remedy(on_fail: OnFail) -> &'static str {
+    match on_fail {
+        OnFail::None => "none",
+        OnFail::Alert => "alert",
+        OnFail::Resetup => "resetup",
+    }
+}

@@ -1,0 +1,90 @@
+//! Which check files concern a node, and why the others do not: what `remoor check --list` tells.
+
+use super::manifest::{Found, NotHere, check_files, one_file};
+use super::{Expected, Known, context, expected_files};
+use crate::check::{self, Check, Header};
+use crate::config::Fleet;
+use crate::model::{CheckFile, Fault, ListedCheck, ServiceName};
+use serde_json::{Map, Value};
+
+/// All check files by name, rendered for `host` with what is known of it. `facts`: as its last provisioning had them.
+pub fn listed(
+    fleet: &Fleet,
+    host: &str,
+    known: &Known,
+    facts: &Map<String, Value>,
+) -> Result<Vec<CheckFile>, Vec<Fault>> {
+    let group = fleet.host_group(host).map_err(|fault| vec![fault])?;
+    let context = context(fleet, host, known).map_err(|fault| vec![fault])?;
+    let expected = expected_files(fleet, host, &context, facts, &known.vars)?;
+    let services = fleet.config.groups.get(&group).map(|g| g.summary.services.clone()).unwrap_or_default();
+    let mut faults = Vec::new();
+    let mut out = Vec::new();
+    for file in check_files(fleet) {
+        match one(fleet, file, &services, group.as_str(), &context, &expected) {
+            Ok(listed) => out.push(listed),
+            Err(more) => faults.extend(more),
+        }
+    }
+    if faults.is_empty() { Ok(out) } else { Err(faults) }
+}
+
+fn one(
+    fleet: &Fleet,
+    file: &str,
+    services: &[ServiceName],
+    group: &str,
+    context: &Map<String, Value>,
+    expected: &Expected,
+) -> Result<CheckFile, Vec<Fault>> {
+    let text = fleet.files.text(file).ok_or_else(|| vec![Fault::error(file, 0, 0, "the file is not UTF-8 text")])?;
+    let (header, _) = check::header(file, text)?;
+    let service = header.service.clone();
+    let passed = |why: String| CheckFile {
+        file: file.to_owned(),
+        service: service.clone(),
+        applies: false,
+        why,
+        text: String::new(),
+        checks: Vec::new(),
+    };
+    if !services.contains(&service) {
+        let names: Vec<&str> = services.iter().map(ServiceName::as_str).collect();
+        return Ok(passed(format!("the services of {group} are {}", names.join(", "))));
+    }
+    Ok(match one_file(file, text, &service, group, context, expected)? {
+        Ok(Found { text, checks, .. }) => {
+            let checks = checks.iter().map(of_check).collect();
+            CheckFile { applies: true, text, checks, ..passed(chosen(&header, group)) }
+        }
+        Err(NotHere::OtherService) => passed("it is another service's".to_owned()),
+        Err(NotHere::OtherRole { role }) => {
+            passed(format!("its roles are {}; the node's are {group} and {role}", header.roles.join(", ")))
+        }
+        Err(NotHere::WhenFalse) => passed(format!("`{}` is false", header.when.unwrap_or_default())),
+    })
+}
+
+fn of_check(check: &Check) -> ListedCheck {
+    ListedCheck {
+        line: check.line,
+        check: check.label(),
+        title: check.title.clone(),
+        severity: check.meta.severity,
+        on_fail: check.meta.on_fail,
+    }
+}
+
+/// Why a file applies.
+fn chosen(header: &Header, group: &str) -> String {
+    let role = match &header.roles[..] {
+        [] => "for all roles".to_owned(),
+        roles if roles.iter().any(|role| role == group) => format!("role {group}"),
+        // Only its cluster role is left.
+        roles => format!("role {}", roles.iter().find(|r| *r == "manager" || *r == "worker").map_or("", |r| r)),
+    };
+    match &header.when {
+        Some(when) => format!("{role}, `{when}`"),
+        None => role,
+    }
+}

@@ -1,0 +1,22 @@
+//! Which checks a node is asked, from which file, and why not from the others. No node is asked.
+
+use super::super::{Shared, examine};
+use super::{as_of, named, operator};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::ChecksView;
+use crate::rpc::wire::{Code, Failure};
+use axum::extract::{Path, State};
+use std::sync::Arc;
+
+pub(super) async fn checks(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<axum::Json<ChecksView>, Failure> {
+    operator(&shared, &caller)?;
+    let node = named(&shared.inventory(), &name)?;
+    let (generation, files) = examine::check_files(&shared, node.id)
+        .await
+        .map_err(|error| Failure::new(Code::Unavailable, error.to_string()).next(format!("remoor why {name}")))?;
+    Ok(axum::Json(ChecksView { version: 1, as_of: as_of(&shared), node: name, generation: generation.0, files }))
+}
