@@ -1,4 +1,4 @@
-//! Sets up tracing: stderr, for people or as JSON, with memberlist's floods held back and its suspicions counted.
+//! Sets up tracing: stderr, for people or as JSON, with the floods of memberlist and openraft held back and its suspicions counted.
 
 use super::registry::{Kind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
@@ -17,8 +17,13 @@ use tracing_subscriber::{EnvFilter, fmt};
 const NETWORK: &str = "memberlist_core::network";
 /// One refused record is one line, again at every exchange.
 const STATE: &str = "memberlist_core::state";
+/// Without a quorum every attempt at an election is several.
+const RAFT: &str = "openraft";
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;
+const RAFT_LINES: u32 = 30;
+/// Of openraft, what it does as usual is two thirds of all lines, and tells an operator nothing.
+const USUAL: &str = "info,openraft=warn";
 
 const SUPPRESSED: &str = "remoor_log_suppressed_total";
 const SUSPICIONS: &str = "remoor_gossip_suspicions_total";
@@ -43,7 +48,7 @@ enum Format {
     Json,
 }
 
-/// Sets up the logs of this process from `REMOOR_LOG` (a filter, `info` by default) and `REMOOR_LOG_FORMAT` (`human` or
+/// Sets up the logs of this process from `REMOOR_LOG` (a filter; by default `info`, and of openraft its warnings) and `REMOOR_LOG_FORMAT` (`human` or
 /// `json`). Counts suppressed lines and gossip suspicions in `registry`. Starts one small thread.
 pub fn init(registry: &Registry) -> Result<(), TelemetryError> {
     let var = |name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
@@ -76,7 +81,7 @@ fn parse_format(text: &str) -> Result<Format, TelemetryError> {
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
-    let text = if text.is_empty() { "info" } else { text };
+    let text = if text.is_empty() { USUAL } else { text };
     EnvFilter::builder().parse(text).map_err(TelemetryError::Filter)
 }
 
@@ -122,7 +127,11 @@ impl Floods {
         let throttle = |target, lines| (target, Mutex::new(Throttle::new(lines)));
         Self {
             started: Instant::now(),
-            throttles: Arc::new([throttle(NETWORK, NETWORK_LINES), throttle(STATE, STATE_LINES)]),
+            throttles: Arc::new([
+                throttle(NETWORK, NETWORK_LINES),
+                throttle(STATE, STATE_LINES),
+                throttle(RAFT, RAFT_LINES),
+            ]),
         }
     }
 
@@ -237,7 +246,7 @@ mod tests {
         assert_eq!(parse_format("").expect("default"), Format::Human);
         assert_eq!(parse_format("json").expect("json"), Format::Json);
         assert!(matches!(parse_format("JSON"), Err(TelemetryError::Format(_))));
-        assert_eq!(parse_filter("").expect("default").to_string(), "info");
+        assert!(parse_filter("").is_ok());
         assert!(matches!(parse_filter("remoor=loud"), Err(TelemetryError::Filter(_))));
     }
 
@@ -254,6 +263,20 @@ mod tests {
         let held = 4000 - u64::from(NETWORK_LINES);
         assert_eq!(s.registry.get(SUPPRESSED, &[("target", NETWORK)]), Some(held as f64));
         assert!(s.paper.lines().last().is_some_and(|line| line.contains("held back") && line.contains("3995")));
+    }
+
+    #[test]
+    fn elections_without_a_quorum_are_a_few_lines_a_minute() {
+        let s = setup(Format::Human, "");
+        for n in 0..1000 {
+            tracing::warn!(target: "openraft::core::raft_core", n, "while requesting pre-vote");
+            tracing::info!(target: "openraft::engine", "as usual");
+        }
+        tracing::info!(target: "remoor::raft", "ours pass");
+        assert_eq!(s.paper.lines().len(), RAFT_LINES as usize + 1);
+        s.floods.report(&s.registry);
+        let held = 1000 - u64::from(RAFT_LINES);
+        assert_eq!(s.registry.get(SUPPRESSED, &[("target", RAFT)]), Some(held as f64));
     }
 
     #[test]
