@@ -86,18 +86,36 @@ pub fn net() -> impl Fn(u8) -> Ipv4Addr + Copy {
     move |last| Ipv4Addr::new(127, net, run, last)
 }
 
-/// Three managers m1, m2 and m3 at the first three addresses of `host`, each with a folder of its name in `dir`; the cluster's
-/// tokens are there in the files `manager` and `worker`.
-pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
+/// A cluster of one manager, m1, in a folder of its name in `dir`; the tokens are there in the files `manager` and `worker`.
+pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
+    let home = dir.join("m1");
     let mut init = remoor();
-    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(dir.join("m1"));
+    init.args(["init", "--json", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
     let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
     for role in ["manager", "worker"] {
         let token = told[format!("{role}_token")].as_str().expect("a token");
         fs::write(dir.join(role), token).expect("written");
     }
-    let first = Daemon::start(&dir.join("m1"));
-    until("the first leads", || (first.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let manager = Daemon::start(&home);
+    until("it leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    manager
+}
+
+/// Writes a fleet of two files into `dir` and applies it.
+fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
+    let fleet = dir.join("fleet");
+    fs::create_dir(&fleet).expect("made");
+    for (name, text) in [("remoor.yml", config), ("inventory.yml", inventory)] {
+        fs::write(fleet.join(name), text).expect("written");
+    }
+    let out = manager.ask(&["apply", fleet.to_str().expect("UTF-8")]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Three managers m1, m2 and m3 at the first three addresses of `host`, each with a folder of its name in `dir`; the cluster's
+/// tokens are there in the files `manager` and `worker`.
+pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
+    let first = one_manager(dir, host(1));
     let joined = |name: &str, last: u8| {
         let (mut join, at) = (remoor(), host(last).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at, "--dir"]);
@@ -122,22 +140,17 @@ fn a_worker_answers_for_itself_with_and_without_its_manager() {
     let (m1, w1) = (dir.path().join("m1"), dir.path().join("w1"));
     let host = net();
     let (at_m1, at_w1) = (host(1), host(2));
-    let init =
-        done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at_m1.to_string(), "--dir"]).arg(&m1));
-    let told: Value = serde_json::from_slice(&init.stdout).expect("JSON");
-    let mut manager = Daemon::start(&m1);
+    let mut manager = one_manager(dir.path(), at_m1);
     let operator = ["--manager".to_owned(), format!("{at_m1}:7947"), "--credentials".to_owned()];
     let as_operator = |args: &[&str]| -> (Option<i32>, Value) {
         let out = remoor().args(args).arg("--json").args(&operator).arg(m1.join("operator.json")).output();
         let out = out.expect("remoor runs");
         (out.status.code(), serde_json::from_slice(&out.stdout).unwrap_or_default())
     };
-    until("the manager leads", || (as_operator(&["status"]).0 == Some(0)).then_some(()));
 
-    fs::write(dir.path().join("token"), told["worker_token"].as_str().expect("a token")).expect("written");
     let mut join = remoor();
     join.args(["join", &format!("{at_m1}:7947"), "--name", "w1", "--advertise", &at_w1.to_string(), "--dir"]).arg(&w1);
-    done(join.arg("--token-file").arg(dir.path().join("token")));
+    done(join.arg("--token-file").arg(dir.path().join("worker")));
     let node = w1.join("node.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
     let metrics: SocketAddr = (at_w1, 9947).into();
@@ -201,22 +214,13 @@ fn an_agent_asks_its_managers_when_something_has_run_on_its_node() {
     const AT_REST: Duration = Duration::from_secs(120);
     const TO_BE_TOLD: Duration = Duration::from_secs(20);
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
-    let (m1, w1, fleet) = (dir.path().join("m1"), dir.path().join("w1"), dir.path().join("fleet"));
-    let mut init = remoor();
-    init.args(["init", "--json", "--name", "m1", "--advertise", &host(1).to_string(), "--dir"]).arg(&m1);
-    let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
-    let manager = Daemon::start(&m1);
-    until("the manager leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    let w1 = dir.path().join("w1");
+    let manager = one_manager(dir.path(), host(1));
     let mut join = remoor();
     join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(2).to_string(), "--dir"]);
-    done(join.arg(&w1).args(["--token", told["worker_token"].as_str().expect("a token")]));
-    fs::create_dir(&fleet).expect("made");
+    done(join.arg(&w1).arg("--token-file").arg(dir.path().join("worker")));
     let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {check-interval: 1s}\n";
-    for (name, text) in [("remoor.yml", config), ("inventory.yml", "web: {hosts: {m1: {}, w1: {}}}\n")] {
-        fs::write(fleet.join(name), text).expect("written");
-    }
-    let out = manager.ask(&["apply", fleet.to_str().expect("UTF-8")]);
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    apply_small(&manager, dir.path(), config, "web: {hosts: {m1: {}, w1: {}}}\n");
     let worker = Daemon::start(&w1);
     for mark in [FENCE, CLOSED] {
         let asked = || worker.json("status")["manager"]["at"].as_str().map(str::to_owned);
@@ -283,18 +287,9 @@ fn managers_that_move_find_each_other_again() {
 #[test]
 fn variables_are_shown_with_their_origin_and_an_order_may_not_give_all() {
     let dir = tempfile::tempdir().expect("a folder");
-    let at = net()(1).to_string();
-    done(remoor().args(["init", "--json", "--name", "m1", "--advertise", &at, "--dir"]).arg(dir.path().join("m1")));
-    let m1 = Daemon::start(&dir.path().join("m1"));
-    until("it leads", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
-    let fleet = dir.path().join("fleet");
-    fs::create_dir(&fleet).expect("made");
+    let m1 = one_manager(dir.path(), net()(1));
     let config = "version: 1\ninventory: inventory.yml\nvars: {colour: red, zone: 1}\ngroups:\n  web: {services: [], vars: {zone: 2}}\n";
-    for (name, text) in [("remoor.yml", config), ("inventory.yml", "web: {hosts: {m1: {workers: 4}}}\n")] {
-        fs::write(fleet.join(name), text).expect("written");
-    }
-    let out = m1.ask(&["apply", fleet.to_str().expect("UTF-8")]);
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    apply_small(&m1, dir.path(), config, "web: {hosts: {m1: {workers: 4}}}\n");
 
     let shown = String::from_utf8(m1.ask(&["nodes", "m1", "-o", "wide"]).stdout).expect("UTF-8");
     let has = |start: &str, end: &str| shown.lines().any(|l| l.starts_with(start) && l.contains(end));

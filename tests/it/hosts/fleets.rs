@@ -212,11 +212,13 @@ fn told(cluster: &Cluster, story: fn(&Cluster) -> Result<()>) -> Result<()> {
 /// What holds after each: one verdict for each absence, each service once in a phase of an attempt, and one answer of all managers.
 fn of_every_story(cluster: &Cluster) -> Result<()> {
     for host in five::HOSTS {
-        let verdicts = cluster.verdicts(host)?;
-        let of: Vec<u64> = verdicts.iter().filter_map(|f| f["absence"].as_u64()).collect();
+        // A killed daemon's absence may be told by its traces only now: its verdict is waited for, and is one.
+        wait_for(&format!("a verdict on the last absence of {host}"), PATIENCE, || {
+            let last = super::steps::absences(cluster, host).ok()?;
+            absences_judged(cluster, host).ok()?.last().is_none_or(|no| *no == last).then_some(())
+        })?;
+        let of = absences_judged(cluster, host)?;
         ensure!(of.windows(2).all(|pair| pair[1] == pair[0] + 1), "{host}: verdicts on absences {of:?}");
-        let last = super::steps::absences(cluster, host)?;
-        ensure!(of.last().is_none_or(|no| *no == last), "{host}: verdicts on absences {of:?} of {last}");
         let runs = five::runs(&cluster.lab, host)?;
         let once: BTreeSet<_> = runs.iter().map(|r| (&r.attempt, &r.phase, &r.service)).collect();
         ensure!(once.len() == runs.len(), "{host}: a service twice in one phase of one attempt: {runs:?}");
@@ -228,6 +230,11 @@ fn of_every_story(cluster: &Cluster) -> Result<()> {
         let answers: Option<Vec<_>> = five::MASTERS.into_iter().map(ask).collect();
         answers?.windows(2).all(|pair| pair[0] == pair[1]).then_some(())
     })
+}
+
+/// The absences of a host on which there are verdicts in the journal, in its order.
+fn absences_judged(cluster: &Cluster, host: &str) -> Result<Vec<u64>> {
+    Ok(cluster.verdicts(host)?.iter().filter_map(|f| f["absence"].as_u64()).collect())
 }
 
 /// An error in one line: what it was told first, and what it was at the root.

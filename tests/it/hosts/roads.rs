@@ -1,6 +1,7 @@
 //! Stories about single links: a node that some managers don't reach over SSH while gossip finds its way around.
 
 use super::operator::{hooked, limits};
+use super::roles::then_back;
 use super::stories::Story;
 use crate::lab::cluster::{Cluster, row};
 use crate::lab::five;
@@ -70,12 +71,10 @@ fn repaired(c: &Cluster, runs: usize) -> Result<()> {
 }
 
 fn links_cut(c: &Cluster) -> Result<()> {
-    let told = told(c);
-    let back = c.apply(hooked);
-    told.and(back)
+    then_back(c, links_cut_under_two_fleets)
 }
 
-fn told(c: &Cluster) -> Result<()> {
+fn links_cut_under_two_fleets(c: &Cluster) -> Result<()> {
     c.wait_quiet()?;
     let absences = c.node("w1")?["absences"].clone();
     let old = c.leader()?;

@@ -18,7 +18,12 @@ pub fn under(
     fleet: impl FnMut(&str, String) -> String,
     story: impl FnOnce(&Cluster) -> Result<()>,
 ) -> Result<()> {
-    let told = c.apply(fleet).and_then(|()| story(c));
+    then_back(c, |c| c.apply(fleet).and_then(|()| story(c)))
+}
+
+/// Tells a story that applies fleets of its own, and puts the usual one back whatever came of it.
+pub fn then_back(c: &Cluster, story: impl FnOnce(&Cluster) -> Result<()>) -> Result<()> {
+    let told = story(c);
     let back = c.apply(hooked);
     told.and(back)
 }

@@ -64,10 +64,8 @@ fn stuck(world: &World, id: NodeId) -> bool {
 
 /// What the engine itself says that the node waits for.
 fn waits(world: &World, id: NodeId) -> String {
-    let (Some(leader), Some(node)) = (&world.leader, world.state.node(id)) else { return String::new() };
-    let wall = Wall(super::world::EPOCH + world.now + world.skew[leader.host]);
-    let conditions = leader.engine.conditions(Now(world.now), wall, &world.state, node);
-    let texts: Vec<String> = conditions.into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();
+    let Some(node) = world.state.node(id) else { return String::new() };
+    let texts: Vec<String> = world.conditions(node).into_iter().map(|c| format!("{}: {}", c.is, c.why)).collect();
     format!("{} of {}: {}", node.lifecycle.word(), node.name(), texts.join("; "))
 }
 

@@ -14,7 +14,7 @@ fn outside_the_windows_a_verdict_is_given_and_the_repair_waits() {
     story.until("a verdict", 30, |w| w.state.by_name("w1").is_some_and(|n| n.want.is_some()));
     assert_eq!(story.verdict("w1").remedy, Remedy::Resetup(vec!["web".into()]));
     story.until("past the leader's grace", 40, |w| w.now >= 55_000);
-    assert_eq!(waits(&story, "w1"), ["window opens at Mon 13:48 UTC"]);
+    assert!(story.world.says("w1", "waiting", "window opens at Mon 13:48 UTC"));
     // An order without `--now` waits too; the other groups have no windows.
     story.want("w1", Occasion::Live, false);
     story.secs(5);
@@ -79,11 +79,7 @@ fn a_service_that_reconnects_is_given_a_moment_and_one_that_stays_away_is_set_up
         story.world.cut(w1, Cut::Full, 15_000);
         story.until("away", 20, |w| w.state.by_name("w1").is_some_and(Node::away));
         story.world.hosts[w1].part("web").running = false;
-        story.until("examined once", 40, |w| {
-            let (leader, node) = (w.leader.as_ref().expect("a leader"), w.state.by_name("w1").expect("w1"));
-            let conditions = leader.engine.conditions(Now(w.now), Wall(super::world::EPOCH + w.now), &w.state, node);
-            conditions.iter().any(|c| c.is == "settling" && c.why.starts_with("reconnected"))
-        });
+        story.until("examined once", 40, |w| w.says("w1", "settling", "reconnected"));
         story.world.hosts[w1].part("web").running = returns;
         story.at_rest(60);
         let (verdict, jobs) = (story.verdict("w1"), story.jobs("w1").len());
@@ -118,12 +114,4 @@ fn drift_seen_on_the_way_out_is_repaired_once_the_node_stays() {
     story.order(Command::ResumeNode { node: id });
     story.at_rest(60);
     assert_eq!(story.jobs("w1").len(), 2);
-}
-
-/// What the node waits for, as `why` says it.
-fn waits(story: &Story, name: &str) -> Vec<String> {
-    let (world, node) = (&story.world, story.node(name));
-    let engine = &world.leader.as_ref().expect("a leader").engine;
-    let conditions = engine.conditions(Now(world.now), story.wall(), &world.state, node);
-    conditions.into_iter().filter(|c| c.is == "waiting").map(|c| c.why).collect()
 }

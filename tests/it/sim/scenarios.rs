@@ -60,11 +60,7 @@ fn a_rebooted_node_gets_time_to_settle() {
     story.world.power_off(w1, 8_000);
     story.until("up", 10, |w| w.hosts[w1].up);
     story.world.hosts[w1].part("web").running = false;
-    story.until("examined once", 15, |w| {
-        let (leader, node) = (w.leader.as_ref().expect("a leader"), w.state.by_name("w1").expect("w1"));
-        let conditions = leader.engine.conditions(Now(w.now), Wall(super::world::EPOCH + w.now), &w.state, node);
-        conditions.iter().any(|c| c.is == "settling")
-    });
+    story.until("examined once", 15, |w| w.says("w1", "settling", ""));
     story.world.hosts[w1].part("web").running = true;
     story.at_rest(30);
     let verdict = story.verdict("w1");

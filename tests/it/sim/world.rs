@@ -6,7 +6,7 @@ use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
 use super::rng::Rng;
-use remoor::engine::{self, About, Action, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
+use remoor::engine::{self, About, Action, Condition, Event, ExamOutcome, Manager, PhaseResult, Purpose, Ticket};
 use remoor::model::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -385,6 +385,19 @@ impl World {
 
     pub fn host_of(&self, node: NodeId) -> usize {
         self.hosts.iter().position(|h| h.id == node).expect("every node is a host")
+    }
+
+    /// What the engine itself says about the node, as `status` and `why` do.
+    pub fn conditions(&self, node: &Node) -> Vec<Condition> {
+        let Some(leader) = &self.leader else { return Vec::new() };
+        let wall = Wall(EPOCH + self.now + self.skew[leader.host]);
+        leader.engine.conditions(Now(self.now), wall, &self.state, node)
+    }
+
+    /// Whether one of these conditions is `is`, with `why` in its reason.
+    pub fn says(&self, name: &str, is: &str, why: &str) -> bool {
+        let node = self.state.by_name(name).expect("a node of that name");
+        self.conditions(node).iter().any(|c| c.is == is && c.why.contains(why))
     }
 
     pub fn leader_of(&mut self, term: u64) -> Option<&mut Leader> {
