@@ -154,6 +154,10 @@ impl Manager {
             let text = format!("{}: damaged in its data directory: {names}", node.name());
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
+        seen.sighted = match exam.purpose {
+            Purpose::Live(_) if !evidence.exam.agent_running => seen.sighted.or(Some(node.seen)),
+            _ => None,
+        };
         let before = seen.looked;
         seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
@@ -410,10 +414,24 @@ mod tests {
         let evidence = drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
         let event = Event::Examined { node, ticket, outcome: Box::new(ExamOutcome::Found(evidence)) };
         let actions = engine.step(Now(1_500), Wall(1_500), &inventory, event);
-        let concluded = actions.into_iter().find_map(|action| match action {
-            Action::Propose { command: Command::Conclude { finding, .. }, .. } => Some(finding),
-            _ => None,
-        });
-        assert_eq!(concluded.expect("a conclusion").marks, before, "the report is to open its absence");
+        let proposed = |actions: Vec<Action>| {
+            actions.into_iter().find_map(|action| match action {
+                Action::Propose { command, .. } => Some(command),
+                _ => None,
+            })
+        };
+        let command = proposed(actions).expect("a conclusion");
+        let Command::Conclude { finding, .. } = &command else { panic!("{command:?}") };
+        assert_eq!(finding.marks, before, "the report is to open its absence");
+        let seen = inventory.node(node).expect("a node").seen;
+        let entry = Entry { at: Wall(1_500), by: "m1".to_owned(), command };
+        assert_eq!(inventory.apply(inventory.applied + 1, &entry).refusal(), None);
+        let event = Event::Alive { node, report: said("second") };
+        let Some(Command::AbsenceOpened { last_seen, .. }) =
+            proposed(engine.step(Now(20_000), Wall(20_000), &inventory, event))
+        else {
+            panic!("no absence");
+        };
+        assert_eq!(last_seen, seen, "the look found no agent, so it is not since then that it was away");
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct Seen {
     pub looked: Option<Looked>,
     /// A report that was older than an examination: until gossip has another one, it tells of no absence.
     pub outlived: Option<Marks>,
+    /// When it was last seen before looks that found its host and no agent: these are no sight of the node.
+    pub sighted: Option<Wall>,
     /// Where gossip has it, by its own signature.
     pub gossip: Option<String>,
     /// The address that was another node's when it was last told.

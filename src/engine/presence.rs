@@ -18,6 +18,7 @@ impl Manager {
         // Nothing of it is copied before there is something to tell: this is asked of each node at every entry.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
+        let sighted = seen.sighted.unwrap_or(node.seen);
         let leaving = seen.report.as_ref().is_some_and(|r| r.leaving);
         let settled = !reported || leaving || at.now.since(since) >= COALESCE_MS;
         match &node.absence {
@@ -36,7 +37,7 @@ impl Manager {
                         let command = Command::AbsenceOpened {
                             node: node.id,
                             no: AbsenceNo(node.absences.0 + 1),
-                            last_seen: node.seen,
+                            last_seen: sighted,
                             seen_by: Vec::new(),
                             gone: Gone::Away,
                             planned: false,
@@ -52,7 +53,7 @@ impl Manager {
                     let command = Command::AbsenceOpened {
                         node: node.id,
                         no: AbsenceNo(node.absences.0 + 1),
-                        last_seen: if reported { since_wall } else { node.seen },
+                        last_seen: if reported { since_wall } else { sighted },
                         seen_by: vec![self.me.clone()],
                         gone: if leaving { Gone::Left } else { Gone::Away },
                         planned: leaving,
