@@ -1,7 +1,11 @@
 //! Whole check files: loaded, rendered, run.
 
 mod examples;
+mod goss;
 mod load;
+mod machine;
+mod network;
+mod own;
 mod run;
 
 use super::*;

@@ -1,0 +1,97 @@
+//! What remoor takes is a goss file, and the types that both know give the same results; where goss is on the PATH.
+
+use super::*;
+use crate::model::CheckState;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Command, Output};
+
+/// None: there is no goss.
+fn goss(text: &str, arguments: &[&str]) -> Option<Output> {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("goss.yaml");
+    fs::write(&file, text).unwrap();
+    Command::new("goss").arg("-g").arg(&file).args(arguments).output().ok()
+}
+
+const TEXT: &str = r#"remoor:
+  service: s
+  cert: {/etc/x.pem: {not-after: {gt: 30d}}, "localhost:443": {subject: x}}
+  any-of: {g: ["mount:/", "mount:/no/such"]}
+  all-of: {h: {checks: ["any-of:g"], meta: {remoor: {severity: warning}}}}
+mount:
+  /: {exists: true, opts: [rw], usage: {le: 100}, filesystem: {not: proc}}
+  /proc: {exists: true, source: proc, filesystem: proc, vfs-opts: [rw]}
+  /dev: {exists: true, filesystem: nothing, opts: [no-such-option]}
+  /no/such: {exists: true, opts: [rw]}
+kernel-param:
+  kernel.ostype: {value: Linux}
+  net/ipv4/ip_default_ttl: {value: {gt: 1}}
+  kernel.pid_max: {value: "1"}
+  no.such: {value: "1"}
+interface:
+  lo: {exists: true, addrs: [127.0.0.1/8], mtu: {gt: 1000}}
+  wrong: {name: lo, exists: true, addrs: [192.0.2.1/8], mtu: 1}
+  no-such0: {exists: false, mtu: 5}
+  no-such1: {exists: true}
+dns:
+  localhost: {resolvable: true, addrs: [127.0.0.1]}
+  wrong: {resolve: localhost, resolvable: true, addrs: [192.0.2.1]}
+  other: {resolve: localhost, resolvable: false, addrs: [x]}
+addr:
+  udp://127.0.0.1:1: {reachable: true}
+  tcp://127.0.0.1:1: {reachable: true, local-address: 127.0.0.2}
+  127.0.0.1:1: {reachable: false}
+package:
+  no-such-package: {installed: true, versions: ["1"], meta: {remoor: {deb-constraint: ">= 1"}}}
+  none: {name: no-such-package, installed: false, versions: ["1"]}
+file:
+  /etc/passwd: {exists: true, md5: d41d8cd98f00b204e9800998ecf8427e}
+  /dev/null: {exists: true, filetype: character-device}
+process:
+  no-such-process: {running: false, meta: {remoor: {user: root, args: "-x", count: 0}}}
+"#;
+
+#[test]
+fn goss_takes_every_file_of_ours() {
+    let Some(rendered) = goss(TEXT, &["render"]) else { return };
+    assert!(rendered.status.success(), "{}", String::from_utf8_lossy(&rendered.stderr));
+    assert!(!checks(TEXT).is_empty());
+}
+
+#[test]
+fn both_find_the_same() {
+    let Some(output) = goss(TEXT, &["validate", "-f", "json"]) else { return };
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let state = |n: &Value| match n.as_u64() {
+        Some(0) => CheckState::Pass,
+        Some(1) => CheckState::Fail,
+        _ => CheckState::Skip,
+    };
+    let theirs: BTreeMap<String, CheckState> = told["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| {
+            let kind = r["resource-type"].as_str().unwrap().to_lowercase().replace("kernelparam", "kernel-param");
+            let id = r["resource-id"].as_str().unwrap();
+            // Of a check with a name of its own goss tells both.
+            let id = id.split(": ").next().unwrap();
+            let property = r["property"].as_str().unwrap().to_lowercase().replace("version", "versions");
+            (format!("{kind}:{id} {property}"), state(&r["result"]))
+        })
+        .collect();
+    let own = |r: &CheckResult| r.check.contains("-of:") || r.check.starts_with("cert:");
+    let beyond = |r: &CheckResult| matches!(&*r.property, "deb-constraint" | "count");
+    let ours: BTreeMap<String, CheckState> = results(TEXT)
+        .into_iter()
+        .filter(|r| !own(r) && !beyond(r))
+        .map(|r| (format!("{} {}", r.check, r.property), r.state))
+        .collect();
+    assert_eq!(ours.len(), 40);
+    for (key, state) in &ours {
+        assert_eq!(theirs.get(key), Some(state), "{key}");
+    }
+    assert_eq!(theirs.len(), ours.len());
+}
