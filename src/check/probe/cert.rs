@@ -186,7 +186,7 @@ struct Until {
 impl Until {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()).map_err(in_time) } else { Ok(left) }
+        if left.is_zero() { Err(in_time(io::ErrorKind::WouldBlock.into())) } else { Ok(left) }
     }
 }
 

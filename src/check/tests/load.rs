@@ -1,6 +1,7 @@
 //! What is refused, with which words, at which place.
 
 use super::*;
+use crate::check::spec::{SPECS, Use};
 use expect_test::expect;
 
 pub(super) fn faults(text: &str) -> String {
@@ -192,4 +193,32 @@ fn the_header_may_stay_and_old_names_are_known() {
 fn nothing_is_no_check() {
     assert!(checks("").is_empty());
     assert!(checks("file:\n").is_empty());
+}
+
+/// `| type | the id is | asserts (required in bold) | arguments |`, of each type of goss.
+#[test]
+fn the_table_of_types_in_the_documents_is_this_one() {
+    let (_, document) = include_str!("../../../docs/checks.md").split_once("## Resource types").unwrap();
+    for spec in &SPECS {
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{}` |", spec.name)));
+        let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {}", spec.name)).split('|').collect();
+        // What stands in brackets explains: a default, a form.
+        let words = |cell: &str| -> Vec<String> {
+            let plain: String = cell.split('(').enumerate().fold(String::new(), |out, (at, part)| {
+                out + if at == 0 { part } else { part.split_once(')').unwrap().1 }
+            });
+            plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+        };
+        let is_asserted = |use_: Use| matches!(use_, Use::Required | Use::Assert | Use::Stream | Use::Days);
+        let (asserted, arguments): (Vec<_>, Vec<_>) = spec.attributes.iter().partition(|(_, use_)| is_asserted(*use_));
+        let bold =
+            |(name, use_): &(&str, Use)| if *use_ == Use::Required { format!("**{name}**") } else { (*name).into() };
+        assert_eq!(words(cells[3]), asserted.iter().map(bold).collect::<Vec<_>>(), "{}", spec.name);
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        let known = arguments.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(sorted(words(cells[4])), sorted(known), "{}", spec.name);
+    }
 }

@@ -4,6 +4,7 @@ mod examples;
 mod goss;
 mod load;
 mod machine;
+mod names;
 mod network;
 mod own;
 mod run;

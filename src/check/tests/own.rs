@@ -155,3 +155,22 @@ fn the_block_stays_where_it_holds_checks() {
     let (head, goss) = header("x.yml", &text.replace("any-of: {g: ['command:a']}", "roles: [web]")).unwrap();
     assert_eq!((head.has_checks, goss.trim_start().starts_with("command")), (false, true));
 }
+
+#[test]
+fn the_example_in_the_documents_is_taken() {
+    let (_, section) = include_str!("../../../docs/checks.md").split_once("## Certificates and groups").unwrap();
+    let block = section.split("```").nth(1).unwrap().trim_start_matches("yaml\n");
+    let rest = "port: {tcp:80: {listening: true}, tcp:443: {listening: true}}\nprocess: {nginx: {running: true}}\n";
+    let (head, goss) = header("x.yml", &format!("{block}{rest}")).unwrap();
+    let labels: Vec<String> = parse("x.yml", &head.service, &goss).unwrap().iter().map(Check::label).collect();
+    let wanted = [
+        "cert:/etc/nginx/tls/site.pem",
+        "cert:localhost:443",
+        "port:tcp:80",
+        "port:tcp:443",
+        "process:nginx",
+        "any-of:listens",
+        "all-of:serves",
+    ];
+    assert_eq!(labels, wanted);
+}
