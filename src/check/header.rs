@@ -1,5 +1,6 @@
 //! The `remoor:` block at the head of a check file: cut out as text, read before anything is rendered.
 
+use super::own;
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
@@ -28,6 +29,8 @@ pub struct Header {
     pub vars: Map<String, Value>,
     pub depends_on: Vec<ServiceName>,
     pub digest: DigestOptions,
+    /// The block itself holds some: certificates and groups.
+    pub has_checks: bool,
 }
 
 /// What the file adds to its service's manifest, each as in `ServiceManifest`.
@@ -41,7 +44,8 @@ pub struct DigestOptions {
 const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
 const DIGEST_KEYS: [&str; 3] = ["include", "exclude", "secret"];
 
-/// Reads the header and gives the goss text: the file with the block's lines blank, so that line numbers stay.
+/// Reads the header and gives the goss text: the file with the block's lines blank, so that line numbers stay. A block with
+/// checks in it stays where it is, for `parse`; goss passes it over.
 ///
 /// A file without the block is plain goss: its service is named by the file, its roles are all, and it is not a template.
 pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
@@ -81,7 +85,11 @@ pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
     let tree = yaml::parse(file, &own)?;
     let mut reader = Reader { file, faults };
     let header = reader.file(&tree);
-    if reader.faults.is_empty() { Ok((header, rest)) } else { Err(reader.faults) }
+    if !reader.faults.is_empty() {
+        return Err(reader.faults);
+    }
+    let rest = if header.has_checks { text.to_owned() } else { rest };
+    Ok((header, rest))
 }
 
 fn line_number(index: usize) -> u32 {
@@ -130,10 +138,9 @@ impl Reader<'_> {
                     Value::Null => {}
                     _ => self.wrong(key, node, "a map"),
                 },
-                "cert" | "any-of" | "all-of" => {
-                    self.faults.push(key.fault(self.file, format!("`{}` comes in a later version", key.text)));
-                }
-                _ => self.unknown(key, &KEYS),
+                // Read with the other checks, by `parse`.
+                name if own::KEYS.contains(&name) => header.has_checks = true,
+                _ => self.unknown(key, &[&KEYS[..], &own::KEYS].concat()),
             }
         }
         if header.service.as_str().is_empty() && self.faults.is_empty() {

@@ -96,6 +96,6 @@ impl Judge<'_> {
 
     /// Whether values of this property would tell something of a secret.
     fn hides(&self, assertion: &Assertion) -> bool {
-        self.secret && (assertion.stream || matches!(assertion.property, "sha256" | "sha512" | "size"))
+        self.secret && (assertion.stream || matches!(assertion.property, "md5" | "sha256" | "sha512" | "size"))
     }
 }

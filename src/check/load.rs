@@ -3,8 +3,9 @@
 use super::gjson;
 use super::matcher::{Comparison, Matcher};
 use super::meta::{self, Meta};
+use super::own;
 use super::patterns::{Patterns, go_regex};
-use super::spec::{COMMON, Kind, LATER, SPECS, Spec, Use, current_name};
+use super::spec::{COMMON, Kind, LATER, OWN, SPECS, Spec, Use, current_name};
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
@@ -12,7 +13,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Properties that are true or false, so that nothing else can ever match them.
-const BOOLEAN: [&str; 6] = ["enabled", "exists", "installed", "listening", "reachable", "running"];
+const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
+/// Longest timeout that a check may ask for.
+const MAX_TIMEOUT_MS: u64 = 600_000;
 
 /// One resource of a check file, ready to be run.
 #[derive(Debug, Clone)]
@@ -31,6 +34,8 @@ pub struct Check {
     pub(super) arguments: BTreeMap<&'static str, Value>,
     /// In the order of the table.
     pub(super) assertions: Vec<Assertion>,
+    /// Labels of the checks of the same file that a group is about.
+    pub(super) members: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,7 +59,7 @@ impl Check {
 
 /// The checks of one file after rendering. Lines and columns of the faults are those of `rendered`.
 ///
-/// A leading `remoor:` block is passed over: `header` reads it.
+/// Of a `remoor:` block only the checks and groups in it are read; the rest is `header`'s.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
     let tree = yaml::parse(file, rendered)?;
     let mut loader = Loader { file, service, faults: Vec::new(), checks: Vec::new() };
@@ -63,20 +68,31 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
         Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
         _ => loader.faults.push(tree.fault(file, format!("a check file is a map, this is {}", tree.kind()))),
     }
+    if let Yaml::Map(types) = &tree.yaml
+        && let Some((_, block)) = types.iter().find(|(key, _)| key.text == "remoor")
+    {
+        loader.groups(block);
+    }
     if loader.faults.is_empty() { Ok(loader.checks) } else { Err(loader.faults) }
 }
 
-struct Loader<'a> {
-    file: &'a str,
+pub(super) struct Loader<'a> {
+    pub file: &'a str,
     service: &'a ServiceName,
-    faults: Vec<Fault>,
-    checks: Vec<Check>,
+    pub faults: Vec<Fault>,
+    pub checks: Vec<Check>,
 }
 
 impl Loader<'_> {
     fn resource_type(&mut self, key: &Key, node: &Node) {
         let name = key.text.as_str();
         if name == "remoor" {
+            self.own_types(node);
+            return;
+        }
+        if OWN.iter().any(|spec| spec.name == name) {
+            let fault = key.fault(self.file, format!("`{name}` is no resource type of goss"));
+            self.faults.push(fault.hint("put it in the `remoor:` block"));
             return;
         }
         if LATER.contains(&name) {
@@ -98,28 +114,18 @@ impl Loader<'_> {
         }
     }
 
-    fn resource(&mut self, spec: &'static Spec, id: &Key, node: &Node) {
+    pub fn resource(&mut self, spec: &'static Spec, id: &Key, node: &Node) {
         let Yaml::Map(attributes) = &node.yaml else {
             let fault = node
                 .fault(self.file, format!("`{}:{}` is {}, not a map of attributes", spec.name, id.text, node.kind()));
             self.faults.push(fault);
             return;
         };
-        let mut check = Check {
-            service: self.service.clone(),
-            file: self.file.to_owned(),
-            line: id.line,
-            kind: spec.kind,
-            id: id.text.clone(),
-            title: None,
-            meta: Meta::default(),
-            skip: false,
-            name: id.text.clone(),
-            arguments: BTreeMap::new(),
-            assertions: Vec::new(),
-        };
+        let mut check = self.check(spec, id);
         let before = self.faults.len();
-        for (key, node) in attributes {
+        // `meta` comes first, since some attributes change what it says.
+        let (first, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| key.text == "meta");
+        for (key, node) in first.into_iter().chain(rest) {
             self.attribute(spec, &mut check, key, node);
         }
         let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
@@ -132,17 +138,41 @@ impl Loader<'_> {
         if let Err(why) = super::probe::validate(&check) {
             self.faults.push(id.fault(self.file, why));
         }
-        let order = |assertion: &Assertion| spec.attributes.iter().position(|(name, _)| *name == assertion.property);
-        check.assertions.sort_by_key(order);
+        check.assertions.sort_by_key(|assertion| spec.place(assertion.property));
         self.checks.push(check);
     }
 
-    fn attribute(&mut self, spec: &'static Spec, check: &mut Check, key: &Key, node: &Node) {
+    /// A check that asserts nothing yet.
+    pub fn check(&self, spec: &'static Spec, id: &Key) -> Check {
+        Check {
+            service: self.service.clone(),
+            file: self.file.to_owned(),
+            line: id.line,
+            kind: spec.kind,
+            id: id.text.clone(),
+            title: None,
+            meta: Meta::default(),
+            skip: false,
+            name: id.text.clone(),
+            arguments: BTreeMap::new(),
+            assertions: Vec::new(),
+            members: Vec::new(),
+        }
+    }
+
+    pub fn attribute(&mut self, spec: &'static Spec, check: &mut Check, key: &Key, node: &Node) {
         let name = current_name(&key.text);
         match (name, &node.yaml) {
             ("title", Yaml::Text(text)) => check.title = Some(text.clone()),
             ("skip", Yaml::Bool(skip)) => check.skip = *skip,
-            ("meta", _) => check.meta = meta::read(self.file, node, &mut self.faults),
+            ("meta", _) => {
+                check.meta = meta::read(self.file, node, spec, &mut self.faults);
+                for (key, node) in meta::extensions(node, spec) {
+                    if let Some((name, use_)) = spec.extensions().iter().find(|(name, _)| *name == key.text) {
+                        self.known_attribute(check, name, *use_, key, node);
+                    }
+                }
+            }
             ("title", _) => self.wrong(key, node, "a string"),
             ("skip", _) => self.wrong(key, node, "true or false"),
             (_, Yaml::Text(text)) if name == spec.name_attribute => check.name = text.clone(),
@@ -182,15 +212,28 @@ impl Loader<'_> {
                     check.assertions.push(Assertion { property: name, stream, matcher });
                 }
             }
-            Use::Later => {
-                self.faults.push(key.fault(self.file, format!("`{name}` of {} comes in a later version", check.kind)));
+            Use::Days => {
+                if let Some(matcher) = own::in_days(self.file, node, &mut self.faults).and_then(|n| self.matcher(&n)) {
+                    check.assertions.push(Assertion { property: name, stream: false, matcher });
+                }
             }
+            Use::Holds => {
+                let matcher = Matcher::Is(Value::Bool(true));
+                check.assertions.push(Assertion { property: name, stream: false, matcher });
+                self.known_attribute(check, name, Use::Text, key, node);
+            }
+            Use::Retries if check.meta.retries > 0 => {
+                self.faults.push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` say the same")));
+            }
+            Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
+            Use::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
             Use::Text | Use::Texts | Use::Millis | Use::Flag => {
                 let (fits, wanted) = match use_ {
                     Use::Text => (matches!(node.yaml, Yaml::Text(_)), "a string"),
                     Use::Flag => (matches!(node.yaml, Yaml::Bool(_)), "true or false"),
                     Use::Millis => {
-                        (matches!(&node.yaml, Yaml::Number(n) if n.as_u64().is_some()), "a number of milliseconds")
+                        let fits = |n: &serde_json::Number| n.as_u64().is_some_and(|ms| ms <= MAX_TIMEOUT_MS);
+                        (matches!(&node.yaml, Yaml::Number(n) if fits(n)), "a number of milliseconds up to 600000")
                     }
                     _ => (matches!(&node.yaml, Yaml::List(items) if items.iter().all(is_text)), "a list of strings"),
                 };

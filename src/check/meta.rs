@@ -1,5 +1,6 @@
 //! What `meta.remoor` of a resource says: how much it matters and how patient to be.
 
+use super::spec::{SPECS, Spec};
 use super::suggest::did_you_mean;
 use super::yaml::{Key, Node, Yaml};
 use crate::model::{Fault, OnFail, Severity, Wall};
@@ -53,10 +54,9 @@ fn default_on_fail(severity: Severity) -> OnFail {
 }
 
 const KEYS: [&str; 6] = ["severity", "on-fail", "for", "retry", "secret", "waiver"];
-const LATER: [&str; 4] = ["user", "args", "count", "deb-constraint"];
 
-/// Reads `meta`; keys beside `remoor` are the user's own.
-pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Meta {
+/// Reads `meta`; keys beside `remoor` are the user's own, and those that only `spec` takes the caller's.
+pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>) -> Meta {
     let mut meta = Meta::default();
     let Yaml::Map(pairs) = &node.yaml else {
         faults.push(node.fault(file, format!("`meta` is {}, not a map", node.kind())));
@@ -65,7 +65,8 @@ pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Meta {
     let Some((_, own)) = pairs.iter().find(|(key, _)| key.text == "remoor") else { return meta };
     let mut reader = Reader { file, faults };
     let mut on_fail = None;
-    for (key, node) in reader.map("remoor", own) {
+    let is_own = |(key, _): &&(Key, Node)| !spec.extensions().iter().any(|(name, _)| *name == key.text);
+    for (key, node) in reader.map("remoor", own).iter().filter(is_own) {
         match key.text.as_str() {
             "severity" => {
                 let words =
@@ -93,6 +94,39 @@ pub(super) fn read(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Meta {
     meta
 }
 
+/// Those of the keys of `meta.remoor` that only `spec` takes.
+pub(super) fn extensions<'n>(node: &'n Node, spec: &Spec) -> Vec<(&'n Key, &'n Node)> {
+    let map = |node: &'n Node| match &node.yaml {
+        Yaml::Map(pairs) => &pairs[..],
+        _ => &[],
+    };
+    let own = map(node).iter().find(|(key, _)| key.text == "remoor").map_or(&[][..], |(_, own)| map(own));
+    let known = |key: &Key| spec.extensions().iter().any(|(name, _)| *name == key.text);
+    own.iter().filter(|(key, _)| known(key)).map(|(key, node)| (key, node)).collect()
+}
+
+/// Further tries, bounded.
+pub(super) fn retries(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> u32 {
+    match &node.yaml {
+        Yaml::Number(n) if n.as_u64().is_some_and(|n| n <= MAX_RETRIES) => {
+            n.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0)
+        }
+        _ => {
+            faults.push(node.fault(file, format!("`{}` is no number up to {MAX_RETRIES}", key.text)));
+            0
+        }
+    }
+}
+
+/// The wait before each further try, bounded.
+pub(super) fn retry_delay(file: &str, key: &Key, node: &Node, faults: &mut Vec<Fault>) -> Duration {
+    let delay = Reader { file, faults }.duration(key, node);
+    if delay > MAX_DELAY {
+        faults.push(node.fault(file, format!("`{}` is longer than {} s", key.text, MAX_DELAY.as_secs())));
+    }
+    delay
+}
+
 struct Reader<'a> {
     file: &'a str,
     faults: &'a mut Vec<Fault>,
@@ -110,12 +144,13 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, key: &Key, known: &[&str]) {
-        if LATER.contains(&key.text.as_str()) {
-            self.faults.push(key.fault(self.file, format!("`{}` comes in a later version", key.text)));
-            return;
-        }
-        let hint =
-            did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")));
+        let takes = |spec: &&Spec| spec.extensions().iter().any(|(name, _)| *name == key.text);
+        let hint = match SPECS.iter().find(takes) {
+            Some(other) => format!("it is for a `{}`", other.name),
+            None => {
+                did_you_mean(&key.text, known.iter().copied()).unwrap_or_else(|| format!("known: {}", known.join(", ")))
+            }
+        };
         self.faults.push(key.fault(self.file, format!("unknown key `{}`", key.text)).hint(hint));
     }
 
@@ -154,19 +189,8 @@ impl Reader<'_> {
     fn retry(&mut self, node: &Node, meta: &mut Meta) {
         for (key, node) in self.map("retry", node) {
             match key.text.as_str() {
-                "count" => match &node.yaml {
-                    Yaml::Number(n) if n.as_u64().is_some_and(|n| n <= MAX_RETRIES) => {
-                        meta.retries = n.as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-                    }
-                    _ => self.faults.push(node.fault(self.file, format!("`count` is no number up to {MAX_RETRIES}"))),
-                },
-                "delay" => {
-                    meta.retry_delay = self.duration(key, node);
-                    if meta.retry_delay > MAX_DELAY {
-                        self.faults
-                            .push(node.fault(self.file, format!("`delay` is longer than {} s", MAX_DELAY.as_secs())));
-                    }
-                }
+                "count" => meta.retries = retries(self.file, key, node, self.faults),
+                "delay" => meta.retry_delay = retry_delay(self.file, key, node, self.faults),
                 _ => self.unknown(key, &["count", "delay"]),
             }
         }

@@ -3,12 +3,16 @@
 //! `header`, `applies`, `render` and `parse` are pure and run on the manager and on the node alike; `run` asks the machine.
 //! What a failing check leads to is not decided here.
 
+mod deb;
 mod gjson;
+mod groups;
 mod header;
 mod judge;
+mod leftover;
 mod load;
 mod matcher;
 mod meta;
+mod own;
 mod patience;
 mod patterns;
 mod probe;

@@ -1,5 +1,6 @@
 //! Runs checks: in parallel, each guarded, with one answer per assertion.
 
+use super::groups;
 use super::judge::judge;
 use super::load::Check;
 use super::probe::{self, Answers, Ask, Trouble, World};
@@ -51,7 +52,9 @@ pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
         all
     });
     all.sort_by_key(|(number, _)| *number);
-    all.into_iter().flat_map(|(_, results)| results).collect()
+    let mut all: Vec<Vec<CheckResult>> = all.into_iter().map(|(_, results)| results).collect();
+    groups::settle(checks, &mut all, |check, result| waive(check, result, options.now));
+    all.into_iter().flatten().collect()
 }
 
 fn with_retries(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
@@ -68,8 +71,9 @@ fn with_retries(check: &Check, world: &World, options: &RunOptions) -> Vec<Check
 
 fn once(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
     let started = Instant::now();
-    let limit = options.timeout;
-    let answers = if check.skip { Ok(Answers::new()) } else { guarded(|| probe::ask(&Ask { check, world, limit })) };
+    let (limit, now) = (options.timeout, options.now);
+    let answers =
+        if check.skip { Ok(Answers::new()) } else { guarded(|| probe::ask(&Ask { check, world, limit, now })) };
     let mut results = match answers {
         Ok(answers) => judge(check, &answers),
         Err(panic) => {

@@ -1,5 +1,6 @@
 //! Runs a program for a check: with a deadline, a cap on its output, and nothing left over afterwards.
 
+use super::leftover::Mark;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -38,10 +39,12 @@ impl Stream {
     }
 }
 
-/// Runs `command` to its end. Err: why there is no result, for people. However it ends, its process group is dead.
+/// Runs `command` to its end. Err: why there is no result, for people. However it ends, its process group is dead; where there
+/// is no result, so is what left the group.
 pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
+    let mark = Mark::put(command)?;
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -50,7 +53,7 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
         .spawn()
         .map_err(|e| format!("{program} can't be started: {e}"))?;
     let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
-    let mut group = Group { pid: Pid::from_child(&child), child, reaped: false };
+    let mut group = Group { pid: Pid::from_child(&child), program, child, mark, reaped: false };
     let unblocked = out.as_ref().map_or(Ok(()), no_waiting).and(err.as_ref().map_or(Ok(()), no_waiting));
     unblocked.map_err(|e| e.to_string())?;
     let (mut stdout, mut stderr) = (Stream::default(), Stream::default());
@@ -74,10 +77,12 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
     }
 }
 
-/// A program and all that it started in its group; killed when this goes out of scope, on every way out.
+/// A program and all that it started; killed when this goes out of scope, on every way out.
 struct Group {
     pid: Pid,
+    program: String,
     child: Child,
+    mark: Mark,
     reaped: bool,
 }
 
@@ -88,7 +93,7 @@ impl Group {
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
     }
 
-    /// Once it has ended: ends the rest of the group too.
+    /// Once it has ended: ends the rest of the group too. What took itself out of the group may stay.
     fn end(&mut self) -> io::Result<ExitStatus> {
         // Fails if nothing of the group is left.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -106,6 +111,9 @@ impl Drop for Group {
         let deadline = Instant::now() + REAP;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(PAUSE.0);
+        }
+        if !self.mark.end_all() {
+            tracing::warn!(program = %self.program, "a command that timed out left processes");
         }
     }
 }
@@ -179,6 +187,15 @@ mod tests {
             assert!(Instant::now() < deadline, "a process is left");
             thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn a_timeout_leaves_no_process_that_took_itself_out_of_the_group() {
+        let mark = format!("86397.{}", std::process::id());
+        // In a session of its own, once with its parent and once adopted by init; all of them started before the deadline.
+        let text = format!("setsid sh -c 'sleep {mark} & sleep {mark}' & (setsid sleep {mark} &); sleep {mark}");
+        assert!(sh(&text, Duration::from_secs(1)).is_err());
+        assert!(!exists(&mark));
     }
 
     #[test]

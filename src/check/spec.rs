@@ -1,20 +1,29 @@
 //! Which resource types there are and which attributes each has: the one table that loading goes by.
 //!
-//! A new type gets a line in `Kind`, a row in `SPECS` and a probe.
+//! A new type gets a line in `Kind`, a row in `SPECS` and a probe; one that goss does not know, a row in `OWN`.
 
 /// A resource type that can be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Addr,
     Command,
+    Dns,
     File,
     Group,
     Http,
+    Interface,
+    KernelParam,
+    Mount,
     Package,
     Port,
     Process,
     Service,
     User,
+    /// Of the `remoor:` block: a certificate, in a file or as a server shows it.
+    Cert,
+    /// Of the `remoor:` block: groups of checks.
+    AnyOf,
+    AllOf,
 }
 
 /// What an attribute is.
@@ -26,13 +35,18 @@ pub(super) enum Use {
     Assert,
     /// Asserted; a list is one of line patterns.
     Stream,
+    /// Asserted; a number of days that may be written as `30d`.
+    Days,
+    /// A string that is an argument and is asserted to hold.
+    Holds,
     /// Arguments: a string, a list of strings, milliseconds, true or false.
     Text,
     Texts,
     Millis,
     Flag,
-    /// goss knows it, this version does not.
-    Later,
+    /// As `retry` of `meta.remoor`: further tries, and the wait before each, as a number of milliseconds or `2s`.
+    Retries,
+    Delay,
 }
 
 pub(super) struct Spec {
@@ -46,13 +60,13 @@ pub(super) struct Spec {
 }
 
 /// Assertions in the order in which they are answered.
-pub(super) const SPECS: [Spec; 10] = [
+pub(super) const SPECS: [Spec; 14] = [
     Spec {
         kind: Kind::Addr,
         name: "addr",
         name_attribute: "address",
         gated: false,
-        attributes: &[("reachable", Use::Required), ("timeout", Use::Millis), ("local-address", Use::Later)],
+        attributes: &[("reachable", Use::Required), ("timeout", Use::Millis), ("local-address", Use::Text)],
     },
     Spec {
         kind: Kind::Command,
@@ -64,8 +78,22 @@ pub(super) const SPECS: [Spec; 10] = [
             ("stdout", Use::Stream),
             ("stderr", Use::Stream),
             ("timeout", Use::Millis),
-            ("retry_count", Use::Later),
-            ("retry_delay", Use::Later),
+            ("retry_count", Use::Retries),
+            ("retry_delay", Use::Delay),
+        ],
+    },
+    Spec {
+        kind: Kind::Dns,
+        name: "dns",
+        name_attribute: "resolve",
+        gated: true,
+        attributes: &[
+            ("resolvable", Use::Required),
+            ("addrs", Use::Assert),
+            ("server", Use::Text),
+            ("timeout", Use::Millis),
+            ("retry_count", Use::Retries),
+            ("retry_delay", Use::Delay),
         ],
     },
     Spec {
@@ -84,7 +112,7 @@ pub(super) const SPECS: [Spec; 10] = [
             ("linked-to", Use::Assert),
             ("filetype", Use::Assert),
             ("contents", Use::Stream),
-            ("md5", Use::Later),
+            ("md5", Use::Assert),
             ("sha256", Use::Assert),
             ("sha512", Use::Assert),
         ],
@@ -112,11 +140,40 @@ pub(super) const SPECS: [Spec; 10] = [
             ("request-body", Use::Text),
             ("username", Use::Text),
             ("password", Use::Text),
-            ("allow-insecure", Use::Later),
-            ("ca-file", Use::Later),
-            ("cert-file", Use::Later),
-            ("key-file", Use::Later),
-            ("proxy", Use::Later),
+            ("allow-insecure", Use::Flag),
+            ("ca-file", Use::Text),
+            ("cert-file", Use::Text),
+            ("key-file", Use::Text),
+            ("proxy", Use::Text),
+        ],
+    },
+    Spec {
+        kind: Kind::Interface,
+        name: "interface",
+        name_attribute: "name",
+        gated: true,
+        attributes: &[("exists", Use::Required), ("addrs", Use::Assert), ("mtu", Use::Assert)],
+    },
+    Spec {
+        kind: Kind::KernelParam,
+        name: "kernel-param",
+        name_attribute: "name",
+        gated: false,
+        attributes: &[("value", Use::Required)],
+    },
+    Spec {
+        kind: Kind::Mount,
+        name: "mount",
+        name_attribute: "mountpoint",
+        gated: true,
+        attributes: &[
+            ("exists", Use::Required),
+            ("opts", Use::Assert),
+            ("vfs-opts", Use::Assert),
+            ("source", Use::Assert),
+            ("filesystem", Use::Assert),
+            ("usage", Use::Assert),
+            ("timeout", Use::Millis),
         ],
     },
     Spec {
@@ -127,8 +184,8 @@ pub(super) const SPECS: [Spec; 10] = [
         attributes: &[
             ("installed", Use::Required),
             ("versions", Use::Assert),
-            ("retry_count", Use::Later),
-            ("retry_delay", Use::Later),
+            ("retry_count", Use::Retries),
+            ("retry_delay", Use::Delay),
         ],
     },
     Spec {
@@ -150,7 +207,7 @@ pub(super) const SPECS: [Spec; 10] = [
         name: "service",
         name_attribute: "name",
         gated: false,
-        attributes: &[("enabled", Use::Assert), ("running", Use::Assert), ("runlevels", Use::Later)],
+        attributes: &[("enabled", Use::Assert), ("running", Use::Assert), ("runlevels", Use::Assert)],
     },
     Spec {
         kind: Kind::User,
@@ -168,15 +225,63 @@ pub(super) const SPECS: [Spec; 10] = [
     },
 ];
 
+/// Checks of the `remoor:` block, which goss passes over.
+pub(super) const OWN: [Spec; 3] = [
+    Spec {
+        kind: Kind::Cert,
+        name: "cert",
+        name_attribute: "name",
+        gated: false,
+        attributes: &[
+            ("not-after", Use::Days),
+            ("subject", Use::Assert),
+            ("issuer", Use::Assert),
+            ("dns-names", Use::Assert),
+            ("timeout", Use::Millis),
+            ("server-name", Use::Text),
+        ],
+    },
+    group(Kind::AnyOf, "any-of"),
+    group(Kind::AllOf, "all-of"),
+];
+
+const fn group(kind: Kind, name: &'static str) -> Spec {
+    Spec { kind, name, name_attribute: "", gated: false, attributes: &[(HOLDS, Use::Required)] }
+}
+
+/// What is asserted of a group.
+pub(super) const HOLDS: &str = "holds";
+
 /// goss knows these types, this version does not.
-pub(super) const LATER: [&str; 7] = ["dns", "gossfile", "interface", "kernel-param", "matching", "mount", "registry"];
+pub(super) const LATER: [&str; 3] = ["gossfile", "matching", "registry"];
 
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];
 
 impl Kind {
     pub(super) fn spec(self) -> &'static Spec {
-        SPECS.iter().find(|spec| spec.kind == self).expect("every kind has a row")
+        SPECS.iter().chain(&OWN).find(|spec| spec.kind == self).expect("every kind has a row")
+    }
+
+    /// Whether it is about other checks and asks nothing itself.
+    pub(super) fn is_group(self) -> bool {
+        matches!(self, Kind::AnyOf | Kind::AllOf)
+    }
+}
+
+impl Spec {
+    /// What `meta.remoor` of this type takes beside the keys that all take: what goss has no attribute for.
+    pub fn extensions(&self) -> &'static [(&'static str, Use)] {
+        match self.kind {
+            Kind::Process => &[("user", Use::Text), ("args", Use::Text), ("count", Use::Assert)],
+            Kind::Package => &[("deb-constraint", Use::Holds)],
+            _ => &[],
+        }
+    }
+
+    /// Place of an assertion in the order of answers.
+    pub fn place(&self, property: &str) -> Option<usize> {
+        self.attributes.iter().chain(self.extensions()).position(|(name, _)| *name == property)
     }
 }
 
@@ -190,6 +295,7 @@ impl std::fmt::Display for Kind {
 pub(super) fn current_name(attribute: &str) -> &str {
     match attribute {
         "contains" => "contents",
+        "resolveable" => "resolvable",
         other => other,
     }
 }

@@ -1,31 +1,97 @@
-//! `addr`: whether a TCP connection can be made.
+//! `addr`: whether a TCP connection can be made; of UDP, which knows none, whether there is a way.
 
-use super::{Answer, Answers, Ask, unknown};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::mpsc;
-use std::thread;
+use super::resolve::resolve;
+use super::{Answer, Answers, Ask, Trouble, failed, unknown};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 const DEFAULT_MS: u64 = 500;
 
-pub(super) fn ask(ask: &Ask) -> Answers {
-    let address = ask.check.name.trim_start_matches("tcp://").to_owned();
-    Answers::from([("reachable", connect(address, ask.timeout(DEFAULT_MS)))])
+/// Err: what is wrong with the name, or with the address to ask from.
+pub(super) fn validate(name: &str, local: Option<&str>) -> Result<(), String> {
+    let (network, address) = split(name);
+    if !matches!(network, "tcp" | "udp") || !is_host_and_port(address) {
+        return Err(format!("`{name}` is no address; write tcp://HOST:PORT or udp://HOST:PORT"));
+    }
+    match local {
+        Some(local) if local.parse::<IpAddr>().is_err() => Err(format!("`local-address: {local}` is no IP address")),
+        _ => Ok(()),
+    }
 }
 
-fn connect(address: String, timeout: Duration) -> Answer {
+/// As goss: without a scheme it is TCP.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once("://").unwrap_or(("tcp", name))
+}
+
+/// `HOST:PORT` with a number.
+pub(super) fn is_host_and_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let (network, address) = split(&ask.check.name);
+    let local = ask.argument("local-address").and_then(|local| local.parse().ok());
+    Answers::from([("reachable", reachable(network, address, local, ask.timeout(DEFAULT_MS)))])
+}
+
+fn reachable(network: &str, address: &str, local: Option<IpAddr>, timeout: Duration) -> Answer {
     let deadline = Instant::now() + timeout;
-    // The resolver has no deadline of its own; a thread that still waits for it ends with it.
-    let (tx, rx) = mpsc::channel();
-    thread::Builder::new()
-        .name("resolve".to_owned())
-        .spawn(move || drop(tx.send(address.to_socket_addrs().map(Iterator::collect::<Vec<_>>))))
-        .map_err(unknown)?;
-    let Ok(resolved) = rx.recv_timeout(timeout) else { return Err(unknown("the name is not resolved in time")) };
-    let addresses = resolved.map_err(unknown)?;
-    let open = addresses.iter().any(|address| {
+    let resolved = resolve(address, timeout)?;
+    if resolved.is_empty() {
+        return Err(unknown("there is no such name"));
+    }
+    for address in resolved {
         let left = deadline.saturating_duration_since(Instant::now());
-        !left.is_zero() && TcpStream::connect_timeout(address, left).is_ok()
-    });
-    Ok(open.into())
+        if left.is_zero() {
+            break;
+        }
+        let open = match (network, local) {
+            ("udp", _) => way(address, local)?,
+            (_, None) => TcpStream::connect_timeout(&address, left).is_ok(),
+            (_, Some(local)) => connect_from(address, local, left)?,
+        };
+        if open {
+            return Ok(true.into());
+        }
+    }
+    Ok(false.into())
+}
+
+/// Nothing is sent: that the kernel would know where to send it is all that can be known.
+fn way(address: SocketAddr, local: Option<IpAddr>) -> Result<bool, Trouble> {
+    let any = if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let from = local.unwrap_or(any);
+    if from.is_ipv4() != address.is_ipv4() {
+        return Ok(false);
+    }
+    let socket = UdpSocket::bind((from, 0)).map_err(|e| not_local(from, &e))?;
+    Ok(socket.connect(address).is_ok())
+}
+
+/// `TcpStream::connect_timeout` can't be told from where.
+fn connect_from(address: SocketAddr, local: IpAddr, timeout: Duration) -> Result<bool, Trouble> {
+    if local.is_ipv4() != address.is_ipv4() {
+        return Ok(false);
+    }
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(unknown)?;
+    bind(&socket, &SocketAddr::new(local, 0)).map_err(|e| not_local(local, &e))?;
+    match connect(&socket, &address) {
+        Ok(()) => return Ok(true),
+        Err(Errno::INPROGRESS) => {}
+        Err(_) => return Ok(false),
+    }
+    let wait = Timespec::try_from(timeout).map_err(unknown)?;
+    let mut polled = [PollFd::new(&socket, PollFlags::OUT)];
+    let ready = poll(&mut polled, Some(&wait)).map_err(unknown)?;
+    Ok(ready > 0 && sockopt::socket_error(&socket).map_err(unknown)?.is_ok())
+}
+
+fn not_local(local: IpAddr, error: &dyn std::fmt::Display) -> Trouble {
+    failed(format!("local-address {local}: {error}"))
 }

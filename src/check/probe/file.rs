@@ -1,13 +1,14 @@
 //! `file`: attributes of the path itself, content of what it leads to.
 
+use super::mount;
+use super::read::{content, filetype};
 use super::{Answer, Answers, Ask, failed, unknown};
-use crate::files::MAX_FILE;
-use rustix::fs::OFlags;
+use md5::Md5;
 use serde_json::Value;
 use sha2::Digest;
-use std::fs::{self, FileType, Metadata, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn ask(ask: &Ask) -> Answers {
@@ -15,6 +16,9 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Ok(path) => path,
         Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
     };
+    if let Err(trouble) = mount::answers(ask, &path) {
+        return Answers::from([("exists", Err(trouble))]);
+    }
     let meta = match fs::symlink_metadata(&path) {
         Ok(meta) => meta,
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
@@ -34,10 +38,11 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         ("filetype", Ok(filetype(meta.file_type()).into())),
         ("linked-to", target(&path, &meta)),
     ]);
-    if ["contents", "sha256", "sha512"].iter().any(|property| ask.wants(property)) {
-        let content = content(&path);
+    if ["contents", "md5", "sha256", "sha512"].iter().any(|property| ask.wants(property)) {
+        let content = content(ask, &path);
         let of = |f: fn(&[u8]) -> Value| -> Answer { content.as_deref().map(f).map_err(Clone::clone) };
         answers.insert("contents", of(|bytes| String::from_utf8_lossy(bytes).into()));
+        answers.insert("md5", of(|bytes| hex::encode(Md5::digest(bytes)).into()));
         answers.insert("sha256", of(|bytes| hex::encode(sha2::Sha256::digest(bytes)).into()));
         answers.insert("sha512", of(|bytes| hex::encode(sha2::Sha512::digest(bytes)).into()));
     }
@@ -55,45 +60,10 @@ fn expand(ask: &Ask) -> Result<PathBuf, String> {
     home.map(|home| Path::new(&home).join(tail)).ok_or_else(|| format!("there is no user {user}"))
 }
 
-fn filetype(kind: FileType) -> &'static str {
-    if kind.is_file() {
-        "file"
-    } else if kind.is_dir() {
-        "directory"
-    } else if kind.is_symlink() {
-        "symlink"
-    } else if kind.is_socket() {
-        "socket"
-    } else if kind.is_fifo() {
-        "pipe"
-    } else if kind.is_char_device() {
-        "character-device"
-    } else {
-        "block-device"
-    }
-}
-
 fn target(path: &Path, meta: &Metadata) -> Answer {
     if !meta.is_symlink() {
         return Err(failed("not a symlink"));
     }
     let target = fs::read_link(path).map_err(unknown)?;
     Ok(target.to_string_lossy().into())
-}
-
-/// Opening follows links but never waits for the other end of a pipe.
-fn content(path: &Path) -> Result<Vec<u8>, super::Trouble> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let target =
-        fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) })?;
-    if !target.is_file() {
-        return Err(failed(format!("a {} has no contents to compare", filetype(target.file_type()))));
-    }
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unknown)?;
-    if !file.metadata().map_err(unknown)?.is_file() {
-        return Err(unknown("changes while it is read"));
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown)?;
-    if bytes.len() as u64 > MAX_FILE { Err(unknown(format!("larger than {} MiB", MAX_FILE >> 20))) } else { Ok(bytes) }
 }

@@ -1,16 +1,39 @@
-//! `http`: one request in the clear. Uses no proxy, whatever the environment says.
+//! `http`: one request. Uses the proxy that the check names and no other, whatever the environment says.
 
 use super::super::spawn::MAX_OUTPUT;
+use super::read::content;
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
 use base64::Engine;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::sign::CertifiedKey;
 use serde_json::Value;
 use std::io::Read;
-use ureq::Agent;
+use std::path::Path;
+use std::sync::Arc;
 use ureq::http::{HeaderMap, Request};
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Proxy};
 
 const DEFAULT_MS: u64 = 5000;
 /// As goss.
 const REDIRECTS: u32 = 10;
+
+/// Err: what is wrong with the URL or the arguments.
+pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str>) -> Result<(), String> {
+    if !name.starts_with("http://") && !name.starts_with("https://") {
+        return Err(format!("`{name}` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
+    }
+    if argument("cert-file").is_some() != argument("key-file").is_some() {
+        return Err(format!("`{name}`: `cert-file` and `key-file` belong together"));
+    }
+    match argument("proxy") {
+        Some(proxy) if !proxy.starts_with("http://") || Proxy::new(proxy).is_err() => {
+            Err(format!("`{proxy}` is no proxy; write http://HOST:PORT"))
+        }
+        _ => Ok(()),
+    }
+}
 
 pub(super) fn ask(ask: &Ask) -> Answers {
     match request(ask) {
@@ -22,14 +45,14 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
-    let stay = ask.check.arguments.get("no-follow-redirects").and_then(Value::as_bool).unwrap_or(false);
     let agent: Agent = Agent::config_builder()
         .timeout_global(Some(ask.timeout(DEFAULT_MS)))
         .http_status_as_error(false)
-        .max_redirects(if stay { 0 } else { REDIRECTS })
+        .max_redirects(if ask.flag("no-follow-redirects") { 0 } else { REDIRECTS })
         .max_redirects_will_error(false)
-        .proxy(None)
+        .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
         .user_agent("remoor")
+        .tls_config(tls(ask)?)
         .build()
         .into();
     let mut request = Request::builder().method(ask.argument("method").unwrap_or("GET")).uri(&ask.check.name);
@@ -58,10 +81,68 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     Ok((status, headers, body))
 }
 
-/// Nobody listens: that is an answer. Anything else leaves it open.
+/// Whom to trust: `ca-file` alone, else whom this machine trusts. And who the request is from.
+fn tls(ask: &Ask) -> Result<TlsConfig, Trouble> {
+    let mut tls = TlsConfig::builder();
+    if ask.flag("allow-insecure") {
+        tls = tls.disable_verification(true);
+    } else if let Some(path) = ask.argument("ca-file") {
+        tls = tls.root_certs(RootCerts::Specific(Arc::new(certificates(ask, path)?)));
+    } else if ask.check.name.starts_with("https://") {
+        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().map_err(unknown)?));
+    } else {
+        // For where a redirection leads; a machine that trusts nobody can still be asked in the clear.
+        tls = tls.root_certs(RootCerts::Specific(ask.world.roots().unwrap_or_default()));
+    }
+    if let (Some(cert), Some(key)) = (ask.argument("cert-file"), ask.argument("key-file")) {
+        tls = tls.client_cert(Some(client(ask, cert, key)?));
+    }
+    Ok(tls.build())
+}
+
+fn client(ask: &Ask, cert: &str, key: &str) -> Result<ClientCert, Trouble> {
+    let certs = certificates(ask, cert)?;
+    let pem = content(ask, Path::new(key))?;
+    let private = PrivateKey::from_pem(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
+    // ureq panics at what does not fit together.
+    let chain = certs.iter().map(|cert| cert.der().to_vec().into()).collect();
+    let der = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| failed(format!("{key}: {e}")))?;
+    CertifiedKey::from_der(chain, der, &rustls::crypto::ring::default_provider())
+        .map_err(|e| failed(format!("{cert} and {key}: {e}")))?;
+    Ok(ClientCert::new_with_certs(&certs, private))
+}
+
+/// At least one.
+fn certificates(ask: &Ask, path: &str) -> Result<Vec<Certificate<'static>>, Trouble> {
+    let bytes = content(ask, Path::new(path))?;
+    let items: Vec<PemItem> =
+        parse_pem(&bytes).collect::<Result<_, _>>().map_err(|e| failed(format!("{path}: {e}")))?;
+    let certificate = |item| match item {
+        PemItem::Certificate(certificate) => Some(certificate),
+        _ => None,
+    };
+    let all: Vec<Certificate> = items.into_iter().filter_map(certificate).collect();
+    if all.is_empty() { Err(failed(format!("{path}: there is no certificate in it"))) } else { Ok(all) }
+}
+
+/// Whom this machine trusts, as OpenSSL's environment or its directories say.
+pub(super) fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    if let (true, Some(why)) = (found.certs.is_empty(), found.errors.first()) {
+        return Err(format!("this machine's own certificates: {why}"));
+    }
+    Ok(Arc::new(found.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect()))
+}
+
+/// Nobody listens, or who answers is not who should: that is an answer. Anything else leaves it open.
 fn trouble(error: &ureq::Error) -> Trouble {
     match error {
         ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => failed(e),
+        ureq::Error::Io(e) => match e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(tls) => failed(tls),
+            None => unknown(e),
+        },
+        ureq::Error::Rustls(tls) => failed(tls),
         ureq::Error::ConnectionFailed => failed(error),
         _ => unknown(error),
     }

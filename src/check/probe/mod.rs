@@ -2,19 +2,28 @@
 
 mod account;
 mod addr;
+mod cert;
 mod command;
+mod dns;
 mod file;
 mod http;
+mod interface;
+mod kernel_param;
+mod mount;
 mod package;
 mod port;
 mod process;
+mod read;
+mod resolve;
 mod service;
 mod world;
 
 pub(super) use world::World;
 
+use super::deb::Constraint;
 use super::load::Check;
 use super::spec::Kind;
+use crate::model::Wall;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,6 +55,8 @@ pub(super) struct Ask<'a> {
     pub world: &'a World,
     /// Longest wait of a check that names none; where goss's own default is shorter, that holds.
     pub limit: Duration,
+    /// For what expires.
+    pub now: Wall,
 }
 
 impl Ask<'_> {
@@ -54,34 +65,51 @@ impl Ask<'_> {
     }
 
     fn timeout(&self, default_ms: u64) -> Duration {
-        let own = self.check.arguments.get("timeout").and_then(Value::as_u64).map(Duration::from_millis);
-        own.unwrap_or_else(|| Duration::from_millis(default_ms).min(self.limit))
+        // As in goss, 0 is the default.
+        let own = self.check.arguments.get("timeout").and_then(Value::as_u64).filter(|ms| *ms > 0);
+        own.map(Duration::from_millis).unwrap_or_else(|| Duration::from_millis(default_ms).min(self.limit))
     }
 
     fn argument(&self, name: &str) -> Option<&str> {
-        self.check.arguments.get(name).and_then(Value::as_str)
+        text(self.check, name)
     }
+
+    fn flag(&self, name: &str) -> bool {
+        self.check.arguments.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+fn text<'c>(check: &'c Check, argument: &str) -> Option<&'c str> {
+    check.arguments.get(argument).and_then(Value::as_str)
 }
 
 /// Answers the asserted properties. Blocks, for about the check's timeout at most where it waits for others.
 pub(super) fn ask(ask: &Ask) -> Answers {
     match ask.check.kind {
         Kind::Addr => addr::ask(ask),
+        Kind::Cert => cert::ask(ask),
         Kind::Command => command::ask(ask),
+        Kind::Dns => dns::ask(ask),
         Kind::File => file::ask(ask),
         Kind::Group => account::group(ask),
         Kind::Http => http::ask(ask),
+        Kind::Interface => interface::ask(ask),
+        Kind::KernelParam => kernel_param::ask(ask),
+        Kind::Mount => mount::ask(ask),
         Kind::Package => package::ask(ask),
         Kind::Port => port::ask(ask),
         Kind::Process => process::ask(ask),
         Kind::Service => service::ask(ask),
         Kind::User => account::user(ask),
+        // By the answers of others: `groups`.
+        Kind::AnyOf | Kind::AllOf => Answers::new(),
     }
 }
 
-/// What can be said of a check's name while loading.
+/// What can be said of a check's name and arguments while loading.
 pub(super) fn validate(check: &Check) -> Result<(), String> {
     let name = check.name.as_str();
+    let argument = |argument: &str| text(check, argument);
     let shown = check.label();
     match check.kind {
         _ if name.is_empty() => Err(format!("`{shown}` has an empty name")),
@@ -92,11 +120,16 @@ pub(super) fn validate(check: &Check) -> Result<(), String> {
         Kind::File if !name.starts_with('/') && !name.starts_with('~') => {
             Err(format!("the path `{name}` is not absolute"))
         }
-        Kind::Http if name.starts_with("https://") => Err(format!("`{name}`: https comes in a later version")),
-        Kind::Http if !name.starts_with("http://") => Err(format!("`{name}` is no URL; write http://HOST:PORT/PATH")),
-        Kind::Addr if name.starts_with("udp://") => Err(format!("`{name}`: udp comes in a later version")),
-        Kind::Addr if !name.starts_with("tcp://") => Err(format!("`{name}` is no address; write tcp://HOST:PORT")),
-        Kind::Package if name.starts_with('-') => Err(format!("`{name}` is no name of a package")),
+        Kind::Http => http::validate(name, argument),
+        Kind::Addr => addr::validate(name, argument("local-address")),
+        Kind::Cert => cert::validate(name, argument("server-name")),
+        Kind::Dns => dns::validate(name, argument("server")),
+        Kind::KernelParam if kernel_param::path(name).is_none() => {
+            Err(format!("`{name}` is no name of a parameter; write net.ipv4.ip_forward"))
+        }
+        Kind::Mount if !name.starts_with('/') => Err(format!("the path `{name}` is not absolute")),
+        Kind::Package => argument("deb-constraint").map_or(Ok(()), |text| Constraint::parse(text).map(drop)),
+        Kind::Process => process::validate(argument("args")),
         _ => Ok(()),
     }
 }

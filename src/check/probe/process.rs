@@ -1,17 +1,68 @@
-//! `process`: whether a program of that name runs. The kernel keeps 15 characters of a name; the rest is found in the program's path.
+//! `process`: whether a program of that name runs, and how many. The kernel keeps 15 characters of a name; the rest is found in
+//! the program's path.
 
+use super::super::patterns::go_regex;
 use super::{Answers, Ask, unknown};
-use std::fs;
+use regex::Regex;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Longest name that the kernel keeps.
 const COMM: usize = 15;
+/// So much of one command line is looked at.
+const MAX_ARGS: u64 = 1 << 16;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Process {
     comm: String,
     /// File names of the executable and of its first argument.
     full: Vec<String>,
+    details: Option<Details>,
+}
+
+/// What only some checks ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Details {
+    uid: u32,
+    /// With blanks between them.
+    args: String,
+}
+
+/// Which processes of a name are meant, by `meta.remoor`.
+struct Choice<'a> {
+    /// A user's name, or the number of one.
+    user: Option<&'a str>,
+    args: Option<Args<'a>>,
+}
+
+/// A part of the command line, or `/regular expression/`, as in line patterns.
+enum Args<'a> {
+    Part(&'a str),
+    Matching(Regex),
+}
+
+impl<'a> Args<'a> {
+    fn parse(text: &'a str) -> Result<Self, String> {
+        match text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
+            Some(regex) => go_regex(regex).map(Args::Matching),
+            None => Ok(Args::Part(text)),
+        }
+    }
+}
+
+impl Choice<'_> {
+    /// `owner`: what a user is called.
+    fn takes(&self, process: &Process, owner: impl Fn(u32) -> String) -> bool {
+        let Some(details) = &process.details else { return self.user.is_none() && self.args.is_none() };
+        let by = |user: &str| owner(details.uid) == user || details.uid.to_string() == user;
+        let with = |args: &Args| match args {
+            Args::Part(part) => details.args.contains(part),
+            Args::Matching(regex) => regex.is_match(&details.args),
+        };
+        self.user.is_none_or(by) && self.args.as_ref().is_none_or(with)
+    }
 }
 
 impl Process {
@@ -25,24 +76,40 @@ impl Process {
     }
 }
 
-pub(super) fn ask(ask: &Ask) -> Answers {
-    let running = match ask.world.processes() {
-        Ok(processes) => Ok(processes.iter().any(|process| process.is_called(&ask.check.name)).into()),
-        Err(why) => Err(unknown(why)),
-    };
-    Answers::from([("running", running)])
+/// Err: what is wrong with `args`.
+pub(super) fn validate(args: Option<&str>) -> Result<(), String> {
+    match args {
+        Some("") => Err("`args` is empty".to_owned()),
+        Some(args) => Args::parse(args).map(drop).map_err(|why| format!("`args`: no regular expression: {why}")),
+        None => Ok(()),
+    }
 }
 
-/// All processes but those that have ended and were not yet waited for.
-pub(super) fn list() -> Result<Vec<Process>, String> {
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let found = || {
+        let choice = Choice { user: ask.argument("user"), args: ask.argument("args").map(Args::parse).transpose()? };
+        let processes = ask.world.processes()?;
+        let meant = processes.iter().filter(|process| {
+            process.is_called(&ask.check.name) && choice.takes(process, |uid| ask.world.names().owner(uid))
+        });
+        Ok(meant.count())
+    };
+    match found() {
+        Ok(count) => Answers::from([("running", Ok((count > 0).into())), ("count", Ok(count.into()))]),
+        Err(why) => ["running", "count"].map(|property| (property, Err(unknown(String::clone(&why))))).into(),
+    }
+}
+
+/// All processes but those that have ended and were not yet waited for. `details`: with user and command line.
+pub(super) fn list(details: bool) -> Result<Vec<Process>, String> {
     let entries = fs::read_dir("/proc").map_err(|e| format!("/proc: {e}"))?;
     let numbered =
         entries.flatten().filter(|entry| entry.file_name().to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
-    Ok(numbered.filter_map(|entry| read(&entry.path())).collect())
+    Ok(numbered.filter_map(|entry| read(&entry.path(), details)).collect())
 }
 
 /// None: it is gone.
-fn read(dir: &Path) -> Option<Process> {
+fn read(dir: &Path, details: bool) -> Option<Process> {
     let stat = fs::read(dir.join("stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     // The name stands in parentheses and may hold any character, parentheses too.
@@ -57,11 +124,25 @@ fn read(dir: &Path) -> Option<Process> {
         let base =
             |path: &Path| path.file_name().map(|name| name.to_string_lossy().trim_end_matches(" (deleted)").to_owned());
         full.extend(fs::read_link(dir.join("exe")).ok().and_then(|exe| base(&exe)));
-        let line = fs::read(dir.join("cmdline")).unwrap_or_default();
+        let line = command_line(dir);
         let first = line.split(|byte| *byte == 0).next().unwrap_or_default();
         full.extend(base(Path::new(&*String::from_utf8_lossy(first))));
     }
-    Some(Process { comm, full })
+    let details = if details {
+        let args = String::from_utf8_lossy(&command_line(dir)).trim_end_matches('\0').replace('\0', " ");
+        Some(Details { uid: fs::metadata(dir).ok()?.uid(), args })
+    } else {
+        None
+    };
+    Some(Process { comm, full, details })
+}
+
+/// Empty: it has none, or it is gone.
+fn command_line(dir: &Path) -> Vec<u8> {
+    let mut line = Vec::new();
+    // What could be read before an error counts.
+    let _ = File::open(dir.join("cmdline")).and_then(|file| file.take(MAX_ARGS).read_to_end(&mut line));
+    line
 }
 
 #[cfg(test)]
@@ -70,7 +151,7 @@ mod tests {
 
     #[test]
     fn long_names_are_compared_in_full() {
-        let process = |comm: &str, full: &str| Process { comm: comm.into(), full: vec![full.into()] };
+        let process = |comm: &str, full: &str| Process { comm: comm.into(), full: vec![full.into()], details: None };
         let long = process("node-exporter-v", "node-exporter-v2-linux");
         assert!(long.is_called("node-exporter-v2-linux"));
         assert!(!long.is_called("node-exporter-v3-linux"));
@@ -78,5 +159,19 @@ mod tests {
         assert!(!process("node", "node-exporter-v2-linux").is_called("node-exporter-v2-linux"));
         assert!(process("sshd", "").is_called("sshd"));
         assert!(!process("sshd", "").is_called("ssh"));
+    }
+
+    #[test]
+    fn user_and_arguments_choose() {
+        let details = Some(Details { uid: 33, args: "java -Xmx1g kafka.Kafka server.properties".into() });
+        let process = Process { comm: "java".into(), full: Vec::new(), details };
+        let takes = |user: Option<&'static str>, args: Option<&'static str>| {
+            let choice = Choice { user, args: args.map(|args| Args::parse(args).unwrap()) };
+            choice.takes(&process, |uid| if uid == 33 { "www-data".to_owned() } else { format!("#{uid}") })
+        };
+        assert!(takes(None, None) && takes(Some("www-data"), None) && takes(Some("33"), Some("kafka.Kafka")));
+        assert!(takes(None, Some("/-Xmx[0-9]g .*properties$/")) && !takes(None, Some("/^kafka/")));
+        assert!(!takes(Some("root"), Some("kafka.Kafka")) && !takes(Some("www-data"), Some("zookeeper")));
+        assert!(validate(Some("")).is_err() && validate(Some("/(/")).is_err() && validate(Some("(")).is_ok());
     }
 }

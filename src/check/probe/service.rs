@@ -2,6 +2,7 @@
 
 use super::super::spawn::run;
 use super::{Answers, Ask, unknown};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -32,8 +33,13 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         units.get(&unit_name(&ask.check.name)).copied().ok_or_else(|| "systemd did not answer for this unit".to_owned())
     });
     match unit {
-        Ok(unit) => Answers::from([("enabled", Ok(unit.enabled.into())), ("running", Ok(unit.running.into()))]),
-        Err(why) => Answers::from([("enabled", Err(unknown(&why))), ("running", Err(unknown(&why)))]),
+        Ok(unit) => Answers::from([
+            ("enabled", Ok(unit.enabled.into())),
+            ("running", Ok(unit.running.into())),
+            // systemd has none; goss too answers with none.
+            ("runlevels", Ok(Value::Array(Vec::new()))),
+        ]),
+        Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown(&why)))).into(),
     }
 }
 

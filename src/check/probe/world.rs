@@ -2,31 +2,52 @@
 
 use super::super::load::Check;
 use super::super::spec::Kind;
+use super::interface::Interface;
+use super::mount::Mount;
+use super::package::Packages;
 use super::port::Socket;
 use super::process::Process;
 use super::service::{Unit, unit_name};
-use super::{port, process, service};
+use super::{Trouble, http, interface, mount, package, port, process, service};
 use crate::files::Names;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use ureq::tls::Certificate;
 
 /// One look at the machine. Err of a part: why it can't be had.
 #[derive(Default)]
 pub struct World {
     asked_units: BTreeSet<String>,
+    /// Some check asks for users or command lines of processes.
+    process_details: bool,
     limit: Duration,
     units: OnceLock<Result<BTreeMap<String, Unit>, String>>,
     sockets: OnceLock<Result<Vec<Socket>, String>>,
     processes: OnceLock<Result<Vec<Process>, String>>,
     names: OnceLock<Names>,
+    mounts: OnceLock<Result<Vec<Mount>, String>>,
+    interfaces: OnceLock<Result<BTreeMap<String, Interface>, String>>,
+    packages: OnceLock<Result<Packages, String>>,
+    roots: OnceLock<Result<Arc<Vec<Certificate<'static>>>, String>>,
+    answered: Mutex<BTreeMap<String, Result<(), Trouble>>>,
 }
 
 impl World {
-    /// Looks at nothing yet. `checks`: whose units one call to systemd shall cover. `limit`: its longest wait.
+    /// Looks at nothing yet. `checks`: whose units one call to systemd shall cover. `limit`: its longest wait, and the package
+    /// manager's and the kernel's.
     pub fn new<'a>(checks: impl IntoIterator<Item = &'a Check>, limit: Duration) -> Self {
-        let services = checks.into_iter().filter(|check| check.kind == Kind::Service && !check.skip);
-        Self { asked_units: services.map(|check| unit_name(&check.name)).collect(), limit, ..Self::default() }
+        let mut world = Self { limit, ..Self::default() };
+        for check in checks.into_iter().filter(|check| !check.skip) {
+            match check.kind {
+                Kind::Service => drop(world.asked_units.insert(unit_name(&check.name))),
+                Kind::Process => {
+                    world.process_details |= ["user", "args"].iter().any(|name| check.arguments.contains_key(name));
+                }
+                _ => {}
+            }
+        }
+        world
     }
 
     pub(super) fn units(&self) -> Result<&BTreeMap<String, Unit>, String> {
@@ -38,10 +59,37 @@ impl World {
     }
 
     pub(super) fn processes(&self) -> Result<&[Process], String> {
-        self.processes.get_or_init(process::list).as_deref().map_err(Clone::clone)
+        self.processes.get_or_init(|| process::list(self.process_details)).as_deref().map_err(Clone::clone)
     }
 
     pub(super) fn names(&self) -> &Names {
         self.names.get_or_init(Names::load)
+    }
+
+    pub(super) fn mounts(&self) -> Result<&[Mount], String> {
+        self.mounts.get_or_init(mount::table).as_deref().map_err(Clone::clone)
+    }
+
+    pub(super) fn interfaces(&self) -> Result<&BTreeMap<String, Interface>, String> {
+        self.interfaces.get_or_init(|| interface::list(self.limit)).as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) fn packages(&self) -> Result<&Packages, String> {
+        self.packages.get_or_init(|| package::list(self.limit)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Whom this machine trusts.
+    pub(super) fn roots(&self) -> Result<Arc<Vec<Certificate<'static>>>, String> {
+        self.roots.get_or_init(http::roots).clone()
+    }
+
+    /// Whether the filesystem at `point` answers, asked by `question` once a run; who comes meanwhile waits for that answer.
+    pub(super) fn once_answered(
+        &self,
+        point: &str,
+        question: impl FnOnce() -> Result<(), Trouble>,
+    ) -> Result<(), Trouble> {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        answered.entry(point.to_owned()).or_insert_with(question).clone()
     }
 }

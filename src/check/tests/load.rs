@@ -1,9 +1,10 @@
 //! What is refused, with which words, at which place.
 
 use super::*;
+use crate::check::spec::{SPECS, Use};
 use expect_test::expect;
 
-fn faults(text: &str) -> String {
+pub(super) fn faults(text: &str) -> String {
     match parse("f.yml", &"s".into(), text) {
         Ok(checks) => format!("accepted: {}\n", checks.len()),
         Err(faults) => lines(&faults),
@@ -18,7 +19,7 @@ fn unknown_words() {
         f.yml:3:1: unknown resource type `services`
           hint: did you mean `service`?
         f.yml:4:1: unknown resource type `zebra`
-          hint: known: addr, command, file, group, http, package, port, process, service, user
+          hint: known: addr, command, dns, file, group, http, interface, kernel-param, mount, package, port, process, service, user
     "#]]
     .assert_eq(&faults("fiile:\n  /etc/x: {exists: true}\nservices: {a: {running: true}}\nzebra: {}\n"));
     expect![[r#"
@@ -36,11 +37,10 @@ fn unknown_words() {
     "#]]
     .assert_eq(&faults("file: {/x: {exists: true, owner: {have-prefx: r}, group: {a: 1, b: 2}}}"));
     expect![[r#"
-        f.yml:1:1: resource type `kernel-param` comes in a later version
+        f.yml:1:1: resource type `registry` comes in a later version
           hint: leave it out, or ask by a `command` until then
-        f.yml:2:27: `md5` of file comes in a later version
     "#]]
-    .assert_eq(&faults("kernel-param: {a: {value: 1}}\nfile: {/x: {exists: true, md5: a}}\n"));
+    .assert_eq(&faults("registry: {a: {exists: true}}\n"));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn wrong_kinds() {
     .assert_eq(&faults("file: [a]\nport: {tcp:80: true}\n"));
     expect![[r#"
         f.yml:1:33: `gt` is a string, not a number
-        f.yml:1:46: `timeout` is a string, not a number of milliseconds
+        f.yml:1:46: `timeout` is a string, not a number of milliseconds up to 600000
         f.yml:1:73: no regular expression: error: unclosed group
         f.yml:1:88: faulty pattern `/(/`: error: unclosed group
     "#]]
@@ -114,11 +114,11 @@ fn wrong_kinds() {
     ));
     expect![[r#"
         f.yml:1:8: `tcp-80` is no port; write tcp:80, tcp6:80, udp:53
-        f.yml:2:8: `https://x`: https comes in a later version
+        f.yml:2:8: `ftp://x` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH
         f.yml:3:8: the path `etc/x` is not absolute
     "#]]
     .assert_eq(&faults(
-        "port: {tcp-80: {listening: true}}\nhttp: {'https://x': {status: 200}}\nfile: {etc/x: {exists: true}}\n",
+        "port: {tcp-80: {listening: true}}\nhttp: {'ftp://x': {status: 200}}\nfile: {etc/x: {exists: true}}\n",
     ));
 }
 
@@ -134,7 +134,8 @@ fn the_extensions() {
         f.yml:6:73: `count` is no number up to 20
         f.yml:6:94: `soon` is no date
           hint: write 2026-12-31, or a time as in RFC 3339
-        f.yml:6:101: `user` comes in a later version
+        f.yml:6:101: unknown key `user`
+          hint: it is for a `process`
     "#]].assert_eq(&faults(
         "service:\n  a:\n    running: true\n    meta:\n      mine: 1\n      remoor: {severty: info, severity: bad, for: 1 day, retry: {count: 99}, waiver: {until: soon}, user: x}\n"
     ));
@@ -192,4 +193,32 @@ fn the_header_may_stay_and_old_names_are_known() {
 fn nothing_is_no_check() {
     assert!(checks("").is_empty());
     assert!(checks("file:\n").is_empty());
+}
+
+/// `| type | the id is | asserts (required in bold) | arguments |`, of each type of goss.
+#[test]
+fn the_table_of_types_in_the_documents_is_this_one() {
+    let (_, document) = include_str!("../../../docs/checks.md").split_once("## Resource types").unwrap();
+    for spec in &SPECS {
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{}` |", spec.name)));
+        let cells: Vec<&str> = row.unwrap_or_else(|| panic!("no row of {}", spec.name)).split('|').collect();
+        // What stands in brackets explains: a default, a form.
+        let words = |cell: &str| -> Vec<String> {
+            let plain: String = cell.split('(').enumerate().fold(String::new(), |out, (at, part)| {
+                out + if at == 0 { part } else { part.split_once(')').unwrap().1 }
+            });
+            plain.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+        };
+        let is_asserted = |use_: Use| matches!(use_, Use::Required | Use::Assert | Use::Stream | Use::Days);
+        let (asserted, arguments): (Vec<_>, Vec<_>) = spec.attributes.iter().partition(|(_, use_)| is_asserted(*use_));
+        let bold =
+            |(name, use_): &(&str, Use)| if *use_ == Use::Required { format!("**{name}**") } else { (*name).into() };
+        assert_eq!(words(cells[3]), asserted.iter().map(bold).collect::<Vec<_>>(), "{}", spec.name);
+        let sorted = |mut names: Vec<String>| {
+            names.sort();
+            names
+        };
+        let known = arguments.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(sorted(words(cells[4])), sorted(known), "{}", spec.name);
+    }
 }

@@ -1,7 +1,12 @@
 //! Whole check files: loaded, rendered, run.
 
 mod examples;
+mod goss;
 mod load;
+mod machine;
+mod names;
+mod network;
+mod own;
 mod run;
 
 use super::*;

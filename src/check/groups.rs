@@ -1,0 +1,120 @@
+//! `any-of` and `all-of`: a group passes or fails by the results of its members. Pure.
+
+use super::judge::judge;
+use super::load::Check;
+use super::probe::{Answer, Answers, Trouble};
+use super::spec::{HOLDS, Kind};
+use crate::model::{CheckResult, CheckState};
+use std::collections::BTreeMap;
+
+/// What became of one check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Holds,
+    Fails,
+    /// It has no answer.
+    Open,
+    /// It was not asked.
+    Skipped,
+}
+
+/// Fills in the results of the groups among `checks`. `results`: those of each check, in the same order, groups with none. A
+/// group stands behind its members, which `parse` sees to. `waive` has the last word on each.
+pub(super) fn settle(checks: &[Check], results: &mut [Vec<CheckResult>], waive: impl Fn(&Check, &mut CheckResult)) {
+    // Labels are unique within a file, not among the services of a node.
+    let mut outcomes: BTreeMap<(&str, &str, String), Outcome> = BTreeMap::new();
+    for (check, results) in checks.iter().zip(results) {
+        let of = |label: String| (check.service.as_str(), check.file.as_str(), label);
+        if check.kind.is_group() {
+            let members: Vec<(&str, Outcome)> = check
+                .members
+                .iter()
+                .map(|label| (label.as_str(), outcomes.get(&of(label.clone())).copied().unwrap_or(Outcome::Open)))
+                .collect();
+            *results = asked(check, &members);
+            results.iter_mut().for_each(|result| waive(check, result));
+        }
+        outcomes.insert(of(check.label()), outcome(results));
+    }
+}
+
+fn asked(check: &Check, members: &[(&str, Outcome)]) -> Vec<CheckResult> {
+    let (answer, skipped) = match answer(check.kind, members) {
+        Some(answer) => (answer, check.skip),
+        None => (Ok(true.into()), true),
+    };
+    let mut results = judge(check, &Answers::from([(HOLDS, answer)]));
+    if skipped {
+        for result in &mut results {
+            *result = CheckResult { state: CheckState::Skip, found: String::new(), ..result.clone() };
+        }
+    }
+    results
+}
+
+/// None: no member was asked.
+fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
+    let those = |wanted: Outcome| -> Vec<&str> {
+        members.iter().filter(|(_, outcome)| *outcome == wanted).map(|(label, _)| *label).collect()
+    };
+    let (hold, fail, open) = (those(Outcome::Holds), those(Outcome::Fails), those(Outcome::Open));
+    let unanswered = |open: &[&str]| Err(Trouble::Unknown(format!("no answer: {}", open.join(", "))));
+    if hold.is_empty() && fail.is_empty() && open.is_empty() {
+        return None;
+    }
+    Some(match kind {
+        Kind::AnyOf if !hold.is_empty() => Ok(true.into()),
+        Kind::AnyOf if !open.is_empty() => unanswered(&open),
+        Kind::AnyOf => Err(Trouble::Failed(format!("none passes: {}", fail.join(", ")))),
+        _ if !fail.is_empty() => Err(Trouble::Failed(format!("not passed: {}", fail.join(", ")))),
+        _ if !open.is_empty() => unanswered(&open),
+        _ => Ok(true.into()),
+    })
+}
+
+/// A failure that is waived counts as none.
+fn outcome(results: &[CheckResult]) -> Outcome {
+    let any = |state: CheckState| results.iter().any(|result| result.state == state);
+    if any(CheckState::Fail) {
+        Outcome::Fails
+    } else if any(CheckState::Unknown) {
+        Outcome::Open
+    } else if any(CheckState::Pass) || any(CheckState::Waived) {
+        Outcome::Holds
+    } else {
+        Outcome::Skipped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arbitrary_outcome() -> impl Strategy<Value = Outcome> {
+        prop_oneof![Just(Outcome::Holds), Just(Outcome::Fails), Just(Outcome::Open), Just(Outcome::Skipped)]
+    }
+
+    proptest! {
+        /// Whatever the open members turn out to be, an answer that was given stays; and none is given that could still change.
+        #[test]
+        fn a_group_answers_when_and_only_when_nothing_can_change_it(
+            outcomes in prop::collection::vec(arbitrary_outcome(), 1..6),
+            all in any::<bool>(),
+        ) {
+            let kind = if all { Kind::AllOf } else { Kind::AnyOf };
+            let members: Vec<(&str, Outcome)> = outcomes.iter().map(|outcome| ("m", *outcome)).collect();
+            let asked: Vec<Outcome> = outcomes.into_iter().filter(|outcome| *outcome != Outcome::Skipped).collect();
+            let settled = |open: bool| {
+                let holds = |outcome: &Outcome| *outcome == Outcome::Holds || (*outcome == Outcome::Open && open);
+                if all { asked.iter().all(holds) } else { asked.iter().any(holds) }
+            };
+            match answer(kind, &members) {
+                None => prop_assert!(asked.is_empty()),
+                Some(Ok(_)) => prop_assert!(settled(false) && settled(true)),
+                Some(Err(Trouble::Failed(_))) => prop_assert!(!settled(false) && !settled(true)),
+                Some(Err(Trouble::Unknown(_))) => prop_assert_ne!(settled(false), settled(true)),
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Checks that only remoor knows: certificates and groups, in the `remoor:` block, which goss passes over.
+
+use super::load::{Assertion, Check, Loader};
+use super::matcher::Matcher;
+use super::spec::{HOLDS, Kind, OWN, Spec};
+use super::suggest::did_you_mean;
+use super::yaml::{Key, Node, Yaml};
+use crate::model::{Fault, OnFail, Severity};
+use serde_json::{Number, Value};
+use std::collections::BTreeSet;
+
+/// The keys of the block that hold checks.
+pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
+
+/// A group as it is written, before its members are looked for.
+struct Group {
+    check: Check,
+    /// Where each member is named.
+    places: Vec<Node>,
+}
+
+impl Loader<'_> {
+    /// The checks of the block that stand for themselves. What else is in it is the header's.
+    pub fn own_types(&mut self, block: &Node) {
+        for (_, resources) in pairs(block).iter().filter(|(key, _)| key.text == "cert") {
+            if !matches!(resources.yaml, Yaml::Map(_)) {
+                self.faults
+                    .push(resources.fault(self.file, format!("`cert` is {}, not a map of ids", resources.kind())));
+            }
+            for (id, node) in pairs(resources) {
+                self.resource(Kind::Cert.spec(), id, node);
+            }
+        }
+    }
+
+    /// The groups of the block; comes last, since their members have to be known. They stand behind all other checks, and a
+    /// group behind those that it is about.
+    pub fn groups(&mut self, block: &Node) {
+        let mut groups = Vec::new();
+        for (key, node) in pairs(block) {
+            let Some(spec) = OWN.iter().find(|spec| spec.kind.is_group() && spec.name == key.text) else { continue };
+            if !matches!(node.yaml, Yaml::Map(_)) {
+                self.faults
+                    .push(node.fault(self.file, format!("`{}` is {}, not a map of groups", spec.name, node.kind())));
+            }
+            for (id, node) in pairs(node) {
+                groups.extend(self.group(spec, id, node));
+            }
+        }
+        self.known_members(&groups);
+        self.in_order(groups);
+    }
+
+    /// `NAME: [members]`, or `NAME: {checks: [members], title: .., meta: ..}`.
+    fn group(&mut self, spec: &'static Spec, id: &Key, node: &Node) -> Option<Group> {
+        let mut check = self.check(spec, id);
+        let mut places = None;
+        match &node.yaml {
+            Yaml::List(_) => places = self.members(node),
+            Yaml::Map(attributes) => {
+                for (key, node) in attributes {
+                    match key.text.as_str() {
+                        "checks" => places = self.members(node),
+                        "title" | "meta" | "skip" => self.attribute(spec, &mut check, key, node),
+                        _ => {
+                            let fault = key.fault(self.file, format!("unknown key `{}` of a group", key.text));
+                            self.faults.push(fault.hint("known: checks, title, meta, skip"));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+        if check.meta.retries > 0 {
+            let fault = id.fault(self.file, format!("`{}:{}` has nothing to try again", spec.name, id.text));
+            self.faults.push(fault.hint("put `retry` at its members"));
+        }
+        let Some(places) = places else {
+            let fault = id.fault(self.file, format!("`{}:{}` names no checks", spec.name, id.text));
+            self.faults.push(fault.hint("write a list: [\"port:tcp:80\", \"process:nginx\"]"));
+            return None;
+        };
+        check.members = places.iter().filter_map(text).map(str::to_owned).collect();
+        let matcher = Matcher::Is(Value::Bool(true));
+        check.assertions.push(Assertion { property: HOLDS, stream: false, matcher });
+        Some(Group { check, places })
+    }
+
+    /// A list of one text at least, none of them twice.
+    fn members(&mut self, node: &Node) -> Option<Vec<Node>> {
+        let Yaml::List(items) = &node.yaml else { return None };
+        let mut seen = BTreeSet::new();
+        for item in items {
+            match text(item) {
+                None => {
+                    self.faults.push(item.fault(self.file, format!("a member is `type:id`, this is {}", item.kind())))
+                }
+                Some(label) if !seen.insert(label) => {
+                    self.faults.push(item.fault(self.file, format!("`{label}` is named twice")));
+                }
+                Some(_) => {}
+            }
+        }
+        (!items.is_empty()).then(|| items.clone())
+    }
+
+    fn known_members(&mut self, groups: &[Group]) {
+        let labels: BTreeSet<String> =
+            self.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
+        for item in groups.iter().flat_map(|group| &group.places) {
+            if let Some(label) = text(item).filter(|label| !labels.contains(*label)) {
+                let fault = item.fault(self.file, format!("there is no check `{label}` in this file"));
+                let hint = did_you_mean(label, labels.iter().map(String::as_str));
+                self.faults.push(fault.hint(hint.unwrap_or_else(|| "write `type:id`, as in results".to_owned())));
+            }
+        }
+        let members: BTreeSet<&str> =
+            groups.iter().flat_map(|group| &group.check.members).map(String::as_str).collect();
+        for check in self.checks.iter_mut().filter(|check| members.contains(check.label().as_str())) {
+            counts_no_more(check);
+        }
+    }
+
+    /// Appends the groups, each after those that it is about; what is left then are groups that are about themselves.
+    fn in_order(&mut self, mut groups: Vec<Group>) {
+        let members: BTreeSet<String> = groups.iter().flat_map(|group| group.check.members.clone()).collect();
+        while !groups.is_empty() {
+            let open: BTreeSet<String> = groups.iter().map(|group| group.check.label()).collect();
+            let waits = |group: &Group| group.check.members.iter().any(|member| open.contains(member));
+            let (waiting, ready): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(waits);
+            if ready.is_empty() {
+                for group in &waiting {
+                    let at = Fault::error(
+                        self.file,
+                        group.check.line,
+                        1,
+                        format!("`{}` is about itself", group.check.label()),
+                    );
+                    self.faults.push(at.hint("a group may name groups, but not in a circle"));
+                }
+                return;
+            }
+            for mut group in ready {
+                if members.contains(&group.check.label()) {
+                    counts_no_more(&mut group.check);
+                }
+                self.checks.push(group.check);
+            }
+            groups = waiting;
+        }
+    }
+}
+
+/// A member is told, and only its group counts.
+fn counts_no_more(check: &mut Check) {
+    check.meta.severity = Severity::Info;
+    check.meta.on_fail = OnFail::None;
+}
+
+/// `node` with each text that is a length of time as a number of days: `30d`, `12h`, `2w`.
+pub(super) fn in_days(file: &str, node: &Node, faults: &mut Vec<Fault>) -> Option<Node> {
+    let yaml = match &node.yaml {
+        Yaml::Text(text) => match days(text) {
+            Some(days) => Yaml::Number(days),
+            None => {
+                let fault = node.fault(file, format!("`{text}` is no number of days"));
+                faults.push(fault.hint("write it as 30d, 12h or 2w"));
+                return None;
+            }
+        },
+        Yaml::List(items) => Yaml::List(items.iter().map(|item| in_days(file, item, faults)).collect::<Option<_>>()?),
+        Yaml::Map(pairs) => {
+            let pair = |(key, node): &(Key, Node)| Some((key.clone(), in_days(file, node, faults)?));
+            Yaml::Map(pairs.iter().map(pair).collect::<Option<_>>()?)
+        }
+        other => other.clone(),
+    };
+    Some(Node { yaml, ..node.clone() })
+}
+
+fn days(text: &str) -> Option<Number> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u32 = text[..digits].parse().ok()?;
+    let days = match &text[digits..] {
+        "h" => f64::from(number) / 24.0,
+        "d" => f64::from(number),
+        "w" => f64::from(number) * 7.0,
+        _ => return None,
+    };
+    Number::from_f64(days)
+}
+
+fn pairs(node: &Node) -> &[(Key, Node)] {
+    match &node.yaml {
+        Yaml::Map(pairs) => pairs,
+        _ => &[],
+    }
+}
+
+fn text(node: &Node) -> Option<&str> {
+    match &node.yaml {
+        Yaml::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time_are_days() {
+        let as_days = |text| days(text).and_then(|n| n.as_f64());
+        assert_eq!(["30d", "12h", "2w"].map(as_days), [Some(30.0), Some(0.5), Some(14.0)]);
+        assert_eq!(["30", "d", "1m", "-1d", "99999999999d", "1.5d"].map(as_days), [None; 6]);
+    }
+}

@@ -1,0 +1,60 @@
+//! `kernel-param`: a value below `/proc/sys`, as it stands there.
+
+use super::{Answers, Ask, failed, unknown};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+/// The kernel gives a page at most.
+const MAX_VALUE: u64 = 1 << 16;
+
+pub(super) fn ask(ask: &Ask) -> Answers {
+    let value = match path(&ask.check.name) {
+        None => Err(unknown("no name of a parameter")),
+        Some(path) => read(&path).map(|value| value.trim_end().into()).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => failed("there is no such parameter"),
+            io::ErrorKind::IsADirectory => failed("it is a group of parameters"),
+            _ => unknown(e),
+        }),
+    };
+    Answers::from([("value", value)])
+}
+
+fn read(path: &PathBuf) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_VALUE).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// As sysctl(8) reads names: the separator that comes first is the separator, and the other one stands for it in a part, so
+/// that both `net.ipv4.conf.eth0/100.mtu` and `net/ipv4/conf/eth0.100/mtu` can be said. None: it is no name.
+pub(super) fn path(name: &str) -> Option<PathBuf> {
+    let turned = |c: char| match c {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    let name = match name.find(['.', '/']) {
+        Some(at) if name[at..].starts_with('.') => name.chars().map(turned).collect(),
+        _ => name.to_owned(),
+    };
+    let is_part = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+    name.split('/').all(is_part).then(|| PathBuf::from("/proc/sys").join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_below_proc_sys_and_nowhere_else() {
+        let of = |name| path(name).map(|path| path.display().to_string());
+        assert_eq!(of("kernel.ostype").as_deref(), Some("/proc/sys/kernel/ostype"));
+        assert_eq!(of("net/ipv4/ip_forward").as_deref(), Some("/proc/sys/net/ipv4/ip_forward"));
+        let vlan = Some("/proc/sys/net/ipv4/conf/eth0.100/mtu".to_owned());
+        assert_eq!((of("net.ipv4.conf.eth0/100.mtu"), of("net/ipv4/conf/eth0.100/mtu")), (vlan.clone(), vlan));
+        let outside =
+            ["", ".", "..", "/etc/passwd", "kernel/../../etc/passwd", "kernel.//.x", "a..b", "a/", "a.", "a\0"];
+        assert_eq!(outside.map(of), [const { None }; 10]);
+    }
+}
