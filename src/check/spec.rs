@@ -10,6 +10,7 @@ pub enum Kind {
     File,
     Group,
     Http,
+    Matching,
     Package,
     Port,
     Process,
@@ -31,6 +32,8 @@ pub(super) enum Use {
     Texts,
     Millis,
     Flag,
+    /// An argument: whatever it is.
+    Value,
     /// goss knows it, this version does not.
     Later,
 }
@@ -38,7 +41,7 @@ pub(super) enum Use {
 pub(super) struct Spec {
     pub kind: Kind,
     pub name: &'static str,
-    /// The attribute whose default is the id.
+    /// The attribute whose default is the id; empty if there is none.
     pub name_attribute: &'static str,
     /// If the first assertion does not hold or finds `false`, the others are skipped.
     pub gated: bool,
@@ -46,7 +49,7 @@ pub(super) struct Spec {
 }
 
 /// Assertions in the order in which they are answered.
-pub(super) const SPECS: [Spec; 10] = [
+pub(super) const SPECS: [Spec; 11] = [
     Spec {
         kind: Kind::Addr,
         name: "addr",
@@ -120,6 +123,13 @@ pub(super) const SPECS: [Spec; 10] = [
         ],
     },
     Spec {
+        kind: Kind::Matching,
+        name: "matching",
+        name_attribute: "",
+        gated: false,
+        attributes: &[("matches", Use::Required), ("content", Use::Value), ("as-reader", Use::Flag)],
+    },
+    Spec {
         kind: Kind::Package,
         name: "package",
         name_attribute: "name",
@@ -169,7 +179,7 @@ pub(super) const SPECS: [Spec; 10] = [
 ];
 
 /// goss knows these types, this version does not.
-pub(super) const LATER: [&str; 7] = ["dns", "gossfile", "interface", "kernel-param", "matching", "mount", "registry"];
+pub(super) const LATER: [&str; 6] = ["dns", "gossfile", "interface", "kernel-param", "mount", "registry"];
 
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];

@@ -5,6 +5,7 @@ mod addr;
 mod command;
 mod file;
 mod http;
+mod matching;
 mod package;
 mod port;
 mod process;
@@ -71,6 +72,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Kind::File => file::ask(ask),
         Kind::Group => account::group(ask),
         Kind::Http => http::ask(ask),
+        Kind::Matching => matching::ask(ask),
         Kind::Package => package::ask(ask),
         Kind::Port => port::ask(ask),
         Kind::Process => process::ask(ask),

@@ -1,7 +1,9 @@
 //! Whole check files: loaded, rendered, run.
 
 mod examples;
+mod go_regex;
 mod load;
+mod matcher;
 mod run;
 
 use super::*;
