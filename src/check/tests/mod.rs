@@ -4,6 +4,7 @@ mod examples;
 mod go_regex;
 mod load;
 mod matcher;
+mod matching;
 mod run;
 
 use super::*;
