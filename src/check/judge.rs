@@ -38,6 +38,19 @@ fn is_private(check: &Check, answers: &Answers) -> bool {
     check.kind == Kind::File && matches!(answers.get("mode"), Some(Ok(Value::String(mode))) if mode.ends_with("00"))
 }
 
+/// Which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of
+/// them. Else nothing.
+fn unmet(matcher: &Matcher, value: &Value) -> String {
+    if !matches!(matcher, Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_)) {
+        return String::new();
+    }
+    let told = matcher.explain(value);
+    let list = |all: &[Value]| all.iter().map(short).collect::<Vec<_>>().join(", ");
+    let missing = (!told.missing.is_empty()).then(|| format!("not met: {}", list(&told.missing)));
+    let extra = (!told.extra.is_empty()).then(|| format!("not asked for: {}", list(&told.extra)));
+    short(&Value::from(missing.into_iter().chain(extra).collect::<Vec<_>>().join("; ")))
+}
+
 struct Judge<'a> {
     check: &'a Check,
     secret: bool,
@@ -48,12 +61,7 @@ impl Judge<'_> {
         let (state, message) = match assertion.matcher.matches(value) {
             Ok(true) => (CheckState::Pass, String::new()),
             Err(why) => (CheckState::Fail, why),
-            Ok(false) => match (&assertion.matcher, value) {
-                (Matcher::Lines(patterns), Value::String(text)) => {
-                    (CheckState::Fail, format!("not met: {}", patterns.unmet(text).join(", ")))
-                }
-                _ => (CheckState::Fail, String::new()),
-            },
+            Ok(false) => (CheckState::Fail, unmet(&assertion.matcher, value)),
         };
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
     }

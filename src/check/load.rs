@@ -1,16 +1,18 @@
-//! Rendered goss text into checks, strictly: whatever is not understood is a fault with its place and a hint.
+//! Rendered goss text into checks, strictly: whatever is not understood is a fault with its place and a hint. What is asserted of
+//! an attribute is read in `load_matcher`.
 
-use super::gjson;
-use super::matcher::{Comparison, Matcher};
+use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::own;
-use super::patterns::{Patterns, go_regex};
 use super::spec::{COMMON, Kind, LATER, OWN, SPECS, Spec, Use, current_name};
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// Of `matching`: its content is read line by line, as contents and output are.
+const AS_READER: &str = "as-reader";
 
 /// Properties that are true or false, so that nothing else can ever match them.
 const BOOLEAN: [&str; 7] = ["enabled", "exists", "installed", "listening", "reachable", "resolvable", "running"];
@@ -76,6 +78,7 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
     if loader.faults.is_empty() { Ok(loader.checks) } else { Err(loader.faults) }
 }
 
+/// Reads one file; `load_matcher` has the half of it that reads matchers.
 pub(super) struct Loader<'a> {
     pub file: &'a str,
     service: &'a ServiceName,
@@ -123,9 +126,10 @@ impl Loader<'_> {
         };
         let mut check = self.check(spec, id);
         let before = self.faults.len();
-        // `meta` comes first, since some attributes change what it says.
-        let (first, rest): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| key.text == "meta");
-        for (key, node) in first.into_iter().chain(rest) {
+        // `meta` comes first, since some attributes change what it says; so does what says how `matches` is read.
+        let early = |key: &Key| key.text == "meta" || key.text == AS_READER;
+        let (first, then): (Vec<_>, Vec<_>) = attributes.iter().partition(|(key, _)| early(key));
+        for (key, node) in first.into_iter().chain(then) {
             self.attribute(spec, &mut check, key, node);
         }
         let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
@@ -187,6 +191,7 @@ impl Loader<'_> {
                         .map(|(name, _)| *name)
                         .chain(COMMON)
                         .chain([spec.name_attribute])
+                        .filter(|name| !name.is_empty())
                         .collect();
                     let hint = did_you_mean(name, known.iter().copied())
                         .unwrap_or_else(|| format!("known: {}", known.join(", ")));
@@ -200,7 +205,7 @@ impl Loader<'_> {
     fn known_attribute(&mut self, check: &mut Check, name: &'static str, use_: Use, key: &Key, node: &Node) {
         match use_ {
             Use::Required | Use::Assert | Use::Stream => {
-                let stream = use_ == Use::Stream;
+                let stream = use_ == Use::Stream || check.arguments.get(AS_READER) == Some(&Value::Bool(true));
                 if BOOLEAN.contains(&name) && matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::List(_)) {
                     self.wrong(key, node, "true or false");
                     return;
@@ -208,12 +213,14 @@ impl Loader<'_> {
                 if check.assertions.iter().any(|assertion| assertion.property == name) {
                     self.faults
                         .push(key.fault(self.file, format!("`{name}` is there twice, under an old and a new name")));
-                } else if let Some(matcher) = self.assertion(name, stream, node) {
+                } else if let Some(matcher) = self.asserted(name, stream, node) {
                     check.assertions.push(Assertion { property: name, stream, matcher });
                 }
             }
             Use::Days => {
-                if let Some(matcher) = own::in_days(self.file, node, &mut self.faults).and_then(|n| self.matcher(&n)) {
+                if let Some(matcher) =
+                    own::in_days(self.file, node, &mut self.faults).and_then(|n| self.asserted(name, false, &n))
+                {
                     check.assertions.push(Assertion { property: name, stream: false, matcher });
                 }
             }
@@ -227,6 +234,7 @@ impl Loader<'_> {
             }
             Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
             Use::Delay => check.meta.retry_delay = meta::retry_delay(self.file, key, node, &mut self.faults),
+            Use::Value => drop(check.arguments.insert(name, node.value())),
             Use::Text | Use::Texts | Use::Millis | Use::Flag => {
                 let (fits, wanted) = match use_ {
                     Use::Text => (matches!(node.yaml, Yaml::Text(_)), "a string"),
@@ -246,179 +254,11 @@ impl Loader<'_> {
         }
     }
 
-    /// The value of an asserted attribute.
-    fn assertion(&mut self, name: &str, stream: bool, node: &Node) -> Option<Matcher> {
-        match &node.yaml {
-            Yaml::List(items) if items.is_empty() => {
-                let fault = node.fault(self.file, format!("an empty list for `{name}` asserts nothing"));
-                self.faults.push(fault.hint("leave it out, or write `have-len: 0` or `consist-of: []` for none"));
-                None
-            }
-            Yaml::List(items) if stream && items.iter().all(is_scalar) => self.patterns(items),
-            _ => self.matcher(node),
-        }
-    }
-
-    fn matcher(&mut self, node: &Node) -> Option<Matcher> {
-        match &node.yaml {
-            Yaml::Null => {
-                self.faults.push(node.fault(self.file, "a value is missing").hint("an empty text is written \"\""));
-                None
-            }
-            Yaml::Bool(_) | Yaml::Number(_) | Yaml::Text(_) => Some(Matcher::Is(node.value())),
-            Yaml::List(items) => Some(Matcher::ContainElements(self.all(items)?)),
-            Yaml::Map(pairs) => match &pairs[..] {
-                [(key, node)] => self.named(key, node),
-                _ => {
-                    let fault = node.fault(self.file, "a matcher is a map of one key");
-                    self.faults.push(fault.hint("combine several with `and: [...]`"));
-                    None
-                }
-            },
-        }
-    }
-
-    fn named(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
-        const KNOWN: [&str; 19] = [
-            "have-prefix",
-            "have-suffix",
-            "match-regexp",
-            "contain-substring",
-            "have-len",
-            "have-patterns",
-            "have-key",
-            "contain-element",
-            "contain-elements",
-            "consist-of",
-            "not",
-            "and",
-            "or",
-            "gt",
-            "ge",
-            "lt",
-            "le",
-            "equal",
-            "gjson",
-        ];
-        match key.text.as_str() {
-            "have-prefix" => self.text(key, node).map(Matcher::HavePrefix),
-            "have-suffix" => self.text(key, node).map(Matcher::HaveSuffix),
-            "contain-substring" => self.text(key, node).map(Matcher::ContainSubstring),
-            "match-regexp" => {
-                let text = self.text(key, node)?;
-                match go_regex(&text) {
-                    Ok(regex) => Some(Matcher::MatchRegexp(regex)),
-                    Err(why) => {
-                        self.faults.push(node.fault(self.file, format!("no regular expression: {why}")));
-                        None
-                    }
-                }
-            }
-            "have-len" => self.matcher(node).map(|inner| Matcher::HaveLen(Box::new(inner))),
-            "have-key" => self.matcher(node).map(|inner| Matcher::HaveKey(Box::new(inner))),
-            "contain-element" => self.matcher(node).map(|inner| Matcher::ContainElement(Box::new(inner))),
-            "not" => self.matcher(node).map(|inner| Matcher::Not(Box::new(inner))),
-            "contain-elements" => Some(Matcher::ContainElements(self.list(key, node)?)),
-            "consist-of" => Some(Matcher::ConsistOf(self.list(key, node)?)),
-            "and" => Some(Matcher::And(self.list(key, node)?)),
-            "or" => Some(Matcher::Or(self.list(key, node)?)),
-            "have-patterns" => match &node.yaml {
-                Yaml::List(items) => self.patterns(items),
-                _ => self.refuse(key, node, "a list"),
-            },
-            "equal" => Some(Matcher::Equal(node.value())),
-            "gt" => self.comparison(Comparison::Gt, key, node),
-            "ge" => self.comparison(Comparison::Ge, key, node),
-            "lt" => self.comparison(Comparison::Lt, key, node),
-            "le" => self.comparison(Comparison::Le, key, node),
-            "gjson" => self.gjson(key, node),
-            "semver-constraint" | "xml" => {
-                self.faults.push(key.fault(self.file, format!("matcher `{}` comes in a later version", key.text)));
-                None
-            }
-            unknown => {
-                let hint = did_you_mean(unknown, KNOWN).unwrap_or_else(|| format!("known: {}", KNOWN.join(", ")));
-                self.faults.push(key.fault(self.file, format!("unknown matcher `{unknown}`")).hint(hint));
-                None
-            }
-        }
-    }
-
-    fn comparison(&mut self, how: Comparison, key: &Key, node: &Node) -> Option<Matcher> {
-        match &node.yaml {
-            Yaml::Number(n) => n.as_f64().map(|limit| Matcher::Compare(how, limit)),
-            _ => self.refuse(key, node, "a number"),
-        }
-    }
-
-    fn gjson(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
-        let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of paths") };
-        let mut paths = Vec::new();
-        for (path, node) in pairs {
-            if gjson::is_beyond(&path.text) {
-                let fault = path.fault(self.file, format!("the gjson path `{}` comes in a later version", path.text));
-                self.faults.push(fault.hint("known: names, numbers and # between dots"));
-            }
-            paths.push((path.text.clone(), self.matcher(node)?));
-        }
-        Some(Matcher::Gjson(paths))
-    }
-
-    /// A list that asserts something; only `consist-of` may be empty.
-    fn list(&mut self, key: &Key, node: &Node) -> Option<Vec<Matcher>> {
-        match &node.yaml {
-            Yaml::List(items) if items.is_empty() && key.text != "consist-of" => {
-                self.faults.push(node.fault(self.file, format!("an empty list for `{}` asserts nothing", key.text)));
-                None
-            }
-            Yaml::List(items) => self.all(items),
-            _ => self.refuse(key, node, "a list"),
-        }
-    }
-
-    fn all(&mut self, items: &[Node]) -> Option<Vec<Matcher>> {
-        let parsed: Vec<Option<Matcher>> = items.iter().map(|item| self.matcher(item)).collect();
-        parsed.into_iter().collect()
-    }
-
-    fn patterns(&mut self, items: &[Node]) -> Option<Matcher> {
-        let texts: Vec<String> = items
-            .iter()
-            .map(|item| match &item.yaml {
-                Yaml::Text(text) => text.clone(),
-                _ => item.value().to_string(),
-            })
-            .collect();
-        match Patterns::parse(&texts) {
-            Ok(patterns) => Some(Matcher::Lines(patterns)),
-            Err((number, why)) => {
-                self.faults.push(items[number].fault(self.file, format!("faulty pattern `{}`: {why}", texts[number])));
-                None
-            }
-        }
-    }
-
-    fn text(&mut self, key: &Key, node: &Node) -> Option<String> {
-        match &node.yaml {
-            Yaml::Text(text) => Some(text.clone()),
-            _ => self.refuse(key, node, "a string"),
-        }
-    }
-
-    fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
+    pub fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
         self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
-    }
-
-    fn refuse<T>(&mut self, key: &Key, node: &Node, wanted: &str) -> Option<T> {
-        self.wrong(key, node, wanted);
-        None
     }
 }
 
 fn is_text(node: &Node) -> bool {
     matches!(node.yaml, Yaml::Text(_))
-}
-
-fn is_scalar(node: &Node) -> bool {
-    matches!(node.yaml, Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_))
 }

@@ -14,6 +14,7 @@ pub enum Kind {
     Interface,
     KernelParam,
     Mount,
+    Matching,
     Package,
     Port,
     Process,
@@ -47,12 +48,14 @@ pub(super) enum Use {
     /// As `retry` of `meta.remoor`: further tries, and the wait before each, as a number of milliseconds or `2s`.
     Retries,
     Delay,
+    /// An argument: whatever it is.
+    Value,
 }
 
 pub(super) struct Spec {
     pub kind: Kind,
     pub name: &'static str,
-    /// The attribute whose default is the id.
+    /// The attribute whose default is the id; empty if there is none.
     pub name_attribute: &'static str,
     /// If the first assertion does not hold or finds `false`, the others are skipped.
     pub gated: bool,
@@ -60,7 +63,7 @@ pub(super) struct Spec {
 }
 
 /// Assertions in the order in which they are answered.
-pub(super) const SPECS: [Spec; 14] = [
+pub(super) const SPECS: [Spec; 15] = [
     Spec {
         kind: Kind::Addr,
         name: "addr",
@@ -177,6 +180,13 @@ pub(super) const SPECS: [Spec; 14] = [
         ],
     },
     Spec {
+        kind: Kind::Matching,
+        name: "matching",
+        name_attribute: "",
+        gated: false,
+        attributes: &[("matches", Use::Required), ("content", Use::Value), ("as-reader", Use::Flag)],
+    },
+    Spec {
         kind: Kind::Package,
         name: "package",
         name_attribute: "name",
@@ -253,7 +263,7 @@ const fn group(kind: Kind, name: &'static str) -> Spec {
 pub(super) const HOLDS: &str = "holds";
 
 /// goss knows these types, this version does not.
-pub(super) const LATER: [&str; 3] = ["gossfile", "matching", "registry"];
+pub(super) const LATER: [&str; 2] = ["gossfile", "registry"];
 
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];

@@ -9,6 +9,7 @@ mod file;
 mod http;
 mod interface;
 mod kernel_param;
+mod matching;
 mod mount;
 mod package;
 mod port;
@@ -96,6 +97,7 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Kind::Interface => interface::ask(ask),
         Kind::KernelParam => kernel_param::ask(ask),
         Kind::Mount => mount::ask(ask),
+        Kind::Matching => matching::ask(ask),
         Kind::Package => package::ask(ask),
         Kind::Port => port::ask(ask),
         Kind::Process => process::ask(ask),

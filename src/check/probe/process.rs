@@ -1,9 +1,8 @@
 //! `process`: whether a program of that name runs, and how many. The kernel keeps 15 characters of a name; the rest is found in
 //! the program's path.
 
-use super::super::patterns::go_regex;
+use super::super::go_regex::{GoRegex, go_regex};
 use super::{Answers, Ask, unknown};
-use regex::Regex;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +39,7 @@ struct Choice<'a> {
 /// A part of the command line, or `/regular expression/`, as in line patterns.
 enum Args<'a> {
     Part(&'a str),
-    Matching(Regex),
+    Matching(GoRegex),
 }
 
 impl<'a> Args<'a> {

@@ -1,9 +1,12 @@
 //! Whole check files: loaded, rendered, run.
 
 mod examples;
+mod go_regex;
 mod goss;
 mod load;
 mod machine;
+mod matcher;
+mod matching;
 mod names;
 mod network;
 mod own;

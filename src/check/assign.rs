@@ -1,0 +1,136 @@
+//! Which matcher takes which element, so that as many as can be have one of their own. Pure; knows neither matchers nor values.
+
+use std::collections::VecDeque;
+
+/// A largest pairing: for each matcher the element that is its own, or None.
+///
+/// `fits(matcher, element)` is asked at most once for each pair, and for one matcher only until as many elements fit as there are
+/// matchers: so many always leave one for it. What is left to do grows as `matchers`^2.5 at worst, however many elements there are.
+pub(super) fn assign(
+    matchers: usize,
+    elements: usize,
+    mut fits: impl FnMut(usize, usize) -> bool,
+) -> Vec<Option<usize>> {
+    let candidates = (0..matchers)
+        .map(|matcher| (0..elements).filter(|element| fits(matcher, *element)).take(matchers).collect())
+        .collect();
+    let mut pairing = Pairing { candidates, own: vec![None; matchers], owner: vec![None; elements] };
+    while let Some(levels) = pairing.levels() {
+        let mut next = vec![0; matchers];
+        for matcher in 0..matchers {
+            if pairing.own[matcher].is_none() {
+                pairing.augment(matcher, &levels, &mut next);
+            }
+        }
+    }
+    pairing.own
+}
+
+/// The algorithm of Hopcroft and Karp: in each round all shortest ways of making room are taken at once.
+struct Pairing {
+    candidates: Vec<Vec<usize>>,
+    own: Vec<Option<usize>>,
+    owner: Vec<Option<usize>>,
+}
+
+impl Pairing {
+    /// How many others would have to move before each matcher; None once no room can be made.
+    fn levels(&self) -> Option<Vec<usize>> {
+        let mut levels: Vec<usize> = self.own.iter().map(|own| if own.is_none() { 0 } else { usize::MAX }).collect();
+        let mut queue: VecDeque<usize> = (0..levels.len()).filter(|matcher| levels[*matcher] == 0).collect();
+        let mut room = false;
+        while let Some(matcher) = queue.pop_front() {
+            for element in &self.candidates[matcher] {
+                match self.owner[*element] {
+                    None => room = true,
+                    Some(other) if levels[other] == usize::MAX => {
+                        levels[other] = levels[matcher] + 1;
+                        queue.push_back(other);
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        room.then_some(levels)
+    }
+
+    /// Gives `matcher` an element by moving others along a shortest way, if there still is one in this round.
+    fn augment(&mut self, matcher: usize, levels: &[usize], next: &mut [usize]) {
+        let mut way = vec![matcher];
+        while let Some(last) = way.last().copied() {
+            let Some(element) = self.candidates[last].get(next[last]).copied() else {
+                way.pop();
+                continue;
+            };
+            next[last] += 1;
+            match self.owner[element] {
+                Some(other) if levels[other] == levels[last] + 1 => way.push(other),
+                Some(_) => {}
+                None => {
+                    for mover in way {
+                        let element = self.candidates[mover][next[mover] - 1];
+                        self.own[mover] = Some(element);
+                        self.owner[element] = Some(mover);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    /// By trying everything, the way that needs no thought.
+    fn most(fits: &[Vec<bool>], taken: &mut BTreeSet<usize>) -> usize {
+        let Some((first, rest)) = fits.split_first() else { return 0 };
+        let mut best = most(rest, taken);
+        for element in 0..first.len() {
+            if first[element] && taken.insert(element) {
+                best = best.max(1 + most(rest, taken));
+                taken.remove(&element);
+            }
+        }
+        best
+    }
+
+    proptest! {
+        #[test]
+        fn as_many_have_one_as_can(fits in (0usize..6).prop_flat_map(|elements| {
+            prop::collection::vec(prop::collection::vec(any::<bool>(), elements), 0..6)
+        })) {
+            let elements = fits.first().map_or(0, Vec::len);
+            let own = assign(fits.len(), elements, |matcher, element| fits[matcher][element]);
+            let given: Vec<usize> = own.iter().flatten().copied().collect();
+            prop_assert_eq!(given.len(), most(&fits, &mut BTreeSet::new()));
+            prop_assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), given.len(), "no element twice");
+            prop_assert!(own.iter().enumerate().all(|(matcher, own)| own.is_none_or(|element| fits[matcher][element])));
+        }
+    }
+
+    /// Each matcher but the last is content with its own number and the next: the last one's wish moves all of them.
+    #[test]
+    fn a_long_chain_of_moves_is_found_and_few_questions_are_asked() {
+        const N: usize = 2000;
+        let own =
+            assign(
+                N,
+                N,
+                |matcher, element| {
+                    if matcher == N - 1 { element == 0 } else { element == matcher || element == matcher + 1 }
+                },
+            );
+        assert!(own.iter().all(Option::is_some));
+        let mut asked = 0;
+        let own = assign(200, 10_000, |_, _| {
+            asked += 1;
+            true
+        });
+        assert!(own.iter().all(Option::is_some));
+        assert_eq!(asked, 200 * 200);
+    }
+}

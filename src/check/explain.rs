@@ -1,0 +1,265 @@
+//! Why a matcher holds or not, in the words and with the parts that goss 0.4.9 writes into `matcher-result`. Pure; decides nothing.
+
+use super::go_value::{Numeric, text};
+use super::matcher::{Budget, Matcher, document, elements, found, lines, pair};
+use serde_json::{Map, Value, json};
+
+/// One comparison, explained. A part that goss would leave out (`null` there) is empty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// As written if it holds, otherwise the part that does not.
+    pub expected: Value,
+    /// `to equal`, `not to contain substring`; `matches expectation` if it holds.
+    pub message: String,
+    /// Of a list of matchers or patterns: those without an element, those with one, and the elements left over.
+    pub missing: Vec<Value>,
+    pub found: Vec<Value>,
+    pub extra: Vec<Value>,
+    /// What made `actual` of what was found: `{"to-string": {}}`.
+    pub transforms: Vec<Value>,
+    /// What was compared, after `transforms`.
+    pub actual: Value,
+    /// What was found, where something may have been made of it; else null.
+    pub untransformed: Value,
+}
+
+/// What goss shows in the place of contents that it reads line by line.
+const READER: &str = "object: *strings.Reader";
+
+impl Matcher {
+    /// Explains `actual` against this. What can't be asked of it is explained as goss does it: as if it did not match.
+    pub(in crate::check) fn explain(&self, actual: &Value) -> Explained {
+        if self.matches(actual) == Ok(true) {
+            return Explained { actual: actual.clone(), ..explained(self.written(), "matches expectation") };
+        }
+        self.failure(actual, false)
+    }
+
+    /// `negated`: it holds, and should not.
+    fn failure(&self, actual: &Value, negated: bool) -> Explained {
+        let whole = |message: &str, all: &[Matcher]| Explained {
+            actual: actual.clone(),
+            ..explained(all.iter().map(Matcher::marshalled).collect(), message)
+        };
+        match self {
+            Matcher::Not(inner) => inner.failure(actual, !negated),
+            Matcher::And(all) if !negated => match all.iter().find(|matcher| matcher.matches(actual) != Ok(true)) {
+                Some(first) => first.failure(actual, false),
+                None => whole("to satisfy all of these matchers", all),
+            },
+            Matcher::And(all) => whole("not to satisfy all of these matchers", all),
+            Matcher::Or(all) if negated => match all.iter().find(|matcher| matcher.matches(actual) == Ok(true)) {
+                Some(first) => first.failure(actual, true),
+                None => whole("not to satisfy any of these matchers", all),
+            },
+            Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
+            Matcher::Gjson(paths) => gjson(paths, actual, negated),
+            leaf => leaf.leaf(actual, negated),
+        }
+    }
+
+    /// One that is made of no others, or only of such for its elements.
+    fn leaf(&self, actual: &Value, negated: bool) -> Explained {
+        let made = self.transformed(actual);
+        let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
+        let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value) };
+        let not = if negated { "not " } else { "" };
+        Explained {
+            missing,
+            found,
+            extra,
+            transforms: step.into_iter().collect(),
+            actual: if matches!(self, Matcher::Lines(_)) { READER.into() } else { value },
+            untransformed: made.map_or(Value::Null, |_| actual.clone()),
+            ..explained(self.wanted(), &format!("{not}{}", self.phrase()))
+        }
+    }
+
+    /// What is compared, and by which step it was made, if it is another; None if this takes values as they are.
+    fn transformed(&self, actual: &Value) -> Option<(Value, Option<Value>)> {
+        let (step, value) = match self {
+            Matcher::Is(Value::String(_))
+            | Matcher::HavePrefix(_)
+            | Matcher::HaveSuffix(_)
+            | Matcher::ContainSubstring(_)
+            | Matcher::MatchRegexp(_)
+            | Matcher::Patterns(_) => ("to-string", Value::from(text(actual))),
+            Matcher::Is(Value::Number(_)) | Matcher::Compare(..) => match (actual, Numeric::read(actual)) {
+                (Value::Number(_), _) => ("to-numeric", actual.clone()),
+                (_, number) => ("to-numeric", number.map_or(json!(0), Numeric::value)),
+            },
+            Matcher::ContainElement(_) | Matcher::ContainElements(_) => ("to-array", lines(actual).into_owned()),
+            _ => return None,
+        };
+        let changed = value != *actual;
+        Some((value, changed.then(|| json!({step: {}}))))
+    }
+
+    /// Missing, found and extra.
+    fn parts(&self, value: &Value) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+        let (all, whole) = match self {
+            Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
+            Matcher::ConsistOf(all) => (all, true),
+            Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
+                let text = text(value);
+                let unmet = patterns.unmet(&text);
+                let (missing, found) = patterns.texts().partition::<Vec<&str>, _>(|text| unmet.contains(text));
+                let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
+                return (values(missing), values(found), Vec::new());
+            }
+            _ => return Default::default(),
+        };
+        let Ok(elements) = elements(value) else {
+            return (Vec::new(), all.iter().map(Matcher::marshalled).collect(), Vec::new());
+        };
+        let own = pair(all, &elements, &Budget::full());
+        let part = |has: bool| {
+            all.iter()
+                .zip(&own)
+                .filter(|(_, own)| own.is_some() == has)
+                .map(|(matcher, _)| matcher.marshalled())
+                .collect()
+        };
+        let taken: std::collections::BTreeSet<usize> = own.iter().flatten().copied().collect();
+        let left = elements.iter().enumerate().filter(|(number, _)| whole && !taken.contains(number));
+        (part(false), part(true), left.map(|(_, element)| element.clone()).collect())
+    }
+
+    fn phrase(&self) -> String {
+        match self {
+            Matcher::Is(Value::Number(_)) => "to be numerically eq",
+            Matcher::Is(_) | Matcher::Equal(_) => "to equal",
+            Matcher::HavePrefix(_) => "to have prefix",
+            Matcher::HaveSuffix(_) => "to have suffix",
+            Matcher::ContainSubstring(_) => "to contain substring",
+            Matcher::MatchRegexp(_) => "to match regular expression",
+            Matcher::HaveLen(_) => "to have length",
+            Matcher::HaveKey(_) => "to have key matching",
+            Matcher::ContainElement(_) => "to contain element matching",
+            Matcher::List(_) | Matcher::ContainElements(_) => "to contain elements matching",
+            Matcher::ConsistOf(_) => "to consist of",
+            Matcher::Compare(how, _) => return format!("to be numerically {}", how.name()),
+            Matcher::Semver(_) => "to satisfy semver constraint",
+            Matcher::Lines(_) | Matcher::Patterns(_) => "to have patterns",
+            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) => "to match",
+        }
+        .to_owned()
+    }
+
+    /// What a leaf is about: the argument alone.
+    fn wanted(&self) -> Value {
+        let list = |all: &[Matcher]| all.iter().map(Matcher::marshalled).collect();
+        match self {
+            Matcher::Is(value) | Matcher::Equal(value) => value.clone(),
+            Matcher::HavePrefix(part) | Matcher::HaveSuffix(part) | Matcher::ContainSubstring(part) => {
+                part.clone().into()
+            }
+            Matcher::MatchRegexp(regex) => regex.to_string().into(),
+            Matcher::HaveLen(length) => (*length).into(),
+            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => inner.marshalled(),
+            Matcher::List(all)
+            | Matcher::ContainElements(all)
+            | Matcher::ConsistOf(all)
+            | Matcher::And(all)
+            | Matcher::Or(all) => list(all),
+            Matcher::Compare(_, limit) => Value::Number(limit.clone()),
+            Matcher::Semver(range) => range.to_string().into(),
+            Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.marshalled()).collect(),
+            Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Matcher::Is(_) => "eq",
+            Matcher::Equal(_) => "equal",
+            Matcher::HavePrefix(_) => "have-prefix",
+            Matcher::HaveSuffix(_) => "have-suffix",
+            Matcher::ContainSubstring(_) => "contain-substring",
+            Matcher::MatchRegexp(_) => "match-regexp",
+            Matcher::HaveLen(_) => "have-len",
+            Matcher::HaveKey(_) => "have-key",
+            Matcher::ContainElement(_) => "contain-element",
+            Matcher::List(_) | Matcher::ContainElements(_) => "contain-elements",
+            Matcher::ConsistOf(_) => "consist-of",
+            Matcher::Not(_) => "not",
+            Matcher::And(_) => "and",
+            Matcher::Or(_) => "or",
+            Matcher::Compare(how, _) => how.name(),
+            Matcher::Semver(_) => "semver-constraint",
+            Matcher::Gjson(_) => "gjson",
+            Matcher::Lines(_) | Matcher::Patterns(_) => "have-patterns",
+        }
+    }
+
+    /// As goss shows a matcher within another: a wanted number as `{"eq": 5}`, `equal` as its value, and without the paths of JSON.
+    fn marshalled(&self) -> Value {
+        match self {
+            Matcher::Is(value) if !value.is_number() => value.clone(),
+            Matcher::Equal(value) => value.clone(),
+            Matcher::And(all) if all.len() == 1 => all[0].marshalled(),
+            Matcher::Gjson(paths) if paths.len() == 1 => paths[0].1.marshalled(),
+            Matcher::Gjson(_) => json!({"and": self.wanted()}),
+            other => json!({other.name(): other.wanted()}),
+        }
+    }
+
+    /// As it stands in a check file.
+    pub(in crate::check) fn written(&self) -> Value {
+        let list = |all: &[Matcher]| -> Value { all.iter().map(Matcher::written).collect() };
+        match self {
+            Matcher::Is(value) => value.clone(),
+            Matcher::List(all) => list(all),
+            Matcher::Lines(_) => self.wanted(),
+            Matcher::HaveKey(inner) | Matcher::ContainElement(inner) | Matcher::Not(inner) => {
+                json!({self.name(): inner.written()})
+            }
+            Matcher::ContainElements(all) | Matcher::ConsistOf(all) | Matcher::And(all) | Matcher::Or(all) => {
+                json!({self.name(): list(all)})
+            }
+            Matcher::Gjson(paths) => {
+                let paths: Map<String, Value> =
+                    paths.iter().map(|(path, inner)| (path.clone(), inner.written())).collect();
+                json!({self.name(): paths})
+            }
+            other => json!({other.name(): other.wanted()}),
+        }
+    }
+}
+
+fn explained(expected: Value, message: &str) -> Explained {
+    Explained {
+        expected,
+        message: message.to_owned(),
+        missing: Vec::new(),
+        found: Vec::new(),
+        extra: Vec::new(),
+        transforms: Vec::new(),
+        actual: Value::Null,
+        untransformed: Value::Null,
+    }
+}
+
+/// The first path that does not hold, as a step before what is compared there.
+fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool) -> Explained {
+    if negated {
+        let all = paths.iter().map(|(_, inner)| inner.marshalled()).collect();
+        return Explained { actual: actual.clone(), ..explained(all, "not to satisfy all of these matchers") };
+    }
+    let found = |path: &str| document(actual).and_then(|document| found(&document, path));
+    let fails = |(path, inner): &&(String, Matcher)| found(path).and_then(|value| inner.matches(&value)) != Ok(true);
+    let Some((path, inner)) = paths.iter().find(fails) else {
+        return Explained { actual: actual.clone(), ..explained(Value::Array(Vec::new()), "to match") };
+    };
+    let step = json!({"gjson": {"Path": path}});
+    let there = found(path);
+    let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false);
+    // goss tells the steps of one matcher only, not those of matchers within it; and none that was not reached.
+    let further = inner.transformed(&Value::Null).is_some() && there.is_ok();
+    if there.is_err() {
+        (inside.missing, inside.found, inside.extra, inside.actual) = Default::default();
+    }
+    let steps = if further { std::mem::take(&mut inside.transforms) } else { Vec::new() };
+    inside.transforms = std::iter::once(step).chain(steps).collect();
+    Explained { untransformed: actual.clone(), ..inside }
+}

@@ -1,0 +1,170 @@
+//! `#(name=="x")` and `#(age>45)#`: the first element of a list, or all, that a comparison holds for.
+
+use super::scan::{self, Step, is_like};
+use super::{Found, Walk};
+use serde_json::Value;
+
+/// A query with what follows it.
+#[derive(Debug, PartialEq)]
+pub(super) struct Query<'a> {
+    path: &'a str,
+    /// Empty: it is enough that there is something at `path`.
+    operator: &'a str,
+    value: String,
+    all: bool,
+    step: Step<'a>,
+}
+
+impl<'a> Query<'a> {
+    /// None: not closed, which finds nothing.
+    pub fn parse(path: &'a str) -> Option<Self> {
+        let body = path.strip_prefix('#')?;
+        let end = scan::balanced(body);
+        let inside = body[..end].strip_prefix(['(', '['])?.strip_suffix([')', ']'])?;
+        let comparison = comparison_at(inside).unwrap_or(inside.len());
+        let (asked, rest) = inside.split_at(comparison);
+        let (operator, value) = operator(rest.trim());
+        let (all, after) = body[end..].strip_prefix('#').map_or((false, &body[end..]), |after| (true, after));
+        let step = match after.strip_prefix('.') {
+            Some(rest) => Step::Into(rest),
+            None => after.strip_prefix('|').map_or(Step::End, Step::Pipe),
+        };
+        Some(Self { path: asked.trim(), operator, value: unquoted(value.trim()), all, step })
+    }
+
+    fn holds(&self, found: Option<&Value>) -> bool {
+        let turned;
+        let (mut found, mut wanted) = (found, self.value.as_str());
+        if let Some(kind) = wanted.strip_prefix('~') {
+            turned = match kind {
+                "*" => Some(found.is_some()),
+                "null" => Some(found.is_none_or(Value::is_null)),
+                "true" => Some(found.and_then(truth) == Some(true)),
+                "false" => Some(found.is_none_or(|v| v.is_null() || truth(v) == Some(false))),
+                _ => None,
+            }
+            .map(Value::Bool);
+            (found, wanted) = (turned.as_ref(), "true");
+        }
+        let Some(found) = found else { return false };
+        if self.operator.is_empty() {
+            return true;
+        }
+        let ordering = match found {
+            Value::String(text) => match self.operator {
+                "%" => return is_like(text, wanted),
+                "!%" => return !is_like(text, wanted),
+                _ => Some(text.as_str().cmp(wanted)),
+            },
+            Value::Number(number) => number.as_f64().and_then(|n| n.partial_cmp(&wanted.parse().unwrap_or(0.0))),
+            // As gjson has it: `true` is not below itself, nor `false` above.
+            Value::Bool(flag) => {
+                let (word, opposite) = if *flag { ("true", "false") } else { ("false", "true") };
+                return match (self.operator, flag) {
+                    ("=", _) => wanted == word,
+                    ("!=", _) => wanted != word,
+                    (">", true) | ("<", false) => wanted == opposite,
+                    (">=", true) | ("<=", false) => true,
+                    _ => false,
+                };
+            }
+            _ => None,
+        };
+        ordering.is_some_and(|ordering| match self.operator {
+            "=" => ordering.is_eq(),
+            "!=" => ordering.is_ne(),
+            "<" => ordering.is_lt(),
+            "<=" => ordering.is_le(),
+            ">" => ordering.is_gt(),
+            ">=" => ordering.is_ge(),
+            _ => false,
+        })
+    }
+}
+
+impl Walk {
+    pub(super) fn query(&self, items: &[Value], query: &Query, pipe: &mut Option<String>, depth: usize) -> Found {
+        if let Step::Pipe(rest) = query.step {
+            *pipe = Some(rest.to_owned());
+        }
+        let mut all = Vec::new();
+        for item in items {
+            self.spend(1)?;
+            let found = match item {
+                Value::Object(_) | Value::Array(_) => self.get(Some(item), query.path, depth + 1)?,
+                _ if query.path.is_empty() => Some(item.clone()),
+                _ => continue,
+            };
+            if !query.holds(found.as_ref()) {
+                continue;
+            }
+            let found = match query.step {
+                Step::Into(rest) => {
+                    let (rest, behind) = scan::split_pipe(rest);
+                    if let Some(behind) = behind {
+                        *pipe = Some(behind.to_owned());
+                    }
+                    self.get(Some(item), rest, depth + 1)?
+                }
+                _ => Some(self.copy(item)?),
+            };
+            if !query.all {
+                return Ok(found);
+            }
+            all.extend(found);
+        }
+        Ok(query.all.then_some(Value::Array(all)))
+    }
+}
+
+/// Where the comparison begins, outside of brackets and quotes.
+fn comparison_at(inside: &str) -> Option<usize> {
+    let mut at = 0;
+    while let Some(c) = inside[at..].chars().next() {
+        match c {
+            '!' | '=' | '<' | '>' | '%' => return Some(at),
+            '\\' => at += 1 + inside[at + 1..].chars().next().map_or(0, char::len_utf8),
+            '(' | '[' | '"' => at += scan::balanced(&inside[at..]),
+            c => at += c.len_utf8(),
+        }
+    }
+    None
+}
+
+fn operator(text: &str) -> (&'static str, &str) {
+    const ALL: [(&str, &str); 10] = [
+        ("!=", "!="),
+        ("!%", "!%"),
+        ("<=", "<="),
+        (">=", ">="),
+        ("==", "="),
+        ("=", "="),
+        ("<", "<"),
+        (">", ">"),
+        ("%", "%"),
+        ("!", "!"),
+    ];
+    let found = ALL.iter().find_map(|(sign, operator)| Some((*operator, text.strip_prefix(sign)?)));
+    found.unwrap_or(("", text))
+}
+
+fn unquoted(text: &str) -> String {
+    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        Some(inner) => serde_json::from_str(text).unwrap_or_else(|_| inner.to_owned()),
+        None => text.to_owned(),
+    }
+}
+
+/// What a value is for `~true` and `~false`; None if neither.
+fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        Value::Number(number) => number.as_f64().map(|n| n != 0.0),
+        Value::String(text) => match text.to_lowercase().as_str() {
+            "1" | "t" | "true" => Some(true),
+            "0" | "f" | "false" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
+}

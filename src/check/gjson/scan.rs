@@ -1,0 +1,280 @@
+//! A path, cut into its parts: what gjson takes for a name, an argument, a list of selectors. Looks at no JSON.
+
+use serde_json::Value;
+use std::borrow::Cow;
+
+/// What follows a name or an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step<'a> {
+    End,
+    /// Goes on inside what was found.
+    Into(&'a str),
+    /// Is asked of what was found, also if that is nothing.
+    Pipe(&'a str),
+}
+
+/// Names that work on what stands before them. A name with `@` that is not here is a key.
+pub(super) const MODIFIERS: [&str; 12] =
+    ["this", "ugly", "pretty", "valid", "reverse", "flatten", "keys", "values", "join", "fromstr", "group", "dig"];
+
+/// One `@name:argument`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Call<'a> {
+    pub name: &'a str,
+    pub argument: &'a str,
+}
+
+/// One path of `[...]` or `{...}`, with the name before its colon.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Selector<'a> {
+    name: &'a str,
+    pub path: &'a str,
+}
+
+impl Selector<'_> {
+    /// The key of what it selects: the name given, else the last part of the path.
+    pub fn key(&self) -> String {
+        if !self.name.is_empty() {
+            return serde_json::from_str(self.name).unwrap_or_else(|_| self.name.to_owned());
+        }
+        let separator = |(at, c): &(usize, char)| ".|".contains(*c) && !self.path[..*at].ends_with('\\');
+        let last = self.path.char_indices().rev().find(separator).map_or(self.path, |(at, _)| &self.path[at + 1..]);
+        let simple = !last.contains(|c: char| c < ' ' || "[]{}()#|!".contains(c));
+        if simple { last.to_owned() } else { "_".to_owned() }
+    }
+}
+
+/// A name of a map, without its backslashes, and whether it has wildcards.
+pub(super) fn name(path: &str) -> (Cow<'_, str>, bool, Step<'_>) {
+    let mut plain = String::new();
+    let (mut escaped, mut wild, mut start) = (false, false, 0);
+    let mut chars = path.char_indices();
+    let mut step = Step::End;
+    let mut end = path.len();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '.' | '|' => {
+                (step, end) = (next(path, at), at);
+                break;
+            }
+            '*' | '?' => wild = true,
+            '\\' => {
+                escaped = true;
+                plain.push_str(&path[start..at]);
+                // The next one is taken as it is.
+                start = chars.next().map_or(path.len(), |(at, _)| at);
+            }
+            _ => {}
+        }
+    }
+    if !escaped {
+        return (Cow::Borrowed(&path[..end]), wild, step);
+    }
+    plain.push_str(&path[start..end]);
+    (Cow::Owned(plain), wild, step)
+}
+
+/// A number of a list, or `#`.
+pub(super) fn index(path: &str) -> (&str, Step<'_>) {
+    match path.find(['.', '|']) {
+        Some(at) => (&path[..at], next(path, at)),
+        None => (path, Step::End),
+    }
+}
+
+/// What comes behind the `.` or `|` at `at`: before a modifier or a selection a dot is a pipe.
+fn next(path: &str, at: usize) -> Step<'_> {
+    let rest = &path[at + 1..];
+    let works = rest.strip_prefix('@').map_or(rest.starts_with(['[', '{']), |rest| {
+        MODIFIERS.contains(&&rest[..rest.find(['.', '|', ':']).unwrap_or(rest.len())])
+    });
+    if path[at..].starts_with('|') || works { Step::Pipe(rest) } else { Step::Into(rest) }
+}
+
+/// What stands before and behind the first `|` that is in no query.
+pub(super) fn split_pipe(path: &str) -> (&str, Option<&str>) {
+    let mut at = 0;
+    if path.starts_with('{') {
+        at = balanced(path);
+    }
+    while let Some(c) = path[at..].chars().next() {
+        match c {
+            '|' => return (&path[..at], Some(&path[at + 1..])),
+            '\\' => at += 1 + path[at + 1..].chars().next().map_or(0, char::len_utf8),
+            '.' if path[at..].starts_with(".#(") || path[at..].starts_with(".#[") => {
+                at += 2 + balanced(&path[at + 2..])
+            }
+            c => at += c.len_utf8(),
+        }
+    }
+    (path, None)
+}
+
+/// `@name`, `@name:argument`, and what follows; None if there is no such modifier.
+pub(super) fn modifier(path: &str) -> Option<(Call<'_>, &str)> {
+    let body = path.strip_prefix('@')?;
+    let end = body.find([':', '|', '.']).unwrap_or(body.len());
+    let (name, rest) = body.split_at(end);
+    if !MODIFIERS.contains(&name) {
+        return None;
+    }
+    let Some(rest) = rest.strip_prefix(':') else { return Some((Call { name, argument: "" }, rest)) };
+    let mut end = 0;
+    if rest.starts_with(['{', '[', '"']) {
+        end = balanced(rest);
+    } else {
+        while let Some(c) = rest[end..].chars().next().filter(|c| *c != '|') {
+            end += if "{[\"(".contains(c) { balanced(&rest[end..]) } else { c.len_utf8() };
+        }
+    }
+    Some((Call { name, argument: &rest[..end] }, &rest[end..]))
+}
+
+/// `!` and a value as JSON, and what follows.
+pub(super) fn literal(path: &str) -> Option<(Value, &str)> {
+    let body = path.strip_prefix('!')?;
+    let end = match body.as_bytes().first()? {
+        b'{' | b'[' => balanced(body),
+        b'"' | b'+' | b'-' | b'0'..=b'9' => body.len(),
+        _ => body.find(['.', '|']).unwrap_or(body.len()),
+    };
+    let value = serde_json::Deserializer::from_str(&body[..end]).into_iter::<Value>().next()?.ok()?;
+    Some((value, &body[end..]))
+}
+
+/// The paths of `[...]` or `{...}`, and what follows; None if it is not closed.
+pub(super) fn selectors(path: &str) -> Option<(Vec<Selector<'_>>, &str)> {
+    let mut all = Vec::new();
+    let (mut depth, mut start, mut colon, mut modifier) = (1, 1, None, false);
+    let mut at = 1;
+    let bytes = path.as_bytes();
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\\' => at += 1,
+            b'@' if matches!(bytes[at - 1], b'.' | b'|') => modifier = true,
+            b':' if !modifier && colon.is_none() && depth == 1 => colon = Some(at),
+            b'"' => at += balanced(path.get(at..)?) - 1,
+            b'[' | b'(' | b'{' => depth += 1,
+            b']' | b')' | b'}' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 || (*byte == b',' && depth == 1) {
+            let name = colon.map_or("", |colon| &path[start..colon]);
+            all.push(Selector { name, path: path.get(colon.map_or(start, |colon| colon + 1)..at)? });
+            (start, colon, modifier) = (at + 1, None, false);
+        }
+        if depth == 0 {
+            return Some((all, &path[at + 1..]));
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Bytes up to where the bracket or quote that `text` begins with is closed; all of it if it is not. At least 1.
+pub(super) fn balanced(text: &str) -> usize {
+    let mut depth = 0usize;
+    let mut quoted = false;
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '"' => quoted = !quoted,
+            '{' | '[' | '(' if !quoted => depth += 1,
+            '}' | ']' | ')' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 && !quoted {
+            return at + c.len_utf8();
+        }
+    }
+    text.len().max(1)
+}
+
+/// Whether `pattern`, in which `*` is any text, `?` any character and `\` takes their meaning away, fits all of `text`.
+pub(super) fn is_like(text: &str, pattern: &str) -> bool {
+    let text: Vec<char> = text.chars().collect();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        parts.push(match c {
+            '*' => Part::Any,
+            '?' => Part::One,
+            '\\' => chars.next().map_or(Part::Is('\\'), Part::Is),
+            c => Part::Is(c),
+        });
+    }
+    // Where to go on, should the text after the last `*` not fit.
+    let (mut at, mut part, mut again) = (0, 0, None);
+    while at < text.len() {
+        match parts.get(part) {
+            Some(Part::Any) => {
+                again = Some((at, part));
+                part += 1;
+                continue;
+            }
+            Some(Part::One) => part += 1,
+            Some(Part::Is(c)) if *c == text[at] => part += 1,
+            _ => match &mut again {
+                Some((from, star)) => {
+                    *from += 1;
+                    at = *from;
+                    part = *star + 1;
+                    continue;
+                }
+                None => return false,
+            },
+        }
+        at += 1;
+    }
+    parts[part..].iter().all(|part| matches!(part, Part::Any))
+}
+
+enum Part {
+    Any,
+    One,
+    Is(char),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn parts_of_a_path() {
+        assert_eq!(name("a.b"), (Cow::Borrowed("a"), false, Step::Into("b")));
+        assert_eq!(name("a\\.b|c"), (Cow::Borrowed("a.b"), false, Step::Pipe("c")));
+        assert_eq!(name("a\\*b*.@this"), (Cow::Borrowed("a*b*"), true, Step::Pipe("@this")));
+        assert_eq!(name("é.@context"), (Cow::Borrowed("é"), false, Step::Into("@context")));
+        assert_eq!(split_pipe("a.#(b=\"|\").c|d|e"), ("a.#(b=\"|\").c", Some("d|e")));
+        assert_eq!(modifier("@dig:a.b|c"), Some((Call { name: "dig", argument: "a.b" }, "|c")));
+        assert_eq!(
+            modifier("@flatten:{\"deep\":true}.0"),
+            Some((Call { name: "flatten", argument: "{\"deep\":true}" }, ".0"))
+        );
+        assert_eq!(modifier("@nothing"), None);
+        let (all, rest) = selectors("{a.b,\"x:y\":c|@dig:d,[e,f]}|g").unwrap();
+        let keys: Vec<String> = all.iter().map(Selector::key).collect();
+        assert_eq!((keys, rest), (vec!["b".to_owned(), "x:y".to_owned(), "_".to_owned()], "|g"));
+        assert_eq!(balanced("(a(b)\")\\\"\")c"), 11);
+    }
+
+    fn slow_like(text: &[char], pattern: &[char]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, _) => text.is_empty(),
+            (Some(('*', rest)), _) => (0..=text.len()).any(|taken| slow_like(&text[taken..], rest)),
+            (Some(('?', rest)), Some((_, others))) => slow_like(others, rest),
+            (Some((c, rest)), Some((d, others))) => c == d && slow_like(others, rest),
+            (Some(_), None) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn wildcards_fit_as_by_trying_everything(text in "[ab]{0,8}", pattern in "[ab*?]{0,8}") {
+            let chars = |s: &str| s.chars().collect::<Vec<_>>();
+            prop_assert_eq!(is_like(&text, &pattern), slow_like(&chars(&text), &chars(&pattern)));
+        }
+    }
+}

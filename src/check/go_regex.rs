@@ -1,0 +1,314 @@
+//! Regular expressions as Go reads them (RE2), put into the words of the crate `regex`. Pure.
+//!
+//! The two agree on most; [`go_regex`] says where not. What neither knows (look-around, backreferences) is refused by both.
+
+use regex::{Regex, RegexBuilder};
+use std::fmt;
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A regular expression that knows how it was written.
+#[derive(Debug, Clone)]
+pub(super) struct GoRegex {
+    text: String,
+    regex: Regex,
+}
+
+impl GoRegex {
+    /// Whether it finds something anywhere in `text`.
+    pub fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
+impl fmt::Display for GoRegex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Longest pattern, in bytes, and most memory that a compiled one may take: `(\w{1000}){1000}` is refused, not tried.
+const LONGEST: usize = 16 << 10;
+const COMPILED_MAX: usize = 4 << 20;
+/// Groups within groups.
+const DEEPEST: u32 = 100;
+
+const NAMED: [&str; 14] = [
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
+    "xdigit",
+];
+
+/// A pattern of Go, compiled. Err: why not, in a few words.
+///
+/// | in Go | what becomes of it here |
+/// |---|---|
+/// | `\d \w \s \b` and their negations know ASCII only | their ASCII classes |
+/// | `\Q...\E` is literal text, `\Q` to the end too | each character of it escaped |
+/// | `\<`, `\_`, `\-` are the characters themselves; so is `{` where no repetition is meant | the character |
+/// | `[` `&` `~` within `[...]` are themselves, but for `[:alpha:]` | escaped, as the crate has nested classes and set operations |
+/// | `\101` is octal, `\p{^Greek}` the negation | `\x{41}`, `\P{Greek}` |
+/// | `\C`, `\Z`, `\u`, `a**`, and flags but `i m s U` are unknown | refused |
+/// | a count is at most 1000 | refused beyond |
+pub(super) fn go_regex(text: &str) -> Result<GoRegex, String> {
+    if text.len() > LONGEST {
+        return Err(format!("a regular expression of {} bytes; at most {LONGEST} are read", text.len()));
+    }
+    let mut writer = Writer { rest: text.chars().peekable(), out: String::with_capacity(text.len() * 2) };
+    writer.all()?;
+    let regex = RegexBuilder::new(&writer.out)
+        .size_limit(COMPILED_MAX)
+        .nest_limit(DEEPEST)
+        .build()
+        .map_err(|e| e.to_string().lines().last().unwrap_or_default().trim().to_owned())?;
+    Ok(GoRegex { text: text.to_owned(), regex })
+}
+
+struct Writer<'a> {
+    rest: Peekable<Chars<'a>>,
+    out: String,
+}
+
+impl Writer<'_> {
+    fn all(&mut self) -> Result<(), String> {
+        let mut repeated = false;
+        while let Some(c) = self.rest.next() {
+            let repeats = match c {
+                '*' | '+' | '?' => Some(c.to_string()),
+                '{' => self.counts()?,
+                _ => None,
+            };
+            if let Some(repeats) = repeats {
+                if repeated {
+                    return Err(format!("`{repeats}` repeats a repetition"));
+                }
+                self.out.push_str(&repeats);
+                self.out.extend(self.rest.next_if_eq(&'?'));
+                repeated = true;
+                continue;
+            }
+            repeated = false;
+            match c {
+                '\\' => self.escape()?,
+                '[' => self.class()?,
+                '{' => self.literal(c),
+                '(' => self.group()?,
+                c => self.out.push(c),
+            }
+        }
+        Ok(())
+    }
+
+    /// `n}`, `n,}` or `n,m}` after a `{`, taken with it; None, and nothing taken, where it is just a brace.
+    fn counts(&mut self) -> Result<Option<String>, String> {
+        let inside: String = self.rest.clone().take_while(|c| *c != '}').take(16).collect();
+        let (least, most) = inside.split_once(',').unwrap_or((&inside, ""));
+        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
+        let closed = self.rest.clone().nth(inside.chars().count()) == Some('}');
+        if !closed || least.is_empty() || !digits(least) || !digits(most) {
+            return Ok(None);
+        }
+        if [least, most].iter().any(|n| n.parse::<u32>().is_ok_and(|n| n > 1000) || n.len() > 9) {
+            return Err(format!("{{{inside}}} repeats more than 1000 times"));
+        }
+        self.rest.nth(inside.chars().count());
+        Ok(Some(format!("{{{inside}}}")))
+    }
+
+    /// After a `(`: a name, which nobody asks for, or flags, of which the crate knows more.
+    fn group(&mut self) -> Result<(), String> {
+        self.out.push('(');
+        let mut ahead = self.rest.clone();
+        if ahead.next() != Some('?') {
+            return Ok(());
+        }
+        let flags: String = ahead.clone().take_while(|c| c.is_ascii_alphabetic() || *c == '-').collect();
+        let named = ahead.clone().skip(usize::from(flags == "P")).next() == Some('<');
+        if named && matches!(flags.as_str(), "" | "P") {
+            let name: String = ahead.skip(flags.len() + 1).take_while(|c| *c != '>').collect();
+            let closed = self.rest.clone().nth(flags.len() + 2 + name.chars().count()) == Some('>');
+            if !closed || name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                return Err(format!("`{name}` is no name of a group"));
+            }
+            self.rest.nth(flags.len() + 2 + name.len());
+            return Ok(());
+        }
+        if let Some(flag) = flags.chars().find(|c| !"imsU-".contains(*c)) {
+            return Err(format!("unknown flag `{flag}`"));
+        }
+        self.out.extend(self.rest.next());
+        Ok(())
+    }
+
+    /// After a `\` outside of a class.
+    fn escape(&mut self) -> Result<(), String> {
+        match self.rest.peek() {
+            Some('b') => self.write(r"(?-u:\b)"),
+            Some('B') => self.write(r"(?-u:\B)"),
+            Some(c @ ('A' | 'z')) => {
+                let whole = format!("\\{c}");
+                self.write(&whole);
+            }
+            Some('Q') => {
+                self.rest.next();
+                while let Some(c) = self.rest.next() {
+                    if c == '\\' && self.rest.next_if_eq(&'E').is_some() {
+                        break;
+                    }
+                    self.literal(c);
+                }
+            }
+            _ => self.character_or_class()?,
+        }
+        Ok(())
+    }
+
+    /// What `\` means in a class and outside alike: `\d`, `\pL`, `\x41`, `\n`, `\.`.
+    fn character_or_class(&mut self) -> Result<(), String> {
+        let Some(c) = self.rest.next() else { return Err("it ends with `\\`".to_owned()) };
+        match c {
+            'd' => self.out.push_str("[0-9]"),
+            'D' => self.out.push_str("[^0-9]"),
+            'w' => self.out.push_str("[0-9A-Za-z_]"),
+            'W' => self.out.push_str("[^0-9A-Za-z_]"),
+            's' => self.out.push_str(r"[\t\n\f\r ]"),
+            'S' => self.out.push_str(r"[^\t\n\f\r ]"),
+            'p' | 'P' => self.unicode_class(c),
+            _ => {
+                let c = self.character(c)?;
+                self.literal(c);
+            }
+        }
+        Ok(())
+    }
+
+    /// After `\p` or `\P`.
+    fn unicode_class(&mut self, sign: char) {
+        let mut negated = sign == 'P';
+        let mut name = String::from("{");
+        match self.rest.next() {
+            Some('{') => {
+                negated ^= self.rest.next_if_eq(&'^').is_some();
+                name.extend(self.rest.by_ref().take_while(|c| *c != '}'));
+            }
+            one => name.extend(one),
+        }
+        self.out.push_str(if negated { r"\P" } else { r"\p" });
+        self.out.push_str(&name);
+        self.out.push('}');
+    }
+
+    /// The character that stands behind `\` and `first`.
+    fn character(&mut self, first: char) -> Result<char, String> {
+        Ok(match first {
+            'a' => '\u{7}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\u{b}',
+            'x' => {
+                let digits: String = match self.rest.next_if_eq(&'{') {
+                    Some(_) => self.rest.by_ref().take_while(|c| *c != '}').collect(),
+                    None => self.rest.by_ref().take(2).collect(),
+                };
+                let code = u32::from_str_radix(&digits, 16).ok().filter(|_| !digits.starts_with('+'));
+                code.and_then(char::from_u32).ok_or_else(|| format!("`\\x{{{digits}}}` is no character"))?
+            }
+            '0'..='7' => {
+                let more = |c: &char| c.is_digit(8);
+                let mut octal = first.to_digit(8).unwrap_or_default();
+                let mut length = 1;
+                while let (true, Some(c)) = (length < 3, self.rest.next_if(more)) {
+                    octal = octal * 8 + c.to_digit(8).unwrap_or_default();
+                    length += 1;
+                }
+                // In Go `\1` alone would be a backreference, which it does not have either.
+                char::from_u32(octal)
+                    .filter(|_| first == '0' || length > 1)
+                    .ok_or(format!("unknown escape `\\{first}`"))?
+            }
+            c if c.is_ascii_punctuation() => c,
+            c => return Err(format!("unknown escape `\\{c}`")),
+        })
+    }
+
+    /// After a `[`.
+    fn class(&mut self) -> Result<(), String> {
+        self.out.push('[');
+        self.out.extend(self.rest.next_if_eq(&'^'));
+        let mut first = true;
+        loop {
+            let Some(c) = self.rest.next() else { return Err("unclosed character class".to_owned()) };
+            match c {
+                ']' if !first => break,
+                '[' if self.rest.peek() == Some(&':') && self.rest.clone().any(|c| c == ']') => self.named_class()?,
+                '\\' if self.rest.peek().is_some_and(|c| "dDwWsSpP".contains(*c)) => self.character_or_class()?,
+                c => {
+                    let low = self.class_character(c)?;
+                    self.literal(low);
+                    self.range(low)?;
+                }
+            }
+            first = false;
+        }
+        self.out.push(']');
+        Ok(())
+    }
+
+    /// `-z` after the first character of a range, if there is one.
+    fn range(&mut self, low: char) -> Result<(), String> {
+        let mut ahead = self.rest.clone();
+        if ahead.next() != Some('-') || ahead.next().is_none_or(|c| c == ']') {
+            return Ok(());
+        }
+        self.rest.next();
+        let Some(c) = self.rest.next() else { return Err("unclosed character class".to_owned()) };
+        let high = self.class_character(c)?;
+        if high < low {
+            return Err(format!("`{low}-{high}` is no range"));
+        }
+        self.out.push('-');
+        self.literal(high);
+        Ok(())
+    }
+
+    fn class_character(&mut self, c: char) -> Result<char, String> {
+        match c {
+            '\\' => {
+                let c = self.rest.next().ok_or("unclosed character class")?;
+                self.character(c)
+            }
+            c => Ok(c),
+        }
+    }
+
+    /// `[:alpha:]` within a class, after its `[`. A `[:` that is not closed by `:]` is two characters.
+    fn named_class(&mut self) -> Result<(), String> {
+        let name: String = self.rest.clone().skip(1).take_while(|c| *c != ':' && *c != ']').collect();
+        let mut after = self.rest.clone().skip(1 + name.chars().count());
+        if (after.next(), after.next()) != (Some(':'), Some(']')) {
+            self.literal('[');
+            return self.range('[');
+        }
+        if !NAMED.contains(&name.trim_start_matches('^')) {
+            return Err(format!("unknown class `[:{name}:]`"));
+        }
+        self.rest.nth(name.chars().count() + 2);
+        self.out.push_str(&format!("[:{name}:]"));
+        Ok(())
+    }
+
+    fn write(&mut self, whole: &str) {
+        self.rest.next();
+        self.out.push_str(whole);
+    }
+
+    /// A character that means itself, whatever it is and wherever it stands.
+    fn literal(&mut self, c: char) {
+        if c.is_ascii_alphanumeric() || !c.is_ascii() {
+            self.out.push(c);
+        } else {
+            self.out.push_str(&format!("\\x{{{:x}}}", u32::from(c)));
+        }
+    }
+}

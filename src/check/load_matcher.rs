@@ -1,0 +1,209 @@
+//! The half of loading that reads matchers: a value of a check file into what it asserts, with goss's words and the faults of each.
+
+use super::gjson;
+use super::go_regex::go_regex;
+use super::load::Loader;
+use super::matcher::{Comparison, Matcher};
+use super::patterns::Patterns;
+use super::semver_range::SemverRange;
+use super::suggest::did_you_mean;
+use super::yaml::{Key, Node, Yaml};
+
+const KNOWN: [&str; 20] = [
+    "have-prefix",
+    "have-suffix",
+    "match-regexp",
+    "contain-substring",
+    "have-len",
+    "have-patterns",
+    "have-key",
+    "contain-element",
+    "contain-elements",
+    "consist-of",
+    "not",
+    "and",
+    "or",
+    "gt",
+    "ge",
+    "lt",
+    "le",
+    "equal",
+    "gjson",
+    "semver-constraint",
+];
+
+/// Matchers within matchers.
+const DEEPEST: usize = 50;
+
+impl Loader<'_> {
+    /// The value of an asserted attribute; `stream`: a list is one of line patterns. None after a fault.
+    pub fn asserted(&mut self, name: &str, stream: bool, node: &Node) -> Option<Matcher> {
+        match &node.yaml {
+            Yaml::List(items) if items.is_empty() => {
+                let fault = node.fault(self.file, format!("an empty list for `{name}` asserts nothing"));
+                self.faults.push(fault.hint("leave it out, or write `have-len: 0` or `consist-of: []` for none"));
+                None
+            }
+            Yaml::List(items) if stream => self.patterns(items).map(Matcher::Lines),
+            _ => self.matcher(node, 0),
+        }
+    }
+
+    fn matcher(&mut self, node: &Node, depth: usize) -> Option<Matcher> {
+        if depth > DEEPEST {
+            self.faults.push(node.fault(self.file, format!("more than {DEEPEST} matchers within each other")));
+            return None;
+        }
+        match &node.yaml {
+            Yaml::Null => {
+                self.faults.push(node.fault(self.file, "a value is missing").hint("an empty text is written \"\""));
+                None
+            }
+            Yaml::Bool(_) | Yaml::Number(_) | Yaml::Text(_) => Some(Matcher::Is(node.value())),
+            Yaml::List(items) if items.is_empty() => {
+                self.faults.push(node.fault(self.file, "an empty list asserts nothing"));
+                None
+            }
+            Yaml::List(items) => Some(Matcher::List(self.all(items, depth)?)),
+            Yaml::Map(pairs) => match &pairs[..] {
+                [(key, node)] => self.named(key, node, depth),
+                _ => {
+                    let fault = node.fault(self.file, "a matcher is a map of one key");
+                    self.faults.push(fault.hint("combine several with `and: [...]`"));
+                    None
+                }
+            },
+        }
+    }
+
+    fn named(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Matcher> {
+        let inner = depth + 1;
+        match key.text.as_str() {
+            "have-prefix" => self.text(key, node).map(Matcher::HavePrefix),
+            "have-suffix" => self.text(key, node).map(Matcher::HaveSuffix),
+            "contain-substring" => self.text(key, node).map(Matcher::ContainSubstring),
+            "match-regexp" => {
+                let text = self.text(key, node)?;
+                self.checked(node, go_regex(&text).map(Matcher::MatchRegexp), "no regular expression")
+            }
+            "semver-constraint" => {
+                let text = self.text(key, node)?;
+                self.checked(node, SemverRange::parse(&text).map(Matcher::Semver), "no range of versions")
+            }
+            "have-len" => match &node.yaml {
+                Yaml::Number(n) if n.as_i64().is_some() => n.as_i64().map(Matcher::HaveLen),
+                _ => self.refuse(key, node, "a whole number"),
+            },
+            "have-key" => self.matcher(node, inner).map(|inner| Matcher::HaveKey(Box::new(inner))),
+            "contain-element" => match &node.yaml {
+                Yaml::Bool(_) | Yaml::List(_) => self.refuse(key, node, "a string, a number or a matcher"),
+                _ => self.matcher(node, inner).map(|inner| Matcher::ContainElement(Box::new(inner))),
+            },
+            "not" => self.matcher(node, inner).map(|inner| Matcher::Not(Box::new(inner))),
+            "contain-elements" => Some(Matcher::ContainElements(self.list(key, node, inner)?)),
+            "consist-of" => Some(Matcher::ConsistOf(self.list(key, node, inner)?)),
+            "and" => Some(Matcher::And(self.list(key, node, inner)?)),
+            "or" => Some(Matcher::Or(self.list(key, node, inner)?)),
+            "have-patterns" => match &node.yaml {
+                Yaml::List(items) if items.is_empty() => self.nothing(key, node),
+                Yaml::List(items) => self.patterns(items).map(Matcher::Patterns),
+                _ => self.refuse(key, node, "a list"),
+            },
+            "equal" => Some(Matcher::Equal(node.value())),
+            "gt" => self.comparison(Comparison::Gt, key, node),
+            "ge" => self.comparison(Comparison::Ge, key, node),
+            "lt" => self.comparison(Comparison::Lt, key, node),
+            "le" => self.comparison(Comparison::Le, key, node),
+            "gjson" => self.gjson(key, node, inner),
+            "xml" => {
+                self.faults.push(key.fault(self.file, format!("matcher `{}` comes in a later version", key.text)));
+                None
+            }
+            unknown => {
+                let hint = did_you_mean(unknown, KNOWN).unwrap_or_else(|| format!("known: {}", KNOWN.join(", ")));
+                self.faults.push(key.fault(self.file, format!("unknown matcher `{unknown}`")).hint(hint));
+                None
+            }
+        }
+    }
+
+    fn comparison(&mut self, how: Comparison, key: &Key, node: &Node) -> Option<Matcher> {
+        match &node.yaml {
+            Yaml::Number(n) => Some(Matcher::Compare(how, n.clone())),
+            _ => self.refuse(key, node, "a number"),
+        }
+    }
+
+    fn gjson(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Matcher> {
+        let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of paths") };
+        if pairs.is_empty() {
+            return self.nothing(key, node);
+        }
+        let mut paths = Vec::new();
+        for (path, node) in pairs {
+            if let Some(why) = gjson::refusal(&path.text) {
+                self.faults.push(path.fault(self.file, why));
+            }
+            paths.push((path.text.clone(), self.matcher(node, depth)?));
+        }
+        Some(Matcher::Gjson(paths))
+    }
+
+    /// A list that asserts something; only `consist-of` may be empty.
+    fn list(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Vec<Matcher>> {
+        match &node.yaml {
+            Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.nothing(key, node),
+            Yaml::List(items) => self.all(items, depth),
+            _ => self.refuse(key, node, "a list"),
+        }
+    }
+
+    fn all(&mut self, items: &[Node], depth: usize) -> Option<Vec<Matcher>> {
+        let parsed: Vec<Option<Matcher>> = items.iter().map(|item| self.matcher(item, depth + 1)).collect();
+        parsed.into_iter().collect()
+    }
+
+    fn patterns(&mut self, items: &[Node]) -> Option<Patterns> {
+        let mut texts = Vec::new();
+        for item in items {
+            let Yaml::Text(text) = &item.yaml else {
+                let fault = item.fault(self.file, format!("a line pattern is a string, this is {}", item.kind()));
+                self.faults.push(match item.yaml {
+                    Yaml::List(_) | Yaml::Map(_) => fault.hint("for matchers write `contain-elements: [...]`"),
+                    _ => fault.hint("write it in quotes"),
+                });
+                return None;
+            };
+            texts.push(text.clone());
+        }
+        match Patterns::parse(&texts) {
+            Ok(patterns) => Some(patterns),
+            Err((number, why)) => {
+                self.faults.push(items[number].fault(self.file, format!("faulty pattern `{}`: {why}", texts[number])));
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, key: &Key, node: &Node) -> Option<String> {
+        match &node.yaml {
+            Yaml::Text(text) => Some(text.clone()),
+            _ => self.refuse(key, node, "a string"),
+        }
+    }
+
+    fn checked(&mut self, node: &Node, read: Result<Matcher, String>, what: &str) -> Option<Matcher> {
+        read.map_err(|why| self.faults.push(node.fault(self.file, format!("{what}: {why}")))).ok()
+    }
+
+    fn nothing<T>(&mut self, key: &Key, node: &Node) -> Option<T> {
+        let what = if matches!(node.yaml, Yaml::Map(_)) { "map" } else { "list" };
+        self.faults.push(node.fault(self.file, format!("an empty {what} for `{}` asserts nothing", key.text)));
+        None
+    }
+
+    fn refuse<T>(&mut self, key: &Key, node: &Node, wanted: &str) -> Option<T> {
+        self.wrong(key, node, wanted);
+        None
+    }
+}

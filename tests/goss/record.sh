@@ -1,0 +1,19 @@
+#!/bin/bash
+# Asks the goss on PATH what it says to each assertion of matching/*.yaml and prints the answers for matching/answers.json:
+#   tests/goss/record.sh VERSION > answers.json    (VERSION is what the package calls itself; Debian's goss can't tell)
+# Needs jq. The answers hold nothing of the machine or of the time.
+set -euo pipefail
+version=${1:?usage: record.sh VERSION}
+cd "$(dirname "$0")/matching"
+for file in *.yaml; do
+    # 1: an assertion fails.
+    goss -g "$file" validate -f json || [ $? -eq 1 ]
+done | jq -rs --arg version "$version" '
+    def told: .["matcher-result"] | {
+        message, expected, actual, missing: .["missing-elements"], found: .["found-elements"], extra: .["extra-elements"],
+        transforms: .["transform-chain"]
+    } | with_entries(select(.value != null));
+    def answer: if .result == 0 then {result: "pass"} elif .err != null then {result: "error"} else {result: "fail"} + told end;
+    map(.results[]) | sort_by(.["resource-id"])
+    | map("    \(.["resource-id"] | tojson): \(answer | tojson)") | join(",\n")
+    | "{\n  \"goss\": \($version | tojson),\n  \"command\": \"goss -g FILE validate -f json\",\n  \"answers\": {\n\(.)\n  }\n}"'
