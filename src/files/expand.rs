@@ -1,5 +1,6 @@
 //! Turns the declared paths, globs and managed directories of a service into the list of paths to look at.
 
+use super::shown::shown;
 use crate::model::ServiceManifest;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::collections::BTreeMap;
@@ -205,7 +206,7 @@ impl Walk<'_> {
     }
 
     fn unreadable(&mut self, path: &Path, why: &str) {
-        self.out.unreadable.insert(path.display().to_string(), why.to_owned());
+        self.out.unreadable.insert(shown(path), why.to_owned());
     }
 }
 

@@ -7,6 +7,7 @@ mod cache;
 mod expand;
 mod names;
 mod read;
+mod shown;
 mod watch;
 
 pub use cache::Cache;
@@ -14,6 +15,7 @@ pub use names::{Account, Names};
 pub use watch::{Event, WatchError, Watcher, directories, watch};
 
 use crate::model::{FileKind, Manifest, NodeDigest, ServiceDigest, ServiceManifest};
+use shown::shown;
 use std::collections::BTreeMap;
 
 /// A larger file is reported as unreadable instead of being hashed.
@@ -44,12 +46,11 @@ fn service_digest(service: &ServiceManifest, names: &Names, cache: &mut Cache) -
             Ok(entry) if entry.kind == FileKind::Absent && !declared => {}
             Ok(entry) => entries.push(entry),
             Err(why) => {
-                expansion.unreadable.insert(path.display().to_string(), why);
+                expansion.unreadable.insert(shown(path), why);
             }
         }
     }
-    entries.sort();
-    ServiceDigest { root: ServiceDigest::root_of(&entries), entries, unreadable: expansion.unreadable }
+    ServiceDigest::new(entries, expansion.unreadable)
 }
 
 #[cfg(test)]

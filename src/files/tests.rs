@@ -175,6 +175,33 @@ fn what_cannot_be_read_is_said() {
     assert!(place.names().contains(&"/big".to_owned()));
 }
 
+/// Once two names became one text, so that one of them was not told of.
+#[test]
+fn each_name_that_is_no_utf8_is_told_of_and_none_is_taken_for_another() {
+    let place = Place::new(&["d/"]);
+    place.write("d/\\xff", "a name of plain letters");
+    for name in [&b"\xff"[..], b"\xfe", b"a\xffb", b"\xef\xbf\xbd\xff"] {
+        fs::write(place.path("d").join(OsStr::from_bytes(name)), "").unwrap();
+    }
+    let folder = place.path("d").join(OsStr::from_bytes(b"folder\xff"));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("below"), "").unwrap();
+    let digest = place.digest();
+    let service = &digest.services["s"];
+    assert_eq!(place.names(), ["/d", "/d/\\xff"]);
+    let told: Vec<String> = service.unclear().collect();
+    assert_eq!(told.len(), 5, "{told:?}");
+    let dir = place.path("d").display().to_string();
+    for name in [r"\xff", r"\xfe", r"a\xffb", r"\xef\xbf\xbd\xff", r"folder\xff"] {
+        let line = format!("$'{dir}/{name}': the name is not UTF-8");
+        assert!(told.contains(&line), "{line} is not in {told:?}");
+    }
+    // The file of plain letters stays one that is compared.
+    let before = place.digest();
+    fs::remove_file(place.path("d/\\xff")).unwrap();
+    assert_eq!(changes(&before, &place.digest()), ["missing"]);
+}
+
 #[test]
 fn a_file_that_vanishes_between_walk_and_read_is_as_if_it_had_never_been() {
     let names = Names::default();

@@ -152,8 +152,7 @@ pub async fn diff(
 
 /// What no comparison can be made of.
 fn unclear(evidence: &Evidence) -> Vec<String> {
-    let unreadable = evidence.exam.digest.services.values().flat_map(|s| &s.unreadable);
-    let mut out: Vec<String> = unreadable.map(|(path, why)| format!("{path}: {why}")).collect();
+    let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.unclear()).collect();
     if evidence.expected.is_none() {
         out.push("nothing is recorded to compare with: commission or adopt it".to_owned());
     }
@@ -225,7 +224,7 @@ pub async fn adopt(
             .next("the same command when it has ended"));
     }
     let mut digest = evidence.exam.digest.clone();
-    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unreadable.keys().cloned()).collect();
+    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unclear()).collect();
     if !unreadable.is_empty() {
         return Err(Failure::new(
             Code::Refused,
