@@ -4,7 +4,7 @@ use super::Shared;
 use super::shared::known_of;
 use crate::engine::{Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
-use crate::fleet::{self, Expected};
+use crate::fleet::{self, Expected, Wanted};
 use crate::model::{Exam, Generation, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256};
 use crate::ssh::{Session, SshError, Target};
 use std::sync::Arc;
@@ -40,6 +40,12 @@ pub struct Prepared {
     /// Of the baseline.
     pub record: Option<Record>,
     pub timeout: Duration,
+}
+
+impl Prepared {
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted::new(&self.rendered, &self.manifest)
+    }
 }
 
 /// Examines by the generation that was last applied on the node, so it is sent nothing that it does not have already; by the
@@ -83,15 +89,15 @@ pub async fn evidence(
 }
 
 /// What is recorded of a node: with the origin of each path, which is rendered only where both agree.
-pub fn record(rendered: &Expected, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
-    let entries = digest.services.values().flat_map(|s| &s.entries);
+pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
+    let entries = digest.services.iter().flat_map(|(name, s)| s.entries.iter().map(move |entry| (name, entry)));
     // The hash of a secret file is keyed: that it is rendered is all that can be told.
-    let agree = entries.filter(|e| rendered.get(&e.path).is_some_and(|r| e.secret || e.sha256 == Some(r.sha256)));
+    let agree = entries.filter(|(name, e)| wanted.agrees(name, e).is_some_and(|same| e.secret || same));
     Record {
         root: digest.root,
         services: digest.services.clone(),
         facts: facts.clone(),
-        rendered: Some(agree.map(|e| e.path.clone()).collect()),
+        rendered: Some(agree.map(|(_, e)| e.path.clone()).collect()),
         known: Some(known),
     }
 }

@@ -240,8 +240,8 @@ pub async fn adopt(
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
-    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
-    let record = examine::record(&prepared.rendered, &facts, prepared.known, &digest);
+    let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
+    let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
     let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = node.baseline.as_ref();
