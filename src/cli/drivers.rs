@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
+pub use crate::solo::digest;
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -167,6 +168,30 @@ pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Res
 pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
     let (name, value) = text.split_once('=').ok_or("it is written KEY=VALUE")?;
     Ok((name.to_owned(), crate::config::value(value)?))
+}
+
+/// The digest of paths of this machine.
+pub fn take_digest(request: &digest::Request) -> anyhow::Result<digest::Taken> {
+    digest::Taken::of(request).map_err(of_digest)
+}
+
+/// A digest that was kept.
+pub fn read_digest(file: &Path) -> anyhow::Result<digest::Taken> {
+    digest::Taken::read(file).map_err(of_digest)
+}
+
+/// What is different now of what `before` is of; `paths`: only of these.
+pub fn compare_digests(
+    before: &digest::Taken,
+    paths: &[PathBuf],
+    key: Option<PathBuf>,
+) -> anyhow::Result<digest::Comparison> {
+    let now = before.again(paths, key).and_then(|request| digest::Taken::of(&request));
+    Ok(digest::compare(before, &now.map_err(of_digest)?))
+}
+
+fn of_digest(error: digest::DigestError) -> anyhow::Error {
+    Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
 }
 
 /// Every fault of a fleet directory, warnings too.
