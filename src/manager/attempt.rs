@@ -1,7 +1,7 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
 use super::ansible::{self, Play, PlayError};
-use super::examine::{self, Prepared};
+use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_in;
 use super::{Shared, wall};
@@ -478,8 +478,9 @@ impl Work {
         let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
-        let evidence =
-            examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
+        let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
+            .await
+            .map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
         let wanted = prepared.wanted();
         let wrong = wrong_files(&wanted, digest, &job.services);

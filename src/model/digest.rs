@@ -1,11 +1,15 @@
 //! What configuration a node has, as hashes.
 
 mod differences;
+mod outline;
 mod record;
 mod tree;
+mod walk;
 
 pub use differences::*;
+pub use outline::*;
 pub use record::*;
+pub use walk::*;
 
 use super::{ServiceName, Sha256};
 use serde::{Deserialize, Serialize};

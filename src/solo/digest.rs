@@ -97,7 +97,10 @@ impl Taken {
             regular(path).and_then(|file| bounded(file, FILE_MAX))
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
-        let taken: Self = serde_json::from_slice(&bytes.map_err(failed)?).map_err(|e| invalid(e.to_string()))?;
+        let taken: Self = serde_json::from_slice(&bytes.map_err(failed)?).map_err(|e| {
+            // Not in the words of the reader, which repeat what stands there: it may be the key.
+            invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column()))
+        })?;
         if taken.version != VERSION {
             return Err(invalid(format!("it has version {}, this program knows {VERSION}", taken.version)));
         }

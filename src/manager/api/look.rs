@@ -1,5 +1,6 @@
 //! Looking at a node over SSH, now: check, diff, and adopting what is found. Nothing is run on it.
 
+use super::super::examine::Sent;
 use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
@@ -179,7 +180,7 @@ async fn contents(
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
     // The executor shows only what a manifest of the same session does not call secret.
-    let seen = examine::evidence(shared, &mut session, node.id, &prepared).await;
+    let seen = examine::evidence(shared, &mut session, node.id, &prepared, Sent::Differences).await;
     let reply = match seen {
         Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
         Err(error) => Err(error),

@@ -12,8 +12,8 @@ const INNER: u8 = 1;
 const BUCKET: u8 = 2;
 const NODE: u8 = 3;
 /// At most so many entries share one bucket; above, they are spread over 16 children by the next hex digit of their key.
-const BUCKET_SIZE: usize = 16;
-const KEY_DIGITS: usize = 64;
+pub(super) const BUCKET_SIZE: usize = 16;
+pub(super) const KEY_DIGITS: usize = 64;
 impl FileKind {
     fn byte(self) -> u8 {
         match self {
@@ -56,8 +56,7 @@ impl FileEntry {
 impl ServiceDigest {
     /// Root of the tree over `entries`, whatever their order. No entries: all zero.
     pub fn root_of(entries: &[FileEntry]) -> Sha256 {
-        let mut leaves: Vec<(Sha256, Sha256)> =
-            entries.iter().map(|entry| (Sha256::of(entry.path.as_bytes()), tagged(LEAF, &entry.canonical()))).collect();
+        let mut leaves: Vec<Leaf> = entries.iter().map(Leaf::of).collect();
         leaves.sort_unstable();
         subtree(&leaves, 0)
     }
@@ -75,25 +74,40 @@ impl NodeDigest {
     }
 }
 
-fn subtree(leaves: &[(Sha256, Sha256)], digit: usize) -> Sha256 {
+/// An entry's place in the tree, and its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Leaf {
+    /// Of the path alone.
+    pub key: Sha256,
+    pub hash: Sha256,
+}
+
+impl Leaf {
+    pub(super) fn of(entry: &FileEntry) -> Self {
+        Self { key: Sha256::of(entry.path.as_bytes()), hash: tagged(LEAF, &entry.canonical()) }
+    }
+}
+
+/// The hash over `leaves`, in order, which agree in the first `digit` hex digits of their keys. No leaves: all zero.
+pub(super) fn subtree(leaves: &[Leaf], digit: usize) -> Sha256 {
     if leaves.is_empty() {
         return Sha256::default();
     }
     let mut bytes = Vec::with_capacity(BUCKET_SIZE * 32);
     if leaves.len() <= BUCKET_SIZE || digit == KEY_DIGITS {
-        leaves.iter().for_each(|(_, leaf)| bytes.extend_from_slice(&leaf.0));
+        leaves.iter().for_each(|leaf| bytes.extend_from_slice(&leaf.hash.0));
         return tagged(BUCKET, &bytes);
     }
     let mut rest = leaves;
     for child in 0..16 {
-        let (mine, others) = rest.split_at(rest.partition_point(|(key, _)| hex_digit(key, digit) <= child));
+        let (mine, others) = rest.split_at(rest.partition_point(|leaf| hex_digit(&leaf.key, digit) <= child));
         bytes.extend_from_slice(&subtree(mine, digit + 1).0);
         rest = others;
     }
     tagged(INNER, &bytes)
 }
 
-fn hex_digit(key: &Sha256, digit: usize) -> u8 {
+pub(super) fn hex_digit(key: &Sha256, digit: usize) -> u8 {
     let byte = key.0[digit / 2];
     if digit.is_multiple_of(2) { byte >> 4 } else { byte & 15 }
 }
