@@ -55,7 +55,7 @@ fn digest(content: &[u8]) -> NodeDigest {
         target: None,
         secret: false,
     }];
-    let service = ServiceDigest { root: ServiceDigest::root_of(&entries), entries, unreadable: BTreeMap::new() };
+    let service = ServiceDigest::new(entries, BTreeMap::new());
     let services = BTreeMap::from([("web".into(), service)]);
     NodeDigest { root: NodeDigest::root_of(&services), services }
 }

@@ -78,8 +78,7 @@ pub struct Kept {
 impl Kept {
     pub fn new(at: Wall, took_ms: u64, generation: u64, digest: &NodeDigest, mut checks: Vec<CheckResult>) -> Self {
         let services = digest.services.iter();
-        let unreadable =
-            services.flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")));
+        let unreadable = services.flat_map(|(name, s)| s.unclear().map(move |line| format!("{name}: {line}")));
         let count = |state| checks.iter().filter(|c| c.state == state).count() as u32;
         let tally = (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown));
         checks.sort_by_key(|c| match c.state {

@@ -3,7 +3,7 @@
 use super::own;
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
-use crate::model::{Fault, ServiceName};
+use crate::model::{Fault, Normalizer, ServiceName};
 use serde_json::{Map, Value};
 
 /// How the rest of the file is rendered.
@@ -39,10 +39,11 @@ pub struct DigestOptions {
     pub include: Vec<String>,
     pub exclude: Vec<String>,
     pub secret: Vec<String>,
+    pub normalize: Vec<String>,
 }
 
 const KEYS: [&str; 7] = ["service", "roles", "when", "template", "vars", "depends-on", "digest"];
-const DIGEST_KEYS: [&str; 3] = ["include", "exclude", "secret"];
+const DIGEST_KEYS: [&str; 4] = ["include", "exclude", "secret", "normalize"];
 
 /// Reads the header and gives the goss text: the file with the block's lines blank, so that line numbers stay. A block with
 /// checks in it stays where it is, for `parse`; goss passes it over.
@@ -159,9 +160,7 @@ impl Reader<'_> {
                 "include" => digest.include = self.paths(key, node),
                 "exclude" => digest.exclude = self.paths(key, node),
                 "secret" => digest.secret = self.paths(key, node),
-                "normalize" => {
-                    self.faults.push(key.fault(self.file, "`normalize` comes in a later version"));
-                }
+                "normalize" => digest.normalize = self.patterns(key, node),
                 _ => self.unknown(key, &DIGEST_KEYS),
             }
         }
@@ -216,6 +215,18 @@ impl Reader<'_> {
             }
         }
         paths
+    }
+
+    /// Regular expressions of lines; each fault where its pattern stands.
+    fn patterns(&mut self, key: &Key, node: &Node) -> Vec<String> {
+        let patterns = self.texts(key, node);
+        let Yaml::List(items) = &node.yaml else { return patterns };
+        for (pattern, item) in patterns.iter().zip(items) {
+            if let Err(error) = Normalizer::check(pattern) {
+                self.faults.push(item.fault(self.file, error.to_string()));
+            }
+        }
+        patterns
     }
 
     fn texts(&mut self, key: &Key, node: &Node) -> Vec<String> {
@@ -280,9 +291,11 @@ mod tests {
               hint: known: tera, none
             checks/x.yml:6:12: unknown key `incude`
               hint: did you mean `include`?
+            checks/x.yml:6:42: `(` is no regular expression: unclosed group
+            checks/x.yml:6:47: `.*` drops every line
         "#]]
         .assert_eq(&faults(
-            "remoor:\n  service: a\n  role: [web]\n  roles: web\n  template: jinja\n  digest: {incude: []}\n",
+            "remoor:\n  service: a\n  role: [web]\n  roles: web\n  template: jinja\n  digest: {incude: [], normalize: [\"^x\", \"(\", .*]}\n",
         ));
         expect![[r#"
             checks/x.yml:2:12: the `remoor:` block may not be templated

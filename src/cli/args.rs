@@ -2,10 +2,12 @@
 //! holds the two together. Decides nothing.
 
 mod ask;
+mod digest;
 mod local;
 mod order;
 
 pub use ask::*;
+pub use digest::*;
 pub use local::*;
 pub use order::*;
 
@@ -119,6 +121,16 @@ Examples:
     Join(JoinArgs),
     /// Run the daemon; systemd does this
     Agent(AgentArgs),
+    /// Hash files of this machine, or tell what changed since; needs no cluster
+    #[command(
+        long_about = "Hash files of this machine with their attributes, or tell what changed since. Needs no cluster.
+
+Examples:
+  remoor digest /etc -o json > etc.json    keep it
+  remoor digest --compare etc.json         1 if something changed
+  remoor digest /etc/nginx -o wide         every file with its hash"
+    )]
+    Digest(DigestArgs),
     /// Add machines to the cluster from here
     #[command(subcommand)]
     Node(NodeVerb),

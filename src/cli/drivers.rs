@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
+pub use crate::solo::digest;
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -173,6 +174,30 @@ pub fn extra_var(text: &str) -> Result<(String, serde_json::Value), String> {
 pub fn check_files(dir: &Path, host: &str) -> Result<Vec<CheckFile>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
     fleet::listed(&loaded, host, &fleet::Known::default(), &serde_json::Map::new())
+}
+
+/// The digest of paths of this machine.
+pub fn take_digest(request: &digest::Request) -> anyhow::Result<digest::Taken> {
+    digest::Taken::of(request).map_err(of_digest)
+}
+
+/// A digest that was kept.
+pub fn read_digest(file: &Path) -> anyhow::Result<digest::Taken> {
+    digest::Taken::read(file).map_err(of_digest)
+}
+
+/// What is different now of what `before` is of; `paths`: only of these.
+pub fn compare_digests(
+    before: &digest::Taken,
+    paths: &[PathBuf],
+    key: Option<PathBuf>,
+) -> anyhow::Result<digest::Comparison> {
+    let now = before.again(paths, key).and_then(|request| digest::Taken::of(&request));
+    Ok(digest::compare(before, &now.map_err(of_digest)?))
+}
+
+fn of_digest(error: digest::DigestError) -> anyhow::Error {
+    Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
 }
 
 /// Every fault of a fleet directory, warnings too.

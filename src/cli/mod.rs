@@ -24,7 +24,7 @@ mod tests;
 
 use api::Api;
 use args::{Connection, NodeVerb, Output, Verb};
-use command::{add, examine, fleet, history, job, listed, local, nodes, order, status, wait, watch, why};
+use command::{add, digest, examine, fleet, history, job, listed, local, nodes, order, status, wait, watch, why};
 use error::Stop;
 use exit::Exit;
 use out::Out;
@@ -72,6 +72,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
+        Verb::Digest(args) => digest::run(&Out::new(&args.output), args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
         Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&args.output), &args),
         verb => {
@@ -124,6 +125,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Maintenance(args) => ask!(args, order::maintenance),
         Verb::TrustKey(args) => ask!(args, order::trust_key),
         Verb::Lint(_)
+        | Verb::Digest(_)
         | Verb::Init(_)
         | Verb::Join(_)
         | Verb::Agent(_)

@@ -93,6 +93,8 @@ pub struct ServiceConfig {
     pub files: Vec<String>,
     pub exclude: Vec<String>,
     pub secret: Vec<String>,
+    /// Regular expressions of lines that do not count in the content of its files.
+    pub normalize: Vec<String>,
     pub keep: Vec<String>,
     pub units: Vec<String>,
     pub state: Vec<String>,

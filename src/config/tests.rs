@@ -27,6 +27,7 @@ services:
     files: [/etc/nginx/nginx.conf, /etc/nginx/conf.d/, "/etc/nginx/*.d/*.conf"]
     exclude: [/etc/nginx/conf.d/local-*]
     secret: [/etc/nginx/key.pem]
+    normalize: ['^# generated']
     keep: [/etc/nginx/mime.types]
     units: [nginx.service]
     state: [/var/lib/nginx]
@@ -83,6 +84,7 @@ fn a_good_fleet_is_read_whole() {
     assert_eq!((web.provisioner, web.cleanup.as_deref()), (Provisioner::Ansible, Some("playbooks/cleanup.yml")));
     let nginx = &config.services["nginx"];
     assert_eq!((nginx.files.len(), nginx.tags.len(), nginx.summary.resetup_on_recorded), (3, 2, true));
+    assert_eq!(nginx.normalize, ["^# generated"]);
     assert_eq!(config.services["etcd"].tags, ["etcd"]);
     let want = Limits {
         settle_ms: 1000,

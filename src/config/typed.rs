@@ -5,7 +5,7 @@ use super::reader::{Reader, join};
 use super::settings::*;
 use super::tree::{self, Kind, Node};
 use super::windows::windows;
-use crate::model::{Fault, GroupName, Limits, Occasion, Policy, ServiceName};
+use crate::model::{Fault, GroupName, Limits, Normalizer, Occasion, Policy, ServiceName};
 use serde_json::{Map, Value};
 
 pub const FIELDS: &[&str] =
@@ -14,7 +14,7 @@ pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout",
 pub const GROUP_FIELDS: &[&str] =
     &["services", "provision", "cleanup", "provisioner", "policy", "quorum", "scope", "parallel", "windows", "vars"];
 pub const SERVICE_FIELDS: &[&str] =
-    &["files", "exclude", "secret", "keep", "units", "state", "depends-on", "tags", "resetup-on-recorded"];
+    &["files", "exclude", "secret", "normalize", "keep", "units", "state", "depends-on", "tags", "resetup-on-recorded"];
 pub const LIMIT_FIELDS: &[&str] = &[
     "settle",
     "retry",
@@ -225,6 +225,9 @@ fn service(r: &mut Reader, node: &Node, name: &str, path: &str) -> ServiceConfig
     out.secret = paths("secret");
     out.keep = paths("keep");
     out.state = paths("state");
+    if let Some(node) = s.get("normalize") {
+        out.normalize = patterns(r, node, &s.path("normalize"));
+    }
     if let Some(node) = s.get("units") {
         out.units = unique(r, node, &s.path("units"));
         for (n, unit) in out.units.iter().enumerate() {
@@ -402,6 +405,17 @@ fn unique(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
     for (n, text) in texts.iter().enumerate() {
         if texts[..n].contains(text) {
             fault_at(r, &format!("{path}.{n}"), format!("`{text}` stands here a second time"));
+        }
+    }
+    texts
+}
+
+/// Regular expressions of lines.
+fn patterns(r: &mut Reader, node: &Node, path: &str) -> Vec<String> {
+    let texts = unique(r, node, path);
+    for (n, text) in texts.iter().enumerate() {
+        if let Err(error) = Normalizer::check(text) {
+            fault_at(r, &format!("{path}.{n}"), error.to_string());
         }
     }
     texts

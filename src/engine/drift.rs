@@ -45,7 +45,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         .map(|c| c.service.clone())
         .collect();
     for (name, service) in &exam.digest.services {
-        unclear.extend(service.unreadable.iter().map(|(path, why)| format!("{name}: {path}: {why}")));
+        unclear.extend(service.unclear().map(|line| format!("{name}: {line}")));
     }
     for difference in differences(expected, &exam.digest) {
         let service = difference.service.clone();

@@ -170,7 +170,7 @@ fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
         .services
         .iter()
         .filter(|(name, _)| job.services.is_empty() || job.services.contains(*name))
-        .flat_map(|(name, s)| s.unreadable.iter().map(move |(path, why)| format!("{name}: {path}: {why}")))
+        .flat_map(|(name, s)| s.unclear().map(move |line| format!("{name}: {line}")))
         .collect();
     if let Some(first) = unreadable.first() {
         return Err(failure(FailureClass::Step, format!("could not read {first}"), unreadable));

@@ -12,8 +12,9 @@ use super::runs::{self, RunLog, RunPaths};
 use super::serve::Tuning;
 use super::wire::{Order, Reply, RunOrder};
 use super::work::Work;
-use crate::model::{AttemptId, Exam, Fence, Manifest, NodeName};
+use crate::model::{AttemptId, Exam, Fence, Manifest, NodeName, ServiceName, Sha256, Trees};
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -65,6 +66,8 @@ pub(super) struct Executor<'a> {
     held: Option<Held>,
     /// By the manifest of the last examination.
     fetcher: Option<Fetcher>,
+    /// What the last examination did not send.
+    trees: Trees,
     pub outcome: Outcome,
     pub closed: bool,
 }
@@ -80,6 +83,7 @@ impl<'a> Executor<'a> {
             fences: FenceStore::new(state_dir),
             held: None,
             fetcher: None,
+            trees: Trees::default(),
             outcome: Outcome::Good,
             closed: false,
         }
@@ -93,7 +97,11 @@ impl<'a> Executor<'a> {
     /// Carries one order out. The reply is its final one; events of a run go out before it.
     pub fn perform(&mut self, order: Order) -> Reply {
         match order {
-            Order::Examine { manifest, digest_key } => self.examine(&manifest, &digest_key),
+            Order::Examine { manifest, digest_key, known } => self.examine(&manifest, &digest_key, known.as_ref()),
+            Order::Branches { questions } => match self.trees.answer(&questions) {
+                Ok(below) => Reply::Branches { below },
+                Err(message) => Reply::Error { message },
+            },
             Order::Fence { fence, node, timeout_ms, .. } => self.fence(fence, &node, Duration::from_millis(timeout_ms)),
             Order::Run(run) => self.run(&run),
             Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
@@ -109,7 +117,12 @@ impl<'a> Executor<'a> {
         }
     }
 
-    fn examine(&mut self, manifest: &Manifest, digest_key: &[u8; 32]) -> Reply {
+    fn examine(
+        &mut self,
+        manifest: &Manifest,
+        digest_key: &[u8; 32],
+        known: Option<&BTreeMap<ServiceName, Sha256>>,
+    ) -> Reply {
         let started = Instant::now();
         // First, so that a run which ends meanwhile is not missed.
         let mut host = host::host_part(&self.state_dir);
@@ -119,15 +132,17 @@ impl<'a> Executor<'a> {
         }
         let found = guarded("examining", || self.work.examine(manifest, digest_key));
         self.fetcher = Fetcher::new(manifest).ok();
-        match found {
-            Err(message) => Reply::Error { message },
-            Ok(found) => Reply::Exam(Exam {
-                digest: found.digest,
-                checks: found.checks,
-                took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                ..host
-            }),
-        }
+        self.trees = Trees::default();
+        let found = match found {
+            Err(message) => return Reply::Error { message },
+            Ok(found) => found,
+        };
+        let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let exam = Exam { checks: found.checks, took_ms, ..host };
+        let Some(known) = known else { return Reply::Exam(Exam { digest: found.digest, ..exam }) };
+        let (services, trees) = Trees::outlined(found.digest, known);
+        self.trees = trees;
+        Reply::Outlined { exam, services }
     }
 
     /// First the fence is stored, only then is anybody ended: whoever comes later with an older one is refused already.

@@ -39,3 +39,6 @@ pub use process::{Family, ProcessId};
 pub use runs::RunPaths;
 pub use serve::{STATE_DIR, Tuning, main, serve, serve_with};
 pub use work::Work;
+
+#[cfg(test)]
+mod outline_tests;

@@ -148,7 +148,7 @@ fn a_session_examines_fences_runs_and_closes() {
         services: vec![ServiceManifest { name: "nginx".into(), ..Default::default() }],
         ..Default::default()
     };
-    let Reply::Exam(exam) = peer.ask(&Order::Examine { manifest, digest_key: [7; 32] }) else { panic!() };
+    let Reply::Exam(exam) = peer.ask(&Order::Examine { manifest, digest_key: [7; 32], known: None }) else { panic!() };
     assert_eq!(exam.digest.services.len(), 1);
     assert_eq!(exam.boot.as_str().len(), 36, "the machine's own word, not the work's");
     assert_eq!(peer.ask(&fence(3)), Reply::Fenced { ended: None });
@@ -311,7 +311,7 @@ fn an_idle_session_ends_with_silence_too() {
 fn a_session_that_only_looked_needs_no_goodbye() {
     let dir = tempfile::tempdir().unwrap();
     let mut peer = start(dir.path());
-    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32] });
+    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32], known: None });
     assert_eq!(peer.hang_up(), 0);
 }
 
@@ -432,7 +432,7 @@ fn fetching_needs_an_examination() {
     let fetch = Order::Fetch { paths: vec![dir.path().join("f").display().to_string()] };
     let mut peer = start(dir.path());
     assert!(matches!(peer.ask(&fetch), Reply::Refused { .. }));
-    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32] });
+    peer.ask(&Order::Examine { manifest: Manifest::default(), digest_key: [7; 32], known: None });
     let Reply::Fetched { files } = peer.ask(&fetch) else { panic!() };
     assert_eq!(files[0].content, b"text");
 }
@@ -497,7 +497,9 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let mut look = start(dir.path());
-        let Reply::Exam(exam) = look.ask(&Order::Examine { manifest: manifest.clone(), digest_key: [7; 32] }) else {
+        let Reply::Exam(exam) =
+            look.ask(&Order::Examine { manifest: manifest.clone(), digest_key: [7; 32], known: None })
+        else {
             panic!()
         };
         look.hang_up();

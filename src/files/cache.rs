@@ -14,7 +14,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 pub(super) struct Stamp {
     dev: u64,
     ino: u64,
-    size: u64,
+    /// In bytes.
+    pub size: u64,
     mtime: (i64, i64),
     ctime: (i64, i64),
 }
@@ -35,11 +36,20 @@ impl Stamp {
     }
 }
 
+/// How the content of a file becomes its hash.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    /// With the key.
+    pub secret: bool,
+    /// Id of the patterns whose lines are left out; 0: all lines count.
+    pub normalize: u64,
+}
+
 /// Hashes by (device, inode, size, modification and change time). Lives as long as its owner; `Cache::default()` knows nothing.
 #[derive(Debug, Default)]
 pub struct Cache {
     key: [u8; 32],
-    hashes: HashMap<(Stamp, bool), (Sha256, u64)>,
+    hashes: HashMap<(Stamp, Way), (Sha256, u64)>,
     pass: u64,
     reads: u64,
     trust_at_once: bool,
@@ -56,15 +66,11 @@ impl Cache {
         self.hashes.clear();
     }
 
-    pub(super) fn key(&self) -> &[u8; 32] {
-        &self.key
-    }
-
     /// Another key invalidates the hashes of secret files.
     pub(super) fn begin(&mut self, key: &[u8; 32]) {
         if self.key != *key {
             self.key = *key;
-            self.hashes.retain(|(_, secret), _| !secret);
+            self.hashes.retain(|(_, way), _| !way.secret);
         }
         self.pass += 1;
     }
@@ -74,17 +80,17 @@ impl Cache {
         self.hashes.retain(|_, (_, pass)| *pass == self.pass);
     }
 
-    pub(super) fn get(&mut self, stamp: &Stamp, secret: bool) -> Option<Sha256> {
-        let (sha256, pass) = self.hashes.get_mut(&(*stamp, secret))?;
+    pub(super) fn get(&mut self, stamp: &Stamp, way: Way) -> Option<Sha256> {
+        let (sha256, pass) = self.hashes.get_mut(&(*stamp, way))?;
         *pass = self.pass;
         Some(*sha256)
     }
 
     /// `read_at`: before the first byte was read.
-    pub(super) fn put(&mut self, stamp: Stamp, secret: bool, sha256: Sha256, read_at: SystemTime) {
+    pub(super) fn put(&mut self, stamp: Stamp, way: Way, sha256: Sha256, read_at: SystemTime) {
         self.reads += 1;
         if self.trust_at_once || read_at.duration_since(stamp.changed_at()).is_ok_and(|age| age > SETTLE) {
-            self.hashes.insert((stamp, secret), (sha256, self.pass));
+            self.hashes.insert((stamp, way), (sha256, self.pass));
         }
     }
 
@@ -99,18 +105,22 @@ impl Cache {
 mod tests {
     use super::*;
 
+    const PLAIN: Way = Way { secret: false, normalize: 0 };
+    const SECRET: Way = Way { secret: true, normalize: 0 };
+
     #[test]
     fn a_file_changed_just_now_is_read_again() {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
         let at = |secs| UNIX_EPOCH + Duration::from_secs(secs);
         let mut cache = Cache::default();
-        cache.put(stamp, false, Sha256::of(b"x"), at(100));
-        assert_eq!(cache.get(&stamp, false), None, "same second");
-        cache.put(stamp, false, Sha256::of(b"x"), at(99));
-        assert_eq!(cache.get(&stamp, false), None, "clock set back");
-        cache.put(stamp, false, Sha256::of(b"x"), at(102));
-        assert_eq!(cache.get(&stamp, false), Some(Sha256::of(b"x")));
-        assert_eq!(cache.get(&stamp, true), None, "the HMAC is another hash");
+        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(100));
+        assert_eq!(cache.get(&stamp, PLAIN), None, "same second");
+        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(99));
+        assert_eq!(cache.get(&stamp, PLAIN), None, "clock set back");
+        cache.put(stamp, PLAIN, Sha256::of(b"x"), at(102));
+        assert_eq!(cache.get(&stamp, PLAIN), Some(Sha256::of(b"x")));
+        assert_eq!(cache.get(&stamp, SECRET), None, "the HMAC is another hash");
+        assert_eq!(cache.get(&stamp, Way { normalize: 1, ..PLAIN }), None, "lines left out make another one too");
     }
 
     #[test]
@@ -118,11 +128,11 @@ mod tests {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: (100, 0), ctime: (100, 0) };
         let mut cache = Cache::trusting();
         cache.begin(&[1; 32]);
-        for secret in [false, true] {
-            cache.put(stamp, secret, Sha256::of(b"x"), UNIX_EPOCH);
+        for way in [PLAIN, SECRET] {
+            cache.put(stamp, way, Sha256::of(b"x"), UNIX_EPOCH);
         }
         cache.begin(&[2; 32]);
-        assert!(cache.get(&stamp, false).is_some());
-        assert!(cache.get(&stamp, true).is_none());
+        assert!(cache.get(&stamp, PLAIN).is_some());
+        assert!(cache.get(&stamp, SECRET).is_none());
     }
 }

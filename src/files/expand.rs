@@ -1,12 +1,15 @@
 //! Turns the declared paths, globs and managed directories of a service into the list of paths to look at.
 
+use super::seen::Seen;
+use super::shown::shown;
 use crate::model::ServiceManifest;
-use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// What package managers and editors leave behind; not applied to a path that is declared as itself.
 const LEFTOVERS: [&str; 11] = [
@@ -22,24 +25,42 @@ const LEFTOVERS: [&str; 11] = [
     "#*#",
     ".#*",
 ];
+static IS_LEFTOVER: LazyLock<GlobSet> = LazyLock::new(|| matcher(&LEFTOVERS.map(str::to_owned), &mut BTreeMap::new()));
 /// A service that expands to more paths is misdeclared (`/` or `/proc/**`); the rest is reported as unreadable.
 const MAX_PATHS: usize = 200_000;
 const MAX_DEPTH: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
-    /// True: declared as itself, so its absence is an entry.
-    pub paths: BTreeMap<PathBuf, bool>,
+    pub paths: BTreeMap<PathBuf, Found>,
     pub unreadable: BTreeMap<String, String>,
 }
 
+/// How a path came to be looked at.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Found {
+    /// As itself, so its absence is an entry.
+    pub declared: bool,
+    /// What the walk saw there; None: nothing, or it could not be looked at.
+    pub seen: Option<Seen>,
+}
+
+/// What a service declares.
 pub(super) fn expand(service: &ServiceManifest) -> Expansion {
     let mut out = Expansion::default();
     let exclude = matcher(&service.exclude, &mut out.unreadable);
-    let leftovers = matcher(&LEFTOVERS.map(str::to_owned), &mut out.unreadable);
-    let mut walk = Walk { exclude: &exclude, leftovers: &leftovers, looked_at: 0, out };
+    let mut walk = Walk { exclude: &exclude, looked_at: 0, out };
     for pattern in &service.files {
         walk.declared(pattern);
+    }
+    walk.out
+}
+
+/// `paths` as they are, no globs, each with everything below it.
+pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet) -> Expansion {
+    let mut walk = Walk { exclude, looked_at: 0, out: Expansion::default() };
+    for path in paths {
+        walk.literal(path, true);
     }
     walk.out
 }
@@ -80,7 +101,6 @@ pub(super) fn base(pattern: &str) -> PathBuf {
 
 struct Walk<'a> {
     exclude: &'a GlobSet,
-    leftovers: &'a GlobSet,
     looked_at: usize,
     out: Expansion,
 }
@@ -107,21 +127,33 @@ impl Walk<'_> {
                 }
                 Err(why) => self.unreadable(path, &why),
             }
-        } else if !self.exclude.is_match(path) {
-            self.out.paths.insert(path.to_owned(), true);
-            if let Ok(meta) = fs::symlink_metadata(path)
-                && managed
-                && meta.is_dir()
-            {
-                self.below(path, meta.dev(), MAX_DEPTH);
-            }
+        } else {
+            self.literal(path, managed);
         }
+    }
+
+    /// One path, and what is below it if it is `managed` and a directory.
+    fn literal(&mut self, path: &Path, managed: bool) {
+        if self.exclude.is_match(path) {
+            return;
+        }
+        let meta = fs::symlink_metadata(path).ok();
+        self.out.paths.insert(path.to_owned(), Found { declared: true, seen: meta.as_ref().map(Seen::of) });
+        if let Some(meta) = meta.filter(|meta| managed && meta.is_dir()) {
+            self.below(path, meta.dev(), MAX_DEPTH);
+        }
+    }
+
+    /// What a walk came by; declared as itself, it stays so.
+    fn found(&mut self, path: &Path, meta: &fs::Metadata) {
+        let found = Found { declared: false, seen: Some(Seen::of(meta)) };
+        self.out.paths.entry(path.to_owned()).or_insert(found);
     }
 
     /// Everything below the managed directory `dir`.
     fn below(&mut self, dir: &Path, device: u64, depth: usize) {
         for (path, meta) in self.list(dir) {
-            self.out.paths.entry(path.clone()).or_insert(false);
+            self.found(&path, &meta);
             self.descend(&path, &meta, device, depth, |walk, depth| walk.below(&path, device, depth));
         }
     }
@@ -130,7 +162,7 @@ impl Walk<'_> {
     fn matching(&mut self, dir: &Path, device: u64, depth: usize, glob: &globset::GlobMatcher, managed: bool) {
         for (path, meta) in self.list(dir) {
             if glob.is_match(&path) && meta.is_dir() == managed {
-                self.out.paths.entry(path.clone()).or_insert(false);
+                self.found(&path, &meta);
                 if managed {
                     self.descend(&path, &meta, device, MAX_DEPTH, |walk, depth| walk.below(&path, device, depth));
                     continue;
@@ -187,7 +219,8 @@ impl Walk<'_> {
                 break;
             }
             let path = entry.path();
-            if self.exclude.is_match(&path) || self.leftovers.is_match(&path) {
+            let candidate = Candidate::new(&path);
+            if self.exclude.is_match_candidate(&candidate) || IS_LEFTOVER.is_match_candidate(&candidate) {
                 continue;
             }
             if path.to_str().is_none() {
@@ -205,7 +238,7 @@ impl Walk<'_> {
     }
 
     fn unreadable(&mut self, path: &Path, why: &str) {
-        self.out.unreadable.insert(path.display().to_string(), why.to_owned());
+        self.out.unreadable.insert(shown(path), why.to_owned());
     }
 }
 

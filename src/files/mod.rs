@@ -4,17 +4,22 @@
 //! opens anything but regular files. What the digest means, and what differs, is `model`'s.
 
 mod cache;
+mod content;
 mod expand;
 mod names;
 mod read;
+mod seen;
+mod shown;
 mod watch;
 
 pub use cache::Cache;
 pub use names::{Account, Names};
 pub use watch::{Event, WatchError, Watcher, directories, watch};
 
-use crate::model::{FileKind, Manifest, NodeDigest, ServiceDigest, ServiceManifest};
+use crate::model::{Manifest, NodeDigest, NormalizeError, Normalizer, ServiceDigest, ServiceManifest};
+use read::{How, Secret};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// A larger file is reported as unreadable instead of being hashed.
 pub const MAX_FILE: u64 = 16 << 20;
@@ -28,28 +33,63 @@ pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDig
     cache.begin(key);
     let mut services = BTreeMap::new();
     for service in &manifest.services {
-        services.insert(service.name.clone(), service_digest(service, &names, cache));
+        services.insert(service.name.clone(), service_digest(service, key, &names, cache));
     }
     cache.end();
     NodeDigest { root: NodeDigest::root_of(&services), services }
 }
 
-fn service_digest(service: &ServiceManifest, names: &Names, cache: &mut Cache) -> ServiceDigest {
-    let mut expansion = expand::expand(service);
-    let secret = expand::matcher(&service.secret, &mut expansion.unreadable);
-    let mut entries = Vec::with_capacity(expansion.paths.len());
-    for (path, declared) in &expansion.paths {
-        match read::entry(path, secret.is_match(path), names, cache) {
-            // Found a moment ago by a walk and gone since: as if the walk had come later.
-            Ok(entry) if entry.kind == FileKind::Absent && !declared => {}
-            Ok(entry) => entries.push(entry),
-            Err(why) => {
-                expansion.unreadable.insert(path.display().to_string(), why);
-            }
-        }
+fn service_digest(service: &ServiceManifest, key: &[u8; 32], names: &Names, cache: &mut Cache) -> ServiceDigest {
+    let mut faults = BTreeMap::new();
+    let secret = Secret::Globs(expand::matcher(&service.secret, &mut faults));
+    let normalize = Normalizer::new(&service.normalize).unwrap_or_else(|error| {
+        faults.insert("normalize".to_owned(), error.to_string());
+        None
+    });
+    // Who can't tell what is secret reads nothing, and who can't tell which lines count knows no content.
+    if let Some((what, why)) = faults.into_iter().next() {
+        return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
     }
-    entries.sort();
-    ServiceDigest { root: ServiceDigest::root_of(&entries), entries, unreadable: expansion.unreadable }
+    let how = How { secret, key: Some(*key), normalize };
+    let (entries, unreadable) = read::entries(expand::expand(service), &how, names, cache);
+    ServiceDigest::new(entries, unreadable)
+}
+
+/// What [`tree`] looks at, without a manifest.
+#[derive(Debug, Clone, Default)]
+pub struct Tree {
+    /// Absolute; each as it is, and everything below those that are directories.
+    pub paths: Vec<PathBuf>,
+    /// Globs, as those of a service.
+    pub exclude: Vec<String>,
+    /// Regular expressions of lines that do not count.
+    pub normalize: Vec<String>,
+    /// For the content of files that only their owner may read; None: it is not read, and such a file has no hash.
+    pub key: Option<[u8; 32]>,
+}
+
+/// Why a [`Tree`] can't be looked at; nothing was read.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    #[error("`{0}` is no glob: {1}")]
+    Glob(String, String),
+    #[error(transparent)]
+    Normalize(NormalizeError),
+}
+
+/// The digest of some paths of this machine. Blocks while it reads every file. What can't be read is listed, never left out
+/// silently.
+pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
+    let mut faults = BTreeMap::new();
+    let exclude = expand::matcher(&tree.exclude, &mut faults);
+    if let Some((glob, why)) = faults.into_iter().next() {
+        return Err(TreeError::Glob(glob, why));
+    }
+    let normalize = Normalizer::new(&tree.normalize).map_err(TreeError::Normalize)?;
+    let how = How { secret: Secret::OwnerOnly, key: tree.key, normalize };
+    let mut cache = Cache::default();
+    let (entries, unreadable) = read::entries(expand::below(&tree.paths, &exclude), &how, &Names::load(), &mut cache);
+    Ok(ServiceDigest::new(entries, unreadable))
 }
 
 #[cfg(test)]

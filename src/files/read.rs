@@ -1,52 +1,168 @@
-//! Reads one path into an entry, without following it and without ever waiting for a pipe or a device.
+//! Reads paths into entries, without following them and without ever waiting for a pipe or a device; many files by a few
+//! threads.
 
-use super::cache::{Cache, Stamp};
-use super::{MAX_FILE, Names};
-use crate::model::{FileEntry, FileKind, Sha256};
-use hmac::{Hmac, KeyInit, Mac};
-use rustix::fs::OFlags;
-use rustix::io::Errno;
-use sha2::Digest;
-use std::fs::{self, File, FileType, Metadata, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
-use std::time::SystemTime;
+use super::Names;
+use super::cache::{Cache, Way};
+use super::content::{Fresh, Reader, Try, target};
+use super::expand::{Expansion, Found};
+use super::seen::Seen;
+use super::shown::shown;
+use crate::model::{FileEntry, FileKind, Normalizer};
+use globset::GlobSet;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// A file that moves under the reader is read again so many times.
 const RETRIES: u32 = 3;
-const BUFFER: usize = 64 << 10;
+/// So many threads read at most: a node has other work than to be looked at. Two also on one processor, since one of them
+/// waits for the disk.
+const THREADS_MAX: usize = 4;
+const THREADS_MIN: usize = 2;
+/// Fewer paths, or fewer bytes, are read sooner than a second thread has begun.
+const PATHS_EACH: usize = 256;
+const BYTES_EACH: u64 = 1 << 20;
+/// So many paths a thread takes at once.
+const BATCH: usize = 8;
 
-/// What became of one try.
-enum Try<T> {
-    Done(T),
-    /// It changed meanwhile.
-    Moved,
+/// Whose content is a secret.
+pub(super) enum Secret {
+    /// Of the paths that a manifest calls so.
+    Globs(GlobSet),
+    /// Of the files that nobody but their owner may read.
+    OwnerOnly,
 }
 
-/// The entry of `path`; of kind `Absent` if there is nothing. Err: why it can't be read, for people.
-pub(super) fn entry(path: &Path, secret: bool, names: &Names, cache: &mut Cache) -> Result<FileEntry, String> {
+/// How paths are read.
+pub(super) struct How {
+    pub secret: Secret,
+    /// For the content of secret files, which is left unread where there is no key.
+    pub key: Option<[u8; 32]>,
+    pub normalize: Option<Normalizer>,
+}
+
+impl How {
+    fn is_secret(&self, path: &Path, seen: Option<&Seen>) -> bool {
+        match &self.secret {
+            Secret::Globs(globs) => globs.is_match(path),
+            Secret::OwnerOnly => seen.is_some_and(|s| s.kind == FileKind::File && s.mode & 0o044 == 0),
+        }
+    }
+
+    pub(super) fn way(&self, secret: bool) -> Way {
+        Way { secret, normalize: self.normalize.as_ref().map_or(0, Normalizer::id) }
+    }
+}
+
+/// An entry, with its content if that was read; or why there is none.
+type One = Result<(FileEntry, Option<Fresh>), String>;
+
+/// The entries of all paths of `expansion`, in its order, and what could not be read. Files that `cache` knows unchanged are
+/// not opened.
+pub(super) fn entries(
+    expansion: Expansion,
+    how: &How,
+    names: &Names,
+    cache: &mut Cache,
+) -> (Vec<FileEntry>, BTreeMap<String, String>) {
+    let Expansion { paths, mut unreadable } = expansion;
+    let mut entries = Vec::with_capacity(paths.len());
+    let mut unknown = Vec::new();
+    for (path, found) in paths {
+        match known(&path, &found, how, names, cache) {
+            Some(entry) => entries.push(entry),
+            None => unknown.push((path, found)),
+        }
+    }
+    for ((path, found), one) in unknown.iter().zip(read_all(&unknown, how, names)) {
+        match one {
+            // Found a moment ago by a walk and gone since: as if the walk had come later.
+            Ok((entry, _)) if entry.kind == FileKind::Absent && !found.declared => {}
+            Ok((entry, fresh)) => {
+                entries.push(entry);
+                if let Some(Fresh { stamp, way, sha256, read_at }) = fresh {
+                    cache.put(stamp, way, sha256, read_at);
+                }
+            }
+            Err(why) => drop(unreadable.insert(shown(path), why)),
+        }
+    }
+    (entries, unreadable)
+}
+
+/// The entry of a regular file whose hash is known.
+fn known(path: &Path, found: &Found, how: &How, names: &Names, cache: &mut Cache) -> Option<FileEntry> {
+    let seen = found.seen.filter(|seen| seen.kind == FileKind::File)?;
+    let secret = how.is_secret(path, Some(&seen));
+    let sha256 = cache.get(&seen.stamp, how.way(secret))?;
+    Some(FileEntry { sha256: Some(sha256), ..seen.entry(path.to_str()?, secret, names) })
+}
+
+/// One result for each path, in order.
+fn read_all(paths: &[(PathBuf, Found)], how: &How, names: &Names) -> Vec<One> {
+    let bytes: u64 = paths.iter().filter_map(|(_, found)| found.seen).map(|seen| seen.stamp.size).sum();
+    let worth = (paths.len() / PATHS_EACH).max(usize::try_from(bytes / BYTES_EACH).unwrap_or(usize::MAX));
+    let threads = worth.min(THREADS_MAX).min(thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN));
+    if threads < 2 {
+        let mut reader = Reader::default();
+        return paths.iter().map(|(path, found)| one(path, found.seen, how, names, &mut reader)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let (mut reader, mut out) = (Reader::default(), Vec::new());
+        loop {
+            let from = next.fetch_add(BATCH, Ordering::Relaxed);
+            let Some(rest) = paths.get(from..).filter(|rest| !rest.is_empty()) else { return out };
+            let batch = rest.iter().take(BATCH).enumerate();
+            out.extend(batch.map(|(n, (path, found))| (from + n, one(path, found.seen, how, names, &mut reader))));
+        }
+    };
+    let mut all: Vec<(usize, One)> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for other in others {
+            all.extend(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        all
+    });
+    all.sort_unstable_by_key(|(n, _)| *n);
+    all.into_iter().map(|(_, one)| one).collect()
+}
+
+/// The entry of `path`, which was seen as `seen` a moment ago; of kind `Absent` if there is nothing. Err: why it can't be
+/// read, for people.
+fn one(path: &Path, seen: Option<Seen>, how: &How, names: &Names, reader: &mut Reader) -> One {
+    one_while(path, seen, how, names, reader, &mut || ())
+}
+
+/// `meanwhile` runs at each try, before the look whether a file is still the same.
+fn one_while(
+    path: &Path,
+    mut seen: Option<Seen>,
+    how: &How,
+    names: &Names,
+    reader: &mut Reader,
+    meanwhile: &mut dyn FnMut(),
+) -> One {
     let Some(text) = path.to_str() else { return Err("the name is not UTF-8".to_owned()) };
     for _ in 0..=RETRIES {
-        let meta = match fs::symlink_metadata(path) {
-            Ok(meta) => meta,
-            Err(e) if is_absent(&e) => return Ok(absent(text, secret)),
+        let now = match seen.take().map_or_else(|| fs::symlink_metadata(path).map(|meta| Seen::of(&meta)), Ok) {
+            Ok(now) => now,
+            Err(e) if is_absent(&e) => return Ok((absent(text, how.is_secret(path, None)), None)),
             Err(e) => return Err(e.to_string()),
         };
-        let kind = kind_of(meta.file_type());
-        let mut entry = FileEntry {
-            path: text.to_owned(),
-            kind,
-            mode: if kind == FileKind::Symlink { 0 } else { meta.mode() & 0o7777 },
-            owner: names.owner(meta.uid()),
-            group: names.group(meta.gid()),
-            sha256: None,
-            target: None,
-            secret,
-        };
-        match kind {
-            FileKind::File => match content(path, &meta, secret, cache, || ())? {
-                Try::Done(sha256) => entry.sha256 = Some(sha256),
+        let secret = how.is_secret(path, Some(&now));
+        let mut entry = now.entry(text, secret, names);
+        match now.kind {
+            FileKind::File if secret && how.key.is_none() => {}
+            FileKind::File => match reader.content(path, &now, how, secret, &mut *meanwhile)? {
+                Try::Done(fresh) => {
+                    entry.sha256 = Some(fresh.sha256);
+                    return Ok((entry, Some(fresh)));
+                }
                 Try::Moved => continue,
             },
             FileKind::Symlink => match target(path)? {
@@ -55,12 +171,12 @@ pub(super) fn entry(path: &Path, secret: bool, names: &Names, cache: &mut Cache)
             },
             _ => {}
         }
-        return Ok(entry);
+        return Ok((entry, None));
     }
     Err("changes while it is read".to_owned())
 }
 
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
@@ -77,129 +193,18 @@ fn absent(path: &str, secret: bool) -> FileEntry {
     }
 }
 
-fn kind_of(kind: FileType) -> FileKind {
-    if kind.is_file() {
-        FileKind::File
-    } else if kind.is_dir() {
-        FileKind::Dir
-    } else if kind.is_symlink() {
-        FileKind::Symlink
-    } else if kind.is_socket() {
-        FileKind::Socket
-    } else if kind.is_fifo() {
-        FileKind::Fifo
-    } else if kind.is_char_device() {
-        FileKind::CharDevice
-    } else {
-        FileKind::BlockDevice
-    }
-}
-
-/// `before_check` runs between the last byte and the look whether the file is still the same.
-fn content(
-    path: &Path,
-    meta: &Metadata,
-    secret: bool,
-    cache: &mut Cache,
-    before_check: impl FnOnce(),
-) -> Result<Try<Sha256>, String> {
-    let too_large = || format!("larger than {} MiB", MAX_FILE >> 20);
-    if meta.len() > MAX_FILE {
-        return Err(too_large());
-    }
-    let stamp = Stamp::of(meta);
-    if let Some(sha256) = cache.get(&stamp, secret) {
-        return Ok(Try::Done(sha256));
-    }
-    let read_at = SystemTime::now();
-    // The file may have become a link, a pipe or a terminal since it was looked at.
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let mut file = match OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path) {
-        Ok(file) => file,
-        Err(e) if is_absent(&e) || e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(Try::Moved),
-        Err(e) => return Err(e.to_string()),
-    };
-    let same =
-        |file: &File| file.metadata().map(|now| now.is_file() && Stamp::of(&now) == stamp).map_err(|e| e.to_string());
-    if !same(&file)? {
-        return Ok(Try::Moved);
-    }
-    let mut hasher = Hasher::new(secret, cache.key());
-    let mut buffer = vec![0; BUFFER];
-    let mut total = 0u64;
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(n) => {
-                total += n as u64;
-                if total > MAX_FILE {
-                    return Err(too_large());
-                }
-                hasher.update(&buffer[..n]);
-            }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.to_string()),
-        }
-    }
-    before_check();
-    if !same(&file)? {
-        return Ok(Try::Moved);
-    }
-    let sha256 = hasher.finish();
-    cache.put(stamp, secret, sha256, read_at);
-    Ok(Try::Done(sha256))
-}
-
-fn target(path: &Path) -> Result<Try<String>, String> {
-    match fs::read_link(path) {
-        Ok(target) => match target.into_os_string().into_string() {
-            Ok(target) => Ok(Try::Done(target)),
-            Err(_) => Err("the target is not UTF-8".to_owned()),
-        },
-        Err(e) if is_absent(&e) || e.kind() == io::ErrorKind::InvalidInput => Ok(Try::Moved),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-enum Hasher {
-    Plain(sha2::Sha256),
-    Keyed(Box<Hmac<sha2::Sha256>>),
-}
-
-impl Hasher {
-    fn new(secret: bool, key: &[u8; 32]) -> Self {
-        // HMAC pads a shorter key with zeros to one block of the hash.
-        let mut block = [0; 64];
-        block[..key.len()].copy_from_slice(key);
-        if secret { Self::Keyed(Box::new(Hmac::new(&block.into()))) } else { Self::Plain(sha2::Sha256::new()) }
-    }
-    fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Plain(hasher) => hasher.update(bytes),
-            Self::Keyed(hasher) => hasher.update(bytes),
-        }
-    }
-    fn finish(self) -> Sha256 {
-        Sha256(match self {
-            Self::Plain(hasher) => hasher.finalize().into(),
-            Self::Keyed(hasher) => hasher.finalize().into_bytes().into(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Sha256;
+    use std::io::Write;
 
-    #[test]
-    fn a_write_behind_the_readers_back_is_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("f");
-        fs::write(&path, "one").unwrap();
-        let meta = fs::symlink_metadata(&path).unwrap();
-        let write = || fs::write(&path, "longer").unwrap();
-        let outcome = content(&path, &meta, false, &mut Cache::trusting(), write).unwrap();
-        assert!(matches!(outcome, Try::Moved));
+    fn plain() -> How {
+        How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None }
+    }
+
+    fn look(path: &Path) -> Seen {
+        Seen::of(&fs::symlink_metadata(path).unwrap())
     }
 
     #[test]
@@ -207,21 +212,60 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "one").unwrap();
-        let meta = fs::symlink_metadata(&path).unwrap();
+        let seen = look(&path);
+        // The walk saw a file; what is there now is what counts.
+        let moved = || one(&path, Some(seen), &plain(), &Names::default(), &mut Reader::default()).unwrap().0.kind;
         fs::remove_file(&path).unwrap();
+        assert_eq!(moved(), FileKind::Absent);
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert!(matches!(content(&path, &meta, false, &mut Cache::default(), || ()), Ok(Try::Moved)));
+        assert_eq!(moved(), FileKind::Fifo);
         fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        assert!(matches!(content(&path, &meta, false, &mut Cache::default(), || ()), Ok(Try::Moved)));
+        assert_eq!(moved(), FileKind::Symlink);
     }
 
     #[test]
-    fn the_keyed_hash_is_the_standard_one() {
-        // Computed by Python's hmac module.
-        let mut hasher = Hasher::new(true, &[7; 32]);
-        hasher.update(b"secret");
-        let wanted = "e8f9acc76498c028a66162edc9e6597a6f5f57c50447c8be0a9d6aaeb3a6bc46";
-        assert_eq!(hasher.finish().to_string(), wanted);
+    fn a_file_that_does_not_stand_still_is_said_to_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        fs::write(&path, "0").unwrap();
+        let mut file = fs::File::options().append(true).open(&path).unwrap();
+        let (mut reader, mut times, mut grows) = (Reader::default(), 0, u32::MAX);
+        let mut read = |until| {
+            (times, grows) = (0, until);
+            let grow = &mut || {
+                times += 1;
+                if times <= grows {
+                    file.write_all(b"x").unwrap();
+                }
+            };
+            let outcome = one_while(&path, None, &plain(), &Names::default(), &mut reader, grow);
+            (outcome.map(|(entry, _)| entry.sha256), times)
+        };
+        assert_eq!(read(u32::MAX), (Err("changes while it is read".to_owned()), RETRIES + 1));
+        let now = || Some(Sha256::of(&fs::read(&path).unwrap()));
+        let (outcome, times) = read(RETRIES);
+        assert_eq!((outcome, times), (Ok(now()), RETRIES + 1), "in the end it stood still");
+    }
+
+    #[test]
+    fn many_threads_read_what_one_reads() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths: Vec<(PathBuf, Found)> = (0..2 * PATHS_EACH + 3)
+            .map(|n| {
+                let path = dir.path().join(n.to_string());
+                fs::write(&path, n.to_string()).unwrap();
+                let seen = (n % 2 == 0).then(|| look(&path));
+                (path, Found { declared: true, seen })
+            })
+            .collect();
+        fs::remove_file(&paths[7].0).unwrap();
+        let all = read_all(&paths, &plain(), &Names::default());
+        assert_eq!(all.len(), paths.len());
+        for (n, ((path, _), one)) in paths.iter().zip(&all).enumerate() {
+            let entry = &one.as_ref().unwrap().0;
+            assert_eq!(entry.path, path.to_str().unwrap());
+            assert_eq!(entry.sha256, (n != 7).then(|| Sha256::of(n.to_string().as_bytes())));
+        }
     }
 }

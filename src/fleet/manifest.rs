@@ -2,7 +2,7 @@
 
 use crate::check::{self, Check, DigestOptions};
 use crate::config::Fleet;
-use crate::model::{CheckText, Fault, GenerationSeq, Manifest, ServiceManifest, ServiceName};
+use crate::model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -30,6 +30,11 @@ pub fn manifest(
                 continue;
             }
         };
+        // Each pattern was looked at where it stands; here it is told whether all of them can be used together.
+        let normalize = joined(&service.normalize, digest.normalize);
+        if let Err(error) = Normalizer::new(&normalize) {
+            faults.push(Fault::error("remoor.yml", 0, 0, format!("`normalize` of the service `{name}`: {error}")));
+        }
         let mut paths = |declared: &[String]| {
             super::paths(host, declared, context).unwrap_or_else(|fault| {
                 faults.push(fault);
@@ -41,6 +46,7 @@ pub fn manifest(
             files: paths(&joined(&service.files, digest.include)),
             exclude: paths(&joined(&service.exclude, digest.exclude)),
             secret: paths(&joined(&service.secret, digest.secret)),
+            normalize,
             units: service.units.clone(),
             state: paths(&service.state),
             keep: paths(&service.keep),
@@ -71,6 +77,7 @@ fn checks_of(
                 digest.include.extend(found.digest.include);
                 digest.exclude.extend(found.digest.exclude);
                 digest.secret.extend(found.digest.secret);
+                digest.normalize.extend(found.digest.normalize);
             }
             Ok(Err(_)) => {}
             Err(more) => faults.extend(more),

@@ -10,6 +10,7 @@ mod manifest;
 mod paths;
 mod plans;
 mod summary;
+mod wanted;
 
 pub use crate::model::Known;
 pub use book::{Book, BookError};
@@ -19,6 +20,7 @@ pub use manifest::{Expected, manifest};
 pub use paths::paths;
 pub use plans::{Scope, Work, compile, expected_files, tags_of, work};
 pub use summary::{lint, summary};
+pub use wanted::Wanted;
 
 #[cfg(test)]
 mod tests;

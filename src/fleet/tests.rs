@@ -105,9 +105,11 @@ fn each_check_file_is_listed_with_what_chose_it_or_did_not() {
 fn a_check_file_adds_to_what_is_hashed() {
     let header = "remoor:
   service: app
-  digest: {include: [/etc/app.d/, /etc/app.conf], exclude: [/etc/app.d/cache], secret: [/etc/app.d/key]}
+  digest: {include: [/etc/app.d/, /etc/app.conf], exclude: [/etc/app.d/cache], secret: [/etc/app.d/key], normalize: ['^# by', '^Date:']}
 ";
+    let config = CONFIG.replace("files: [/etc/app.conf],", "files: [/etc/app.conf], normalize: ['^# by'],");
     let fleet = fleet(&[
+        ("remoor.yml", &config),
         ("checks/app.yml", header),
         // Of another role: it adds nothing.
         ("checks/other.yml", "remoor: {service: app, roles: [manager], digest: {include: [/etc/manager]}}\n"),
@@ -117,6 +119,7 @@ fn a_check_file_adds_to_what_is_hashed() {
     assert_eq!(app.files, ["/etc/app.conf", "/etc/app.d/"]);
     assert_eq!(app.exclude, ["/etc/app.d/local", "/etc/app.d/cache"]);
     assert_eq!(app.secret, ["/etc/app.d/key"]);
+    assert_eq!(app.normalize, ["^# by", "^Date:"]);
     assert_eq!(manifest.services.iter().find(|s| s.name.as_str() == "db").unwrap().files, ["/etc/db.conf"]);
 }
 

@@ -1,14 +1,14 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
 use super::ansible::{self, Play, PlayError};
-use super::examine::{self, Prepared};
+use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_in;
 use super::{Shared, wall};
 use crate::config::Fleet;
 use crate::engine::{Event, PhaseResult, Verified, marks_of, marks_seen};
 use crate::exec::wire::{self, Order, Reply, RunOrder};
-use crate::fleet::{self, Expected, Scope};
+use crate::fleet::{self, Scope, Wanted};
 use crate::model::{
     AttemptId, Baseline, Failure, Fault, Fence, Generation, Job, JobId, NodeDigest, NodeId, Phase, Record, ServiceName,
     Sha256,
@@ -478,11 +478,13 @@ impl Work {
         let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
         let prepared: Prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
         let session = self.session.as_mut().ok_or_else(|| lost(phase))?;
-        let evidence =
-            examine::evidence(&self.shared, session, self.node, &prepared).await.map_err(|e| ssh(phase, e))?;
+        let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
+            .await
+            .map_err(|e| ssh(phase, e))?;
         let digest = &evidence.exam.digest;
-        let wrong = wrong_files(&prepared.rendered, digest, &job.services);
-        let record = examine::record(&prepared.rendered, &facts, prepared.known.clone(), digest);
+        let wanted = prepared.wanted();
+        let wrong = wrong_files(&wanted, digest, &job.services);
+        let record = examine::record(&wanted, &facts, prepared.known.clone(), digest);
         let record = record.of_part(&job.services, before.as_ref());
         let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
@@ -510,19 +512,17 @@ impl Drop for EndOnDrop {
 
 /// Paths that the manager rendered and that stand on the node with another content, of the services that were set up
 /// (empty: all). What the run was not about may have drifted meanwhile, and is no fault of the playbook.
-fn wrong_files(rendered: &Expected, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
+fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
     let of_job = digest.services.iter().filter(|(name, _)| services.is_empty() || services.contains(name));
-    let entries = of_job.flat_map(|(_, s)| s.entries.iter()).filter(|e| !e.secret);
-    entries
-        .filter(|e| rendered.get(&e.path).is_some_and(|r| e.sha256 != Some(r.sha256)))
-        .map(|e| e.path.clone())
-        .collect()
+    let entries = of_job.flat_map(|(name, s)| s.entries.iter().map(move |e| (name, e))).filter(|(_, e)| !e.secret);
+    entries.filter(|(name, e)| wanted.agrees(name, e) == Some(false)).map(|(_, e)| e.path.clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{FileEntry, FileKind, ServiceDigest, Sha256};
+    use crate::fleet::Expected;
+    use crate::model::{FileEntry, FileKind, Manifest, ServiceDigest, Sha256};
     use crate::playbook::Rendered;
 
     fn entry(path: &str, text: &str, secret: bool) -> FileEntry {
@@ -553,11 +553,13 @@ mod tests {
         digest.services.insert("db".into(), db);
         let files = [("/app", "as rendered"), ("/key", "secret"), ("/db", "as rendered")];
         let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered(text))).collect();
-        assert_eq!(wrong_files(&files, &digest, &[]), ["/db"]);
-        assert_eq!(wrong_files(&files, &digest, &["db".into()]), ["/db"]);
-        assert!(wrong_files(&files, &digest, &["app".into()]).is_empty());
+        let manifest = Manifest::default();
+        let wanted = Wanted::new(&files, &manifest);
+        assert_eq!(wrong_files(&wanted, &digest, &[]), ["/db"]);
+        assert_eq!(wrong_files(&wanted, &digest, &["db".into()]), ["/db"]);
+        assert!(wrong_files(&wanted, &digest, &["app".into()]).is_empty());
         // What does not agree is recorded only; a secret file can't be compared.
-        let record = examine::record(&files, &examine::Facts::new(), fleet::Known::default(), &digest);
+        let record = examine::record(&wanted, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();
         assert_eq!(origins, ["/app", "/key"]);
         // What the run was not about is no fault of it, and nothing that it would have made right.

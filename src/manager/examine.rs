@@ -1,12 +1,11 @@
 //! One examination: one SSH login, digest and checks by the node's executor, compared with what is known here.
 
-use super::Shared;
 use super::shared::known_of;
+use super::{Shared, outline};
 use crate::engine::{Evidence, ExamOutcome};
-use crate::exec::wire::{Order, Reply};
-use crate::fleet::{self, Expected};
+use crate::fleet::{self, Expected, Wanted};
 use crate::model::{
-    CheckFile, Exam, Generation, GenerationSeq, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256,
+    CheckFile, Generation, GenerationSeq, Lifecycle, Manifest, Node, NodeDigest, NodeId, Record, Sha256,
 };
 use crate::ssh::{Session, SshError, Target};
 use std::sync::Arc;
@@ -44,6 +43,12 @@ pub struct Prepared {
     pub timeout: Duration,
 }
 
+impl Prepared {
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted::new(&self.rendered, &self.manifest)
+    }
+}
+
 /// Examines by the generation that was last applied on the node: of what it is to be it is told nothing new, unless it was
 /// reinstalled since. By the current one where none was applied. One that was taken out of service is sent nothing to look at (SCENARIOS A21).
 pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
@@ -62,13 +67,23 @@ pub async fn examine(shared: &Arc<Shared>, id: NodeId) -> ExamOutcome {
         Ok(Err(error)) => return outcome_of(error),
         Err(_) => return ExamOutcome::Unreachable("the SSH login took too long".to_owned()),
     };
-    let outcome = match tokio::time::timeout_at(end, evidence(shared, &mut session, id, &prepared)).await {
-        Ok(Ok(evidence)) => ExamOutcome::Found(evidence),
-        Ok(Err(error)) => outcome_of(error),
-        Err(_) => ExamOutcome::Unreachable("login and examination took too long".to_owned()),
-    };
+    let outcome =
+        match tokio::time::timeout_at(end, evidence(shared, &mut session, id, &prepared, Sent::Differences)).await {
+            Ok(Ok(evidence)) => ExamOutcome::Found(evidence),
+            Ok(Err(error)) => outcome_of(error),
+            Err(_) => ExamOutcome::Unreachable("login and examination took too long".to_owned()),
+        };
     session.close().await;
     outcome
+}
+
+/// How much of a digest a node sends; what comes of it is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Every entry: what is to be recorded anew, by whichever manifest.
+    Whole,
+    /// What differs from the record.
+    Differences,
 }
 
 /// Asks an open session, and puts beside the answer what it is to be compared with.
@@ -77,38 +92,27 @@ pub async fn evidence(
     session: &mut Session,
     id: NodeId,
     prepared: &Prepared,
+    sent: Sent,
 ) -> Result<Evidence, SshError> {
-    let exam = ask(shared, session, id, &prepared.manifest, prepared.timeout).await?;
+    let known = prepared.record.as_ref().filter(|_| sent == Sent::Differences).map(Record::digest);
+    let look = outline::Look { manifest: &prepared.manifest, key: shared.digest_key(id) };
+    let exam = look.ask(&mut outline::Patient { session, at_most: prepared.timeout }, known).await?;
     let recorded = prepared.record.as_ref().and_then(|r| r.rendered.clone());
     let rendered = recorded.unwrap_or_else(|| prepared.rendered.keys().cloned().collect());
     Ok(Evidence { exam, expected: prepared.record.as_ref().map(Record::digest), rendered })
 }
 
 /// What is recorded of a node: with the origin of each path, which is rendered only where both agree.
-pub fn record(rendered: &Expected, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
-    let entries = digest.services.values().flat_map(|s| &s.entries);
+pub fn record(wanted: &Wanted<'_>, facts: &Facts, known: fleet::Known, digest: &NodeDigest) -> Record {
+    let entries = digest.services.iter().flat_map(|(name, s)| s.entries.iter().map(move |entry| (name, entry)));
     // The hash of a secret file is keyed: that it is rendered is all that can be told.
-    let agree = entries.filter(|e| rendered.get(&e.path).is_some_and(|r| e.secret || e.sha256 == Some(r.sha256)));
+    let agree = entries.filter(|(name, e)| wanted.agrees(name, e).is_some_and(|same| e.secret || same));
     Record {
         root: digest.root,
         services: digest.services.clone(),
         facts: facts.clone(),
-        rendered: Some(agree.map(|e| e.path.clone()).collect()),
+        rendered: Some(agree.map(|(_, e)| e.path.clone()).collect()),
         known: Some(known),
-    }
-}
-
-async fn ask(
-    shared: &Arc<Shared>,
-    session: &mut Session,
-    id: NodeId,
-    manifest: &Manifest,
-    timeout: Duration,
-) -> Result<Exam, SshError> {
-    let order = Order::Examine { manifest: manifest.clone(), digest_key: shared.digest_key(id) };
-    match session.order(order, &mut |_| {}, timeout).await? {
-        Reply::Exam(exam) => Ok(exam),
-        other => Err(SshError::Protocol(format!("asked for an examination, got {other:?}"))),
     }
 }
 

@@ -14,6 +14,7 @@ mod looks;
 mod members;
 mod metrics;
 mod notify;
+mod outline;
 mod peers;
 mod perform;
 mod places;

@@ -83,6 +83,9 @@ pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
     }
     for (service, digest) in &digest.services {
         lines.extend(digest.unreadable.keys().map(|path| format!("{service}\0{path}\n")));
+        if digest.unreadable_more > 0 {
+            lines.insert(format!("{service}\0\0{}\n", digest.unreadable_more));
+        }
     }
     if lines.is_empty() {
         return 0;

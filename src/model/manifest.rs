@@ -20,6 +20,9 @@ pub struct ServiceManifest {
     pub exclude: Vec<String>,
     /// Globs of files whose content is hashed with the node's key and never shown.
     pub secret: Vec<String>,
+    /// Regular expressions of lines that do not count in the content of its files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub normalize: Vec<String>,
     /// systemd units that cleanup must have stopped and disabled.
     pub units: Vec<String>,
     /// Paths that cleanup may park but never delete.

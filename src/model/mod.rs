@@ -17,6 +17,7 @@ mod invite;
 mod job;
 mod manifest;
 mod node;
+mod normalize;
 mod report;
 #[cfg(test)]
 pub(crate) mod sample;
@@ -41,6 +42,7 @@ pub use invite::*;
 pub use job::*;
 pub use manifest::*;
 pub use node::*;
+pub use normalize::*;
 pub use report::*;
 pub use time::*;
 pub use verdict::*;

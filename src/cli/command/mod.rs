@@ -1,6 +1,7 @@
 //! One file per family of verbs: ask, then show.
 
 pub mod add;
+pub mod digest;
 pub mod examine;
 pub mod fleet;
 pub mod follow;

@@ -6,8 +6,11 @@
 pub mod frame;
 
 use self::frame::blob;
-use crate::model::{AttemptId, Exam, Fence, JobId, Manifest, NodeName, Sha256};
+use crate::model::{
+    AttemptId, Below, BranchQuestion, Exam, Fence, JobId, Manifest, NodeName, Outline, ServiceName, Sha256,
+};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Version of everything in this file; both ends must have the same.
@@ -52,8 +55,16 @@ pub struct RunOrder {
 /// From manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Digest and checks. Needs no fence, changes nothing.
-    Examine { manifest: Manifest, digest_key: [u8; 32] },
+    /// Digest and checks. Needs no fence, changes nothing. `known`: roots of services whose entries the manager has; then
+    /// the answer is `Outlined`. An executor of before it answers `Exam`, with every entry.
+    Examine {
+        manifest: Manifest,
+        digest_key: [u8; 32],
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        known: Option<BTreeMap<ServiceName, Sha256>>,
+    },
+    /// What is below branches of the digest that the last examination of this session outlined.
+    Branches { questions: Vec<BranchQuestion> },
     /// Take the node for one attempt: remember the fence, end an older attempt, take the lock. A `remoor play` that
     /// holds the lock is waited for, at most `timeout_ms`.
     Fence { fence: Fence, node: NodeName, job: JobId, timeout_ms: u64 },
@@ -80,6 +91,7 @@ impl Order {
     pub fn kind(&self) -> &'static str {
         match self {
             Order::Examine { .. } => "examine",
+            Order::Branches { .. } => "branches",
             Order::Fence { .. } => "fence",
             Order::Run(run) => run.phase.as_str(),
             Order::Cleaned { .. } => "cleaned",
@@ -154,6 +166,15 @@ pub const FETCH_FILES_MAX: usize = 256;
 pub enum Reply {
     Hello(Hello),
     Exam(Exam),
+    /// An examination whose digest is empty here and outlined beside it.
+    Outlined {
+        exam: Exam,
+        services: BTreeMap<ServiceName, Outline>,
+    },
+    /// One answer for each question, in order.
+    Branches {
+        below: Vec<Below>,
+    },
     /// The node is this attempt's. `ended` says what had to be ended for it.
     Fenced {
         ended: Option<String>,

@@ -1,5 +1,6 @@
 //! Looking at a node over SSH, now: check, diff, and adopting what is found. Nothing is run on it.
 
+use super::super::examine::Sent;
 use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
@@ -152,8 +153,7 @@ pub async fn diff(
 
 /// What no comparison can be made of.
 fn unclear(evidence: &Evidence) -> Vec<String> {
-    let unreadable = evidence.exam.digest.services.values().flat_map(|s| &s.unreadable);
-    let mut out: Vec<String> = unreadable.map(|(path, why)| format!("{path}: {why}")).collect();
+    let mut out: Vec<String> = evidence.exam.digest.services.values().flat_map(|s| s.unclear()).collect();
     if evidence.expected.is_none() {
         out.push("nothing is recorded to compare with: commission or adopt it".to_owned());
     }
@@ -180,7 +180,7 @@ async fn contents(
     let prepared = examine::prepare(shared, node.id, None).await.map_err(|e| failed(e.to_string()))?;
     let mut session = shared.remote.open(&prepared.target).await.map_err(|e| failed(e.to_string()))?;
     // The executor shows only what a manifest of the same session does not call secret.
-    let seen = examine::evidence(shared, &mut session, node.id, &prepared).await;
+    let seen = examine::evidence(shared, &mut session, node.id, &prepared, Sent::Differences).await;
     let reply = match seen {
         Ok(_) => session.order(Order::Fetch { paths }, &mut |_| {}, FETCH_TIMEOUT).await,
         Err(error) => Err(error),
@@ -225,7 +225,7 @@ pub async fn adopt(
             .next("the same command when it has ended"));
     }
     let mut digest = evidence.exam.digest.clone();
-    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unreadable.keys().cloned()).collect();
+    let unreadable: Vec<String> = digest.services.values().flat_map(|s| s.unclear()).collect();
     if !unreadable.is_empty() {
         return Err(Failure::new(
             Code::Refused,
@@ -241,8 +241,8 @@ pub async fn adopt(
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
-    let facts = prepared.record.map(|r| r.facts).unwrap_or_default();
-    let record = examine::record(&prepared.rendered, &facts, prepared.known, &digest);
+    let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
+    let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
     let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = node.baseline.as_ref();

@@ -1,0 +1,234 @@
+//! How fast files are digested: 20,000 of 2 KiB, all of them read with their content in the page cache and without, and none read
+//! because none changed; and 1 GiB in files of the largest size that is hashed. Beside it, in the same run, the tools that do
+//! the like, each with one process for all files. `cargo bench --bench files`.
+
+mod figures;
+
+use figures::Figure;
+use remoor::files::{Cache, MAX_FILE, digest};
+use remoor::model::{Manifest, NodeDigest, ServiceManifest};
+use rustix::fs::{Advice, fadvise, sync};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+const SMALL: usize = 20_000;
+const SMALL_BYTES: usize = 2 << 10;
+const FOLDERS: usize = 200;
+const LARGE: usize = 64;
+/// A figure is the middle of so many.
+const ROUNDS: usize = 5;
+/// After a write a file is not trusted to be known until its clock has moved on.
+const SETTLED: Duration = Duration::from_secs(2);
+const COMMAND: &str = "cargo bench --bench files";
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// Directories of files, each of its own content.
+    fn new() -> std::io::Result<Self> {
+        let place = Self { dir: tempfile::Builder::new().prefix("files").tempdir_in(env!("CARGO_TARGET_TMPDIR"))? };
+        for n in 0..SMALL {
+            let dir = place.path("small").join((n % FOLDERS).to_string());
+            fs::create_dir_all(&dir)?;
+            fs::write(dir.join(format!("{n}.conf")), filled(n, SMALL_BYTES))?;
+        }
+        fs::create_dir(place.path("large"))?;
+        for n in 0..LARGE {
+            let mut file = File::create(place.path("large").join(n.to_string()))?;
+            let part = filled(n, 1 << 20);
+            for _ in 0..MAX_FILE >> 20 {
+                file.write_all(&part)?;
+            }
+        }
+        sync();
+        Ok(place)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn manifest(&self, name: &str) -> Manifest {
+        let files = vec![format!("{}/", self.path(name).display())];
+        let service = ServiceManifest { name: "bench".into(), files, ..ServiceManifest::default() };
+        Manifest { services: vec![service], ..Manifest::default() }
+    }
+
+    fn files(&self, name: &str) -> Vec<PathBuf> {
+        let mut out = Vec::new();
+        let mut folders = vec![self.path(name)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let into = if entry.path().is_dir() { &mut folders } else { &mut out };
+                into.push(entry.path());
+            }
+        }
+        out
+    }
+}
+
+fn filled(n: usize, bytes: usize) -> Vec<u8> {
+    let line = format!("option-{n} = value {}\n", n * 7919);
+    line.bytes().cycle().take(bytes).collect()
+}
+
+/// Takes the contents of `files` out of the page cache; directories and inodes stay.
+fn forget(files: &[PathBuf]) {
+    for file in files.iter().filter_map(|path| File::open(path).ok()) {
+        let _ = fadvise(&file, 0, None, Advice::DontNeed); // then it is warm, and slower than it could be told
+    }
+}
+
+/// The middle of several times, in seconds; `before` is not measured.
+fn middle(mut before: impl FnMut(), mut what: impl FnMut()) -> f64 {
+    let mut times: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            before();
+            let began = Instant::now();
+            what();
+            began.elapsed().as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    times[ROUNDS / 2]
+}
+
+fn whole(digest: &NodeDigest, entries: usize) {
+    let service = &digest.services["bench"];
+    assert!(service.unreadable.is_empty(), "{:?}", service.unreadable);
+    assert_eq!(service.entries.len(), entries);
+}
+
+/// Seconds that a peer takes, or why it was not measured. It is told its files on standard input, or by `arguments` alone.
+fn peer(name: &str, program: &str, arguments: &[&str], files: &[PathBuf]) -> Option<f64> {
+    let list: Vec<u8> = files.iter().flat_map(|f| [f.as_os_str().as_encoded_bytes(), b"\0"].concat()).collect();
+    let mut worked = true;
+    let took = middle(
+        || (),
+        || {
+            // One process for as many files as its arguments have room for.
+            let mut all = Command::new("xargs");
+            let all = all.args(["-0", program]).args(arguments).stdin(Stdio::piped());
+            worked &= all.stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok_and(|mut child| {
+                let told = child.stdin.take().is_some_and(|mut input| input.write_all(&list).is_ok());
+                told && child.wait().is_ok_and(|status| status.success())
+            });
+        },
+    );
+    match worked {
+        true => println!("  {name}: {took:.3} s"),
+        false => println!("  {name}: not measured, {program} is not here or failed"),
+    }
+    worked.then_some(took)
+}
+
+/// `aide --check` of the small files, by the attributes that a digest has.
+fn aide(place: &Place) -> Option<f64> {
+    let (dir, small) = (place.dir.path().display().to_string(), place.path("small"));
+    let settings = format!(
+        "database_in=file:{dir}/aide.db\ndatabase_out=file:{dir}/aide.new\nreport_url=file:{dir}/aide.log\n{} p+u+g+ftype+sha256\n",
+        small.display()
+    );
+    let file = place.path("aide.conf");
+    fs::write(&file, settings).ok()?;
+    let run = |what: &str| {
+        let command = Command::new("aide")
+            .arg(what)
+            .arg("--config")
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        command.is_ok_and(|status| status.success())
+    };
+    if !run("--init") || fs::rename(place.path("aide.new"), place.path("aide.db")).is_err() {
+        println!("  aide --check: not measured, aide is not here or failed");
+        return None;
+    }
+    let took = middle(
+        || (),
+        || {
+            run("--check");
+        },
+    );
+    println!("  aide --check: {took:.3} s");
+    Some(took)
+}
+
+fn small(place: &Place) -> Vec<Figure> {
+    let (manifest, files, key) = (place.manifest("small"), place.files("small"), [7; 32]);
+    let entries = SMALL + FOLDERS + 1;
+    let full = || whole(&digest(&manifest, &key, &mut Cache::default()), entries);
+    full();
+    let warm = middle(|| (), full);
+    let cold = middle(|| forget(&files), full);
+    let mut cache = Cache::default();
+    whole(&digest(&manifest, &key, &mut cache), entries);
+    let reads = cache.reads();
+    let unchanged = middle(|| (), || whole(&digest(&manifest, &key, &mut cache), entries));
+    assert_eq!((reads, cache.reads()), (SMALL as u64, SMALL as u64), "nothing is read twice");
+    println!(
+        "{SMALL} files of {SMALL_BYTES} bytes: full warm {warm:.3} s, cold {cold:.3} s, unchanged {unchanged:.3} s"
+    );
+    peer("sha256sum", "sha256sum", &[], &files);
+    peer("openssl", "openssl", &["dgst", "-sha256"], &files);
+    let beside =
+        aide(place).map_or(String::new(), |aide| format!("; aide --check {aide:.2} s, {:.0} times", aide / warm));
+    vec![Figure {
+        what: "20,000 files of 2 KiB: full digest warm, cold; unchanged pass",
+        wanted: "0.2 s, 0.8 s; 0.1 s",
+        found: format!("{warm:.2} s, {cold:.2} s; {unchanged:.2} s{beside}"),
+        met: warm <= 0.2 && cold <= 0.8 && unchanged <= 0.1,
+        command: COMMAND,
+    }]
+}
+
+/// A single file of 1 GiB is told as too large, so it is 64 of the largest that are hashed. One thread of each: `openssl` has one.
+fn large(place: &Place) -> Vec<Figure> {
+    let (key, files) = ([7; 32], place.files("large"));
+    let one_by_one: Vec<Manifest> = (0..LARGE)
+        .map(|n| {
+            let path = place.path("large").join(n.to_string());
+            let service = ServiceManifest { name: "bench".into(), files: vec![text(&path)], ..Default::default() };
+            Manifest { services: vec![service], ..Manifest::default() }
+        })
+        .collect();
+    let each = || one_by_one.iter().for_each(|m| whole(&digest(m, &key, &mut Cache::default()), 1));
+    each();
+    let ours = middle(|| (), each);
+    let manifest = place.manifest("large");
+    let spread = middle(|| (), || whole(&digest(&manifest, &key, &mut Cache::default()), LARGE + 1));
+    println!("1 GiB in {LARGE} files: one after the other {ours:.2} s, spread over threads {spread:.2} s");
+    let theirs = peer("openssl dgst -sha256", "openssl", &["dgst", "-sha256"], &files);
+    vec![Figure {
+        what: "1 GiB in 64 files, one after the other",
+        wanted: "at the speed of `openssl dgst -sha256`",
+        found: theirs
+            .map_or("no openssl here".to_owned(), |t| format!("{ours:.2} s, openssl {t:.2} s; spread {spread:.2} s")),
+        met: theirs.is_some_and(|theirs| ours <= theirs * 1.1),
+        command: COMMAND,
+    }]
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn main() -> ExitCode {
+    let place = match Place::new() {
+        Ok(place) => place,
+        Err(error) => {
+            println!("the files can't be made: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    std::thread::sleep(SETTLED);
+    let rows: Vec<Figure> = [small(&place), large(&place)].into_iter().flatten().collect();
+    figures::publish("files", &rows);
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,136 @@
+//! `remoor digest`: what is on this machine, as hashes, and what of it changed since.
+
+use crate::cli::args::DigestArgs;
+use crate::cli::drivers::digest::{Comparison, Request, Taken, What};
+use crate::cli::drivers::{compare_digests, read_digest, take_digest};
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::cli::table::{Table, fields};
+use crate::model::{FileEntry, FileKind, counted};
+
+/// So many paths that can't be read are told one by one on standard error.
+const TOLD_MAX: usize = 20;
+
+pub fn run(out: &Out, args: DigestArgs) -> anyhow::Result<Exit> {
+    let DigestArgs { paths, exclude, normalize, key, compare, .. } = args;
+    match compare {
+        None => show(out, &take_digest(&Request { paths, exclude, normalize, key })?),
+        Some(file) => {
+            let before = read_digest(&file)?;
+            show_changes(out, &compare_digests(&before, &paths, key)?)
+        }
+    }
+}
+
+/// 0 if all of it could be read and is there, 1 if a path that was named is not there, 3 if some could not be read.
+pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
+    if !out.machine(taken)? {
+        if out.quiet {
+            out.text(&format!("{}\n", taken.root))?;
+        } else {
+            if out.format == Format::Wide {
+                entries(out, taken)?;
+            }
+            out.text(&fields(&[
+                ("root", taken.root.to_string()),
+                ("of", taken.paths.join(", ")),
+                ("holds", held(taken)),
+            ]))?;
+        }
+    }
+    let mut exit = Exit::Done;
+    for path in taken.absent() {
+        out.talk(&format!("{path}: there is nothing"));
+        exit = exit.and(Exit::No);
+    }
+    if taken.keyless() > 0 {
+        let files = counted(taken.keyless(), "file");
+        out.talk(&format!(
+            "{files} without content, since only their owner may read them; --key FILE has it hashed with a key"
+        ));
+    }
+    Ok(exit.and(unclear(out, &taken.unclear())))
+}
+
+fn entries(out: &Out, taken: &Taken) -> std::io::Result<()> {
+    let mut table = Table::new(["MODE", "OWNER", "GROUP", "KIND", "CONTENT", "PATH"]);
+    for e in &taken.entries {
+        let mode = if e.kind == FileKind::Symlink { String::new() } else { format!("{:04o}", e.mode) };
+        table.row([mode, e.owner.clone(), e.group.clone(), e.kind.to_string(), content(e), e.path.clone()]);
+    }
+    out.table(&table)
+}
+
+fn content(entry: &FileEntry) -> String {
+    match (&entry.target, entry.sha256) {
+        (Some(target), _) => format!("-> {target}"),
+        (None, Some(sha256)) if entry.secret => format!("hmac:{}", sha256.short()),
+        (None, Some(sha256)) => sha256.to_string(),
+        (None, None) => String::new(),
+    }
+}
+
+/// `3 files, 1 directory, 1 symlink`
+fn held(taken: &Taken) -> String {
+    let count = |test: &dyn Fn(FileKind) -> bool| taken.entries.iter().filter(|e| test(e.kind)).count();
+    let directories = match count(&|kind| kind == FileKind::Dir) {
+        1 => "1 directory".to_owned(),
+        n => format!("{n} directories"),
+    };
+    let mut parts = vec![counted(count(&|kind| kind == FileKind::File), "file"), directories];
+    let others = [("symlink", FileKind::Symlink), ("pipe", FileKind::Fifo), ("socket", FileKind::Socket)];
+    let others = others.map(|(noun, kind)| (noun, count(&|k| k == kind)));
+    let devices = count(&|kind| matches!(kind, FileKind::CharDevice | FileKind::BlockDevice));
+    for (noun, number) in others.into_iter().chain([("device", devices)]).filter(|(_, number)| *number > 0) {
+        parts.push(counted(number, noun));
+    }
+    parts.join(", ")
+}
+
+/// 0 if everything is as it was, 1 if something is not, 3 if that can't be told of everything.
+pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> {
+    if !out.machine(comparison)? {
+        if out.quiet {
+            out.names(comparison.differences.iter().map(|c| c.path.as_str()))?;
+        } else {
+            let mut table = Table::new(["CHANGE", "PATH", "WHAT"]);
+            for c in &comparison.differences {
+                let attributes: Vec<String> = c.attributes.iter().map(|a| a.told()).collect();
+                table.row([word(c.change).to_owned(), c.path.clone(), attributes.join(", ")]);
+            }
+            if !table.is_empty() {
+                out.table(&table)?;
+            }
+            let count = |what| comparison.differences.iter().filter(|c| c.change == what).count();
+            out.text(&format!(
+                "{} unchanged, {} added, {} missing, {} changed\n",
+                comparison.unchanged,
+                count(What::Added),
+                count(What::Missing),
+                count(What::Changed)
+            ))?;
+        }
+    }
+    let changed = if comparison.differences.is_empty() { Exit::Done } else { Exit::No };
+    Ok(changed.and(unclear(out, &comparison.unclear)))
+}
+
+fn word(what: What) -> &'static str {
+    match what {
+        What::Added => "added",
+        What::Missing => "missing",
+        What::Changed => "changed",
+    }
+}
+
+fn unclear(out: &Out, lines: &[String]) -> Exit {
+    if lines.is_empty() {
+        return Exit::Done;
+    }
+    lines.iter().take(TOLD_MAX).for_each(|line| out.talk(line));
+    if lines.len() > TOLD_MAX {
+        out.talk(&format!("and {} more; -o json has them", lines.len() - TOLD_MAX));
+    }
+    Exit::CouldNotAsk
+}

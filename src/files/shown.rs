@@ -1,0 +1,56 @@
+//! Paths as texts of a digest: two paths never become the same text.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The path itself where it is UTF-8. Else as a shell takes it, `$'/etc/\xff'`: every byte that is no printable ASCII by its
+/// number, so that whoever reads it can name the file. No absolute path begins like this.
+pub(super) fn shown(path: &Path) -> String {
+    if let Some(text) = path.to_str() {
+        return text.to_owned();
+    }
+    let mut out = "$'".to_owned();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'\'' | b'\\' => out.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => out.push(char::from(*byte)),
+            _ => out.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    out.push('\'');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::ffi::OsStr;
+
+    fn of(bytes: &[u8]) -> String {
+        shown(Path::new(OsStr::from_bytes(bytes)))
+    }
+
+    #[test]
+    fn a_shell_can_name_it() {
+        assert_eq!(of("/etc/ü\n".as_bytes()), "/etc/ü\n");
+        assert_eq!(of(b"/a'b\\\n\xff"), r"$'/a\'b\\\x0a\xff'");
+        for bytes in [&b"/a'b\\\n\xff\x01 0f\x7f"[..], b"/\xc3\xbc/\xc3"] {
+            let script = format!("printf %s {}", of(bytes));
+            let out = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
+            assert_eq!(out.stdout, bytes);
+        }
+    }
+
+    fn path() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(b"x\xff\xfe\\'f".to_vec()), 0..4)
+            .prop_map(|b| [b"/", &b[..]].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn two_paths_are_two_texts(a in path(), b in path()) {
+            prop_assert_eq!(a == b, of(&a) == of(&b));
+        }
+    }
+}

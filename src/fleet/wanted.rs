@@ -1,0 +1,70 @@
+//! The contents that a manager renders, as the digest of each service hashes them.
+
+use super::Expected;
+use crate::model::{FileEntry, Manifest, Normalizer, ServiceName};
+use std::collections::BTreeMap;
+
+/// Compares what is rendered with what a digest holds, without the lines that a service does not count.
+#[derive(Debug)]
+pub struct Wanted<'a> {
+    rendered: &'a Expected,
+    rules: BTreeMap<&'a ServiceName, Normalizer>,
+}
+
+impl<'a> Wanted<'a> {
+    /// By the `normalize` of each service of `manifest`. Patterns that can't be used are faults of a fleet before there is
+    /// a manifest; of one that got here all the same, the lines count.
+    pub fn new(rendered: &'a Expected, manifest: &'a Manifest) -> Self {
+        let rule = |patterns: &[String]| Normalizer::new(patterns).ok().flatten();
+        let rules = manifest.services.iter().filter_map(|s| Some((&s.name, rule(&s.normalize)?))).collect();
+        Self { rendered, rules }
+    }
+
+    /// Whether `entry` of `service` holds the content that is rendered for its path; None: none is rendered. The hash of a
+    /// secret file is keyed, so of that nothing can be told: false.
+    pub fn agrees(&self, service: &ServiceName, entry: &FileEntry) -> Option<bool> {
+        let rendered = self.rendered.get(&entry.path)?;
+        let sha256 = self.rules.get(service).map_or(rendered.sha256, |rule| rule.sha256(&rendered.content));
+        Some(!entry.secret && entry.sha256 == Some(sha256))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{FileKind, ServiceManifest, Sha256};
+    use crate::playbook::Rendered;
+
+    #[test]
+    fn lines_that_a_service_does_not_count_do_not_count_here_either() {
+        let content = b"# generated on the manager\nport=80\n".to_vec();
+        let raw = Sha256::of(&content);
+        let rendered = Rendered { sha256: raw, mode: None, owner: None, group: None, content, source: "t".to_owned() };
+        let rendered = Expected::from([("/etc/app.conf".to_owned(), rendered)]);
+        let service = |name: &str, normalize: Vec<String>| ServiceManifest {
+            name: name.into(),
+            normalize,
+            ..ServiceManifest::default()
+        };
+        let services = vec![service("app", vec!["^# generated".to_owned()]), service("db", vec![])];
+        let manifest = Manifest { services, ..Manifest::default() };
+        let wanted = Wanted::new(&rendered, &manifest);
+        let agrees = |service: &str, path: &str, sha256, secret| {
+            let entry = FileEntry {
+                path: path.to_owned(),
+                kind: FileKind::File,
+                mode: 0o644,
+                owner: "root".to_owned(),
+                group: "root".to_owned(),
+                sha256: Some(sha256),
+                target: None,
+                secret,
+            };
+            wanted.agrees(&service.into(), &entry)
+        };
+        let (path, rest) = ("/etc/app.conf", Sha256::of(b"port=80\n"));
+        assert_eq!((agrees("app", path, rest, false), agrees("db", path, rest, false)), (Some(true), Some(false)));
+        assert_eq!((agrees("app", path, raw, false), agrees("db", path, raw, false)), (Some(false), Some(true)));
+        assert_eq!((agrees("app", path, rest, true), agrees("app", "/etc/other", rest, false)), (Some(false), None));
+    }
+}

@@ -1,0 +1,169 @@
+//! An examination in an open session: of a node whose digest is known, only what differs is sent.
+
+use crate::exec::wire::{Order, Reply};
+use crate::model::{Astray, Exam, Manifest, Next, NodeDigest, Outline, ServiceName, Sha256, Walk};
+use crate::ssh::{Session, SshError};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::time::Duration;
+
+/// Whom orders are given to, one after the other.
+pub(super) trait Orders: Send {
+    /// The final reply to one order.
+    fn give(&mut self, order: Order) -> impl Future<Output = Result<Reply, SshError>> + Send;
+}
+
+/// A session, and how long each reply may take.
+pub(super) struct Patient<'a> {
+    pub session: &'a mut Session,
+    pub at_most: Duration,
+}
+
+impl Orders for Patient<'_> {
+    async fn give(&mut self, order: Order) -> Result<Reply, SshError> {
+        self.session.order(order, &mut |_| {}, self.at_most).await
+    }
+}
+
+/// What a node is asked to look at.
+pub(super) struct Look<'a> {
+    pub manifest: &'a Manifest,
+    pub key: [u8; 32],
+}
+
+impl Look<'_> {
+    /// The whole examination, whatever of it was sent. `known`: what the digest is expected to be; an executor that does not
+    /// know how to tell the difference, and one that contradicts itself, sends every entry.
+    pub async fn ask(&self, node: &mut impl Orders, known: Option<NodeDigest>) -> Result<Exam, SshError> {
+        let Some(known) = known else { return self.whole(node).await };
+        match node.give(self.order(Some(Walk::roots(&known)))).await? {
+            Reply::Exam(exam) => Ok(exam),
+            Reply::Outlined { exam, services } => match walk(node, known, services).await? {
+                Ok(digest) => Ok(Exam { digest, ..exam }),
+                Err(astray) => {
+                    tracing::warn!(node = %self.manifest.node, %astray, "the digest is asked for whole");
+                    self.whole(node).await
+                }
+            },
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn whole(&self, node: &mut impl Orders) -> Result<Exam, SshError> {
+        match node.give(self.order(None)).await? {
+            Reply::Exam(exam) => Ok(exam),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn order(&self, known: Option<BTreeMap<ServiceName, Sha256>>) -> Order {
+        Order::Examine { manifest: self.manifest.clone(), digest_key: self.key, known }
+    }
+}
+
+/// Asks branch by branch. Each step hashes up to all entries of a service, which is not for the threads that wait.
+async fn walk(
+    node: &mut impl Orders,
+    known: NodeDigest,
+    services: BTreeMap<ServiceName, Outline>,
+) -> Result<Result<NodeDigest, Astray>, SshError> {
+    let mut step = aside(move || Walk::begin(known, services)).await?;
+    loop {
+        let (mut walk, questions) = match step {
+            Err(astray) => return Ok(Err(astray)),
+            Ok((_, Next::Found(digest))) => return Ok(Ok(*digest)),
+            Ok((walk, Next::Ask(questions))) => (walk, questions),
+        };
+        let below = match node.give(Order::Branches { questions }).await? {
+            Reply::Branches { below } => below,
+            other => return Err(unexpected(&other)),
+        };
+        step = aside(move || walk.answers(below).map(|next| (walk, next))).await?;
+    }
+}
+
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, SshError> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|_| SshError::Protocol("a task of this manager ended early".to_owned()))
+}
+
+fn unexpected(reply: &Reply) -> SshError {
+    SshError::Protocol(format!("asked for an examination, got {reply:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Below, FileEntry, FileKind, ServiceDigest, Trees};
+
+    /// A node that answers by the trees of its digest, as an executor does.
+    #[derive(Default)]
+    struct Node {
+        digest: NodeDigest,
+        trees: Trees,
+        orders: Vec<&'static str>,
+        /// Does not know that a digest can be outlined.
+        old: bool,
+        /// Tells of entries that it does not have.
+        lies: bool,
+    }
+
+    impl Orders for Node {
+        async fn give(&mut self, order: Order) -> Result<Reply, SshError> {
+            let exam = Exam { boot: "b1".into(), ..Exam::default() };
+            self.orders.push(order.kind());
+            match order {
+                Order::Examine { known: Some(known), .. } if !self.old => {
+                    let (services, trees) = Trees::outlined(self.digest.clone(), &known);
+                    self.trees = trees;
+                    Ok(Reply::Outlined { exam, services })
+                }
+                Order::Examine { .. } => Ok(Reply::Exam(Exam { digest: self.digest.clone(), ..exam })),
+                Order::Branches { questions } => {
+                    let mut below = self.trees.answer(&questions).map_err(SshError::Protocol)?;
+                    if self.lies
+                        && let Some(Below::Entries(entries)) = below.first_mut()
+                    {
+                        entries.clear();
+                    }
+                    Ok(Reply::Branches { below })
+                }
+                other => Ok(Reply::Error { message: format!("no answer to {other:?}") }),
+            }
+        }
+    }
+
+    fn digest(edited: Option<usize>) -> NodeDigest {
+        let entry = |n: usize| FileEntry {
+            path: format!("/etc/app/{n}"),
+            kind: FileKind::File,
+            mode: if edited == Some(n) { 0o600 } else { 0o644 },
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: Some(Sha256::of(&n.to_be_bytes())),
+            target: None,
+            secret: false,
+        };
+        let app = ServiceDigest::new((0..2_000).map(entry).collect(), BTreeMap::new());
+        let services = BTreeMap::from([("app".into(), app)]);
+        NodeDigest { root: NodeDigest::root_of(&services), services }
+    }
+
+    #[tokio::test]
+    async fn what_is_found_is_the_same_however_it_was_sent() {
+        let manifest = Manifest::default();
+        let look = Look { manifest: &manifest, key: [7; 32] };
+        let node = |old, lies| Node { digest: digest(Some(5)), old, lies, ..Node::default() };
+        for (mut node, known, orders) in [
+            (node(false, false), Some(digest(None)), &["examine", "branches", "branches"][..]),
+            (node(false, false), Some(digest(Some(5))), &["examine"]),
+            (node(false, false), None, &["examine"]),
+            (node(true, false), Some(digest(None)), &["examine"]),
+            (node(false, true), Some(digest(None)), &["examine", "branches", "branches", "examine"]),
+        ] {
+            let exam = look.ask(&mut node, known).await.unwrap();
+            assert_eq!((exam.digest, exam.boot), (digest(Some(5)), "b1".into()));
+            assert_eq!(node.orders, orders);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Lines that do not count: left out of a content before it is hashed, the same on a node and where a manager renders what it
+//! expects there. Hashes nothing itself.
+
+use super::Sha256;
+use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
+use std::fmt;
+
+/// So many patterns one service may have, and so long each may be, in bytes.
+pub const NORMALIZE_MAX: usize = 32;
+const PATTERN_MAX: usize = 1024;
+/// Of what the patterns of one service are compiled to, in bytes.
+const COMPILED_MAX: usize = 1 << 20;
+
+/// The `normalize:` of one service, compiled. A line is what stands before a line end, or before the end of the content.
+#[derive(Debug, Clone)]
+pub struct Normalizer {
+    lines: RegexSet,
+    id: u64,
+}
+
+/// Why patterns can't be used. Nothing was read or hashed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct NormalizeError {
+    /// The pattern; None: it is about all of them.
+    pub pattern: Option<String>,
+    pub why: String,
+}
+
+impl fmt::Display for NormalizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.pattern {
+            Some(pattern) => write!(f, "`{pattern}` {}", self.why),
+            None => f.write_str(&self.why),
+        }
+    }
+}
+
+impl Normalizer {
+    /// None where there are no patterns, so that a content counts as it is.
+    pub fn new(patterns: &[String]) -> Result<Option<Self>, NormalizeError> {
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        if patterns.len() > NORMALIZE_MAX {
+            return Err(NormalizeError { pattern: None, why: format!("more than {NORMALIZE_MAX} patterns") });
+        }
+        patterns.iter().try_for_each(|pattern| Self::check(pattern))?;
+        let mut set = RegexSetBuilder::new(patterns);
+        let lines = set.size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build();
+        let lines = lines.map_err(|_| NormalizeError {
+            pattern: None,
+            why: format!("the patterns are together larger than {} KiB when compiled", COMPILED_MAX >> 10),
+        })?;
+        let Sha256(hash) = Sha256::of(patterns.join("\n").as_bytes());
+        let id = hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1));
+        Ok(Some(Self { lines, id }))
+    }
+
+    /// Whether one pattern can be used; one that would drop every line is none, since every content would count as the same.
+    pub fn check(pattern: &str) -> Result<(), NormalizeError> {
+        let refuse = |why: &str| Err(NormalizeError { pattern: Some(pattern.to_owned()), why: why.to_owned() });
+        if pattern.len() > PATTERN_MAX {
+            return refuse("is longer than 1 KiB");
+        }
+        match RegexBuilder::new(pattern).size_limit(COMPILED_MAX).build() {
+            Ok(regex) if regex.is_match(b"\x01") => refuse("drops every line"),
+            Ok(_) => Ok(()),
+            Err(regex::Error::CompiledTooBig(_)) => refuse("is too large when compiled"),
+            // Its message draws the pattern in several lines; the last one says what is wrong.
+            Err(error) => {
+                let text = error.to_string();
+                let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+                refuse(&format!("is no regular expression: {last}"))
+            }
+        }
+    }
+
+    /// The same for the same patterns, another for others, never 0.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The parts of `content` that count, line ends included.
+    pub fn kept<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        let lines = content.split_inclusive(|byte| *byte == b'\n');
+        lines.filter(|line| !self.lines.is_match(line.strip_suffix(b"\n").unwrap_or(line)))
+    }
+
+    /// The hash of what counts.
+    pub fn sha256(&self, content: &[u8]) -> Sha256 {
+        Sha256::of(&self.kept(content).collect::<Vec<_>>().concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn normalizer(patterns: &[&str]) -> Result<Option<Normalizer>, NormalizeError> {
+        Normalizer::new(&patterns.iter().map(|p| (*p).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn lines_are_dropped_whole_and_the_rest_stays_as_it_is() {
+        let stamps = normalizer(&["^# generated", "^Date: .*$"]).unwrap().unwrap();
+        for (content, wanted) in [
+            ("# generated 1\na\nDate: x\r\nb", "a\nb"),
+            ("a\n# generated 1\n", "a\n"),
+            ("a # generated\n\n", "a # generated\n\n"),
+            ("", ""),
+            ("Date: 1", ""),
+        ] {
+            assert_eq!(stamps.kept(content.as_bytes()).collect::<Vec<_>>().concat(), wanted.as_bytes(), "{content:?}");
+            assert_eq!(stamps.sha256(content.as_bytes()), Sha256::of(wanted.as_bytes()));
+        }
+        let bytes = b"\xff\xfe\n# generated \xff\n";
+        assert_eq!(stamps.sha256(bytes), Sha256::of(b"\xff\xfe\n"), "what is no UTF-8 has lines too");
+        assert!(normalizer(&[]).unwrap().is_none());
+        assert_ne!(stamps.id(), normalizer(&["^# generated"]).unwrap().unwrap().id());
+    }
+
+    #[test]
+    fn what_explodes_or_drops_all_is_refused_by_name() {
+        let why = |patterns: &[&str]| normalizer(patterns).unwrap_err().to_string();
+        let text = [
+            why(&["a", "("]),
+            why(&["(a{1000}){1000}"]),
+            why(&["x*"]),
+            why(&[".+"]),
+            why(&[&"a".repeat(PATTERN_MAX + 1)]).split_off(PATTERN_MAX),
+            why(&["a"; NORMALIZE_MAX + 1]),
+            why(&["\\pL{10}"; NORMALIZE_MAX]),
+        ];
+        expect_test::expect![[r#"
+            `(` is no regular expression: unclosed group
+            `(a{1000}){1000}` is too large when compiled
+            `x*` drops every line
+            `.+` drops every line
+            aa` is longer than 1 KiB
+            more than 32 patterns
+            the patterns are together larger than 1024 KiB when compiled"#]]
+        .assert_eq(&text.join("\n"));
+        // Exponential elsewhere, linear here.
+        let slow = normalizer(&["^(a+)+$", "^(a|aa)+$"]).unwrap().unwrap();
+        let line = "a".repeat(1 << 20) + "b\n";
+        assert_eq!(slow.kept(line.as_bytes()).count(), 1);
+    }
+
+    proptest! {
+        /// What is kept is what a reader of lines would keep, and nothing is dropped twice.
+        #[test]
+        fn kept_lines_are_those_that_no_pattern_finds(content in "[ab#\n\r]{0,40}") {
+            let normalizer = normalizer(&["^#", "b$"]).unwrap().unwrap();
+            let kept = String::from_utf8(normalizer.kept(content.as_bytes()).collect::<Vec<_>>().concat()).unwrap();
+            let drops = |line: &str| line.starts_with('#') || line.ends_with('b');
+            let wanted: String =
+                content.split_inclusive('\n').filter(|l| !drops(l.trim_end_matches('\n'))).collect();
+            prop_assert_eq!(&kept, &wanted);
+            let again: Vec<&[u8]> = normalizer.kept(kept.as_bytes()).collect();
+            prop_assert_eq!(again.concat(), kept.as_bytes());
+        }
+    }
+}

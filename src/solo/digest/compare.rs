@@ -1,0 +1,137 @@
+//! What became of the paths of an earlier digest.
+
+use super::Taken;
+use crate::model::{Change, FileEntry, FileKind, NodeDigest, SECRET, ServiceDigest, ServiceName, Sha256, differences};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// The answer to `remoor digest --compare`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Comparison {
+    pub version: u32,
+    /// Of the earlier digest, as far as it was compared.
+    pub before: Sha256,
+    pub root: Sha256,
+    /// How many paths are as they were.
+    pub unchanged: usize,
+    /// By path, in order.
+    pub differences: Vec<PathChange>,
+    /// What can't be told, and why.
+    pub unclear: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PathChange {
+    pub path: String,
+    pub change: What,
+    /// Of a changed path.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Attribute>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    Added,
+    Missing,
+    Changed,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Attribute {
+    /// `sha256`, `mode`, `owner`, `group`, `kind` or `target`.
+    pub attribute: String,
+    /// Of a secret's `sha256` both are `(secret)`.
+    pub before: String,
+    pub now: String,
+}
+
+impl Attribute {
+    /// For people.
+    pub fn told(&self) -> String {
+        match self.before == SECRET {
+            true => "content".to_owned(),
+            false => format!("{} {} -> {}", self.attribute, self.before, self.now),
+        }
+    }
+}
+
+/// What is different now, of the paths that `now` is of. What could not be read at either time, and a content that was hashed
+/// with another key or not at all, is unclear and never unchanged.
+pub fn compare(before: &Taken, now: &Taken) -> Comparison {
+    let inside = |path: &str| now.paths.iter().any(|outer| Path::new(path).starts_with(outer));
+    let earlier = before.entries.iter().filter(|e| inside(&e.path)).cloned().collect();
+    let (mut was, mut is) = (present(earlier, &before.unreadable), present(now.entries.clone(), &now.unreadable));
+    (was.unreadable_more, is.unreadable_more) = (before.unreadable_more, now.unreadable_more);
+    let root = was.root;
+    let mut unclear = now.unclear();
+    let then = before
+        .unreadable
+        .iter()
+        .filter(|(path, _)| inside(path) || now.paths.iter().any(|p| Path::new(p).starts_with(path)));
+    unclear.extend(then.map(|(path, why)| format!("{path}: could not be read then: {why}")));
+    if before.unreadable_more > 0 {
+        unclear.push(format!("{} more could not be read then", before.unreadable_more));
+    }
+    unclear.extend(untold(before, now, &mut was, &mut is));
+    // What could not be read then is not new now, so a difference must be one both ways.
+    let (was, is) = (alone(was), alone(is));
+    let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
+    let mut changes: BTreeMap<String, PathChange> = BTreeMap::new();
+    for difference in differences(&was, &is).into_iter().filter(|d| backwards.contains(&d.path)) {
+        let path = difference.path.clone();
+        let change = |what| PathChange { path, change: what, attributes: Vec::new() };
+        match difference.what {
+            Change::Missing => drop(changes.insert(difference.path, change(What::Missing))),
+            Change::Extra => drop(changes.insert(difference.path, change(What::Added))),
+            Change::Changed { attribute, expected, found } => {
+                let into = changes.entry(difference.path).or_insert_with(|| change(What::Changed));
+                into.attributes.push(Attribute { attribute, before: expected, now: found });
+            }
+        }
+    }
+    let paths = |digest: &NodeDigest| -> BTreeSet<String> {
+        digest.services.values().flat_map(|s| &s.entries).map(|e| e.path.clone()).collect()
+    };
+    let unchanged = paths(&was).intersection(&paths(&is)).filter(|path| !changes.contains_key(*path)).count();
+    let differences = changes.into_values().collect();
+    Comparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
+}
+
+/// Without what is absent: to be named and not there is the same as not to be there.
+fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -> ServiceDigest {
+    entries.retain(|e| e.kind != FileKind::Absent);
+    ServiceDigest {
+        root: ServiceDigest::root_of(&entries),
+        entries,
+        unreadable: unreadable.clone(),
+        unreadable_more: 0,
+    }
+}
+
+/// Takes the hashes away that can't be compared with each other, and tells of each file that was secret at both times. One
+/// that is secret now and was none, or the other way round, shows that in its mode.
+fn untold(before: &Taken, now: &Taken, was: &mut ServiceDigest, is: &mut ServiceDigest) -> Vec<String> {
+    let same_key = before.key.is_some() && before.key == now.key;
+    let then: BTreeMap<&str, bool> = was.entries.iter().map(|e| (e.path.as_str(), e.secret)).collect();
+    let (mut lines, mut without) = (Vec::new(), BTreeSet::new());
+    for entry in is.entries.iter().filter(|e| e.kind == FileKind::File) {
+        match then.get(entry.path.as_str()) {
+            Some(true) if entry.secret && !same_key => {
+                lines.push(format!("{}: its content was not compared: only its owner may read it", entry.path));
+            }
+            Some(secret) if *secret != entry.secret => {}
+            _ => continue,
+        }
+        without.insert(entry.path.clone());
+    }
+    for entry in was.entries.iter_mut().chain(&mut is.entries).filter(|e| without.contains(&e.path)) {
+        entry.sha256 = None;
+    }
+    lines
+}
+
+fn alone(service: ServiceDigest) -> NodeDigest {
+    NodeDigest { services: BTreeMap::from([(ServiceName::from(""), service)]), ..NodeDigest::default() }
+}

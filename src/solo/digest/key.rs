@@ -1,0 +1,42 @@
+//! The key for contents that only their owner may read: a file of 64 hex digits that only its owner may read either.
+
+use super::{DigestError, bounded, regular};
+use crate::model::Sha256;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Two hex digits a byte, and the line's end.
+const TEXT_MAX: u64 = 65;
+
+/// The key in `path`; where nothing is there, a new one is put there first, mode 0600.
+pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
+    let unusable = |why: String| DigestError::Key { path: path.to_owned(), why };
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let mut key = [0; 32];
+            getrandom::fill(&mut key).map_err(|e| unusable(e.to_string()))?;
+            let written = file.write_all(format!("{}\n", hex::encode(key)).as_bytes()).and_then(|()| file.sync_all());
+            written.map(|()| key).map_err(|e| unusable(e.to_string()))
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let file = regular(path).map_err(|e| unusable(e.to_string()))?;
+            let mode = file.metadata().map_err(|e| unusable(e.to_string()))?.mode() & 0o7777;
+            if mode & 0o077 != 0 {
+                return Err(unusable(format!("others than its owner may use it (mode {mode:04o})")));
+            }
+            let text = bounded(file, TEXT_MAX).map_err(|e| unusable(e.to_string()))?;
+            let mut key = [0; 32];
+            hex::decode_to_slice(text.trim_ascii_end(), &mut key)
+                .map(|()| key)
+                .map_err(|_| unusable("it is not 64 hex digits".to_owned()))
+        }
+        Err(e) => Err(unusable(e.to_string())),
+    }
+}
+
+/// By which two digests know that they were made with the same key. Tells nothing of it.
+pub(super) fn name(key: &[u8; 32]) -> String {
+    Sha256::of(&[b"remoor digest key".as_slice(), key].concat()).short()
+}

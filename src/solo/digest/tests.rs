@@ -1,0 +1,185 @@
+//! Digests of real directories, kept and compared.
+
+use super::*;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { dir: tempfile::tempdir().unwrap() };
+        fs::create_dir(place.path("etc")).unwrap();
+        place
+    }
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+    fn write(&self, name: &str, content: &str, mode: u32) {
+        fs::write(self.path(name), content).unwrap();
+        fs::set_permissions(self.path(name), Permissions::from_mode(mode)).unwrap();
+    }
+    fn request(&self) -> Request {
+        Request { paths: vec![self.path("etc")], ..Request::default() }
+    }
+    /// Kept in a file and read again.
+    fn kept(&self, request: &Request) -> Taken {
+        let taken = Taken::of(request).unwrap();
+        fs::write(self.path("kept.json"), serde_json::to_vec(&taken).unwrap()).unwrap();
+        let read = Taken::read(&self.path("kept.json")).unwrap();
+        assert_eq!(read, taken);
+        read
+    }
+    fn compared(&self, before: &Taken, paths: &[PathBuf], key: Option<PathBuf>) -> Comparison {
+        compare(before, &Taken::of(&before.again(paths, key).unwrap()).unwrap())
+    }
+    /// `added etc/a`, `changed etc/b mode 0644 -> 0600`
+    fn told(&self, comparison: &Comparison) -> Vec<String> {
+        let prefix = format!("{}/", self.dir.path().display());
+        let line = |c: &PathChange| {
+            let what = serde_json::to_value(c.change).unwrap();
+            let attributes: Vec<String> = c.attributes.iter().map(|a| format!(" {}", a.told())).collect();
+            format!("{} {}{}", what.as_str().unwrap(), c.path.replace(&prefix, ""), attributes.concat())
+        };
+        comparison.differences.iter().map(line).collect()
+    }
+}
+
+#[test]
+fn each_path_is_unchanged_added_missing_or_changed() {
+    let place = Place::new();
+    for name in ["same", "gone", "edited", "open", "late"] {
+        place.write(&format!("etc/{name}"), name, 0o644);
+    }
+    symlink("same", place.path("etc/link")).unwrap();
+    let before = place.kept(&place.request());
+    let quiet = place.compared(&before, &[], None);
+    assert_eq!((quiet.unchanged, quiet.differences.len(), quiet.unclear.len()), (7, 0, 0));
+    assert_eq!((quiet.before, quiet.root), (before.root, before.root));
+    fs::remove_file(place.path("etc/gone")).unwrap();
+    place.write("etc/new", "", 0o644);
+    place.write("etc/edited", "other", 0o644);
+    place.write("etc/open", "open", 0o666);
+    fs::remove_file(place.path("etc/link")).unwrap();
+    symlink("late", place.path("etc/link")).unwrap();
+    let after = place.compared(&before, &[], None);
+    let hash = |text: &str| Sha256::of(text.as_bytes()).short();
+    let told = [
+        format!("changed etc/edited sha256 {}.. -> {}..", hash("edited"), hash("other")),
+        "missing etc/gone".to_owned(),
+        "changed etc/link target same -> late".to_owned(),
+        "added etc/new".to_owned(),
+        "changed etc/open mode 0644 -> 0666".to_owned(),
+    ];
+    assert_eq!(place.told(&after), told);
+    assert_eq!((after.unchanged, after.unclear.len()), (3, 0));
+    // A part of it, and what it says nothing of.
+    let part = place.compared(&before, &[place.path("etc/open"), place.path("etc/../etc/gone")], None);
+    assert_eq!((place.told(&part), part.unchanged), (vec!["missing etc/gone".into(), told[4].clone()], 0));
+    assert!(matches!(before.again(&[place.path("elsewhere")], None), Err(DigestError::Outside(..))));
+    // Nothing is left of it.
+    fs::remove_dir_all(place.path("etc")).unwrap();
+    let all = place.compared(&before, &[], None);
+    assert!(all.differences.iter().all(|c| c.change == What::Missing) && all.differences.len() == 7);
+}
+
+#[test]
+fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_called_unchanged() {
+    let place = Place::new();
+    place.write("etc/key", "hunter2", 0o600);
+    place.write("etc/plain", "public", 0o644);
+    let plain = Sha256::of(b"hunter2").to_string();
+    let bare = place.kept(&place.request());
+    assert_eq!(bare.keyless(), 1);
+    let same = place.compared(&bare, &[], None);
+    assert_eq!((same.unchanged, same.unclear.len()), (3, 1));
+    assert!(same.unclear[0].ends_with("etc/key: its content was not compared: only its owner may read it"));
+
+    let key = place.path("key");
+    let keyed = Request { key: Some(key.clone()), ..place.request() };
+    let before = place.kept(&keyed);
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let json = serde_json::to_string(&before).unwrap();
+    assert!(!json.contains(&plain) && !json.contains(fs::read_to_string(&key).unwrap().trim()));
+    assert!(place.compared(&before, &[], Some(key.clone())).unclear.is_empty());
+    place.write("etc/key", "hunter3", 0o600);
+    assert_eq!(place.told(&place.compared(&before, &[], Some(key.clone()))), ["changed etc/key content"]);
+    // With another key, or none, nothing is known of it; its mode is all the same.
+    for other in [Some(place.path("other")), None] {
+        let after = place.compared(&before, &[], other);
+        assert_eq!((place.told(&after), after.unclear.len()), (vec![], 1));
+    }
+    place.write("etc/key", "hunter2", 0o644);
+    let after = place.compared(&before, &[], Some(key.clone()));
+    assert_eq!((place.told(&after), after.unclear.len()), (vec!["changed etc/key mode 0600 -> 0644".to_owned()], 0));
+
+    fs::set_permissions(&key, Permissions::from_mode(0o640)).unwrap();
+    assert!(Taken::of(&keyed).unwrap_err().to_string().contains("mode 0640"));
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    for wrong in ["", "00", &"0".repeat(66), &"g".repeat(64)] {
+        fs::write(&key, wrong).unwrap();
+        assert!(matches!(Taken::of(&keyed), Err(DigestError::Key { .. })), "{wrong}");
+    }
+}
+
+#[test]
+fn what_can_not_be_read_at_either_time_is_unclear() {
+    let place = Place::new();
+    place.write("etc/a", "a", 0o644);
+    place.write("etc/big", "", 0o644);
+    let big = |size| fs::File::options().write(true).open(place.path("etc/big")).unwrap().set_len(size).unwrap();
+    let small = place.kept(&place.request());
+    big(crate::files::MAX_FILE + 1);
+    let large = place.kept(&place.request());
+    assert_eq!(large.unclear().len(), 1);
+    for (before, why) in [(&small, "larger than 16 MiB"), (&large, "could not be read then: larger than 16 MiB")] {
+        let after = place.compared(before, &[], None);
+        assert_eq!(place.told(&after), [""; 0]);
+        assert!(after.unclear.iter().any(|line| line.ends_with(why)), "{:?}", after.unclear);
+        big(0);
+    }
+}
+
+#[test]
+fn pipes_sockets_loops_and_odd_names_end() {
+    let place = Place::new();
+    let etc = place.path("etc");
+    rustix::fs::mknodat(rustix::fs::CWD, etc.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(etc.join("socket")).unwrap();
+    symlink("loop", etc.join("loop")).unwrap();
+    symlink("/dev/zero", etc.join("zero")).unwrap();
+    place.write("etc/[x]*", "a glob by name only", 0o644);
+    let mut request = place.request();
+    request.paths.extend(["pipe", "loop", "loop/below", "[x]*", "none"].map(|name| etc.join(name)));
+    request.paths.push("/dev/zero".into());
+    let taken = Taken::of(&request).unwrap();
+    let kinds: Vec<FileKind> = taken.entries.iter().map(|e| e.kind).collect();
+    use FileKind::*;
+    assert_eq!(kinds, [CharDevice, Dir, File, Symlink, Absent, Fifo, Socket, Symlink]);
+    let unclear = taken.unclear();
+    assert_eq!((unclear.len(), taken.absent().count()), (1, 1), "{unclear:?}");
+    assert!(unclear[0].contains("loop/below: Too many levels"), "{unclear:?}");
+}
+
+#[test]
+fn a_file_that_is_no_digest_is_refused_with_the_reason() {
+    let place = Place::new();
+    place.write("etc/a", "a", 0o644);
+    let taken = place.kept(&place.request());
+    let path = place.path("kept.json");
+    let why = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut value = serde_json::to_value(&taken).unwrap();
+        change(&mut value);
+        fs::write(&path, value.to_string()).unwrap();
+        Taken::read(&path).unwrap_err().to_string()
+    };
+    assert!(why(&|v| v["entries"][1]["mode"] = 0o600.into()).ends_with("so it was changed"));
+    assert!(why(&|v| v["entries"].as_array_mut().unwrap().reverse()).ends_with("not in order"));
+    assert!(why(&|v| v["version"] = 2.into()).contains("version 2"));
+    assert!(why(&|v| v["entries"] = 1.into()).contains("is no digest"));
+    fs::remove_file(&path).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    assert!(matches!(Taken::read(&path), Err(DigestError::Read(..))), "a pipe is not waited for");
+}
