@@ -84,6 +84,11 @@ pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
     if reader.faults.is_empty() { Ok((header, rest)) } else { Err(reader.faults) }
 }
 
+/// Whether a file begins with a `remoor:` block; without one it is plain goss.
+pub fn has_header(text: &str) -> bool {
+    block(text).is_some()
+}
+
 fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }

@@ -1,6 +1,7 @@
 //! Rendered goss text into checks, strictly: whatever is not understood is a fault with its place and a hint.
 
 use super::gjson;
+use super::include::{self, Include};
 use super::matcher::{Comparison, Matcher};
 use super::meta::{self, Meta};
 use super::patterns::{Patterns, go_regex};
@@ -8,7 +9,7 @@ use super::spec::{COMMON, Kind, LATER, SPECS, Spec, Use, current_name};
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Properties that are true or false, so that nothing else can ever match them.
@@ -25,6 +26,8 @@ pub struct Check {
     pub id: String,
     pub title: Option<String>,
     pub meta: Meta,
+    /// `meta` as it is written, what is not remoor's included.
+    pub annotations: Map<String, Value>,
     pub(super) skip: bool,
     /// The id, unless the name attribute says otherwise.
     pub(super) name: String,
@@ -46,37 +49,76 @@ impl Check {
         (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
     }
 
+    /// The words of `meta.tags`: a list of texts, or one.
+    pub fn tags(&self) -> Vec<&str> {
+        match self.annotations.get("tags") {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// `type:id`, as in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)
     }
 }
 
-/// The checks of one file after rendering. Lines and columns of the faults are those of `rendered`.
+/// What one file holds.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    pub checks: Vec<Check>,
+    pub includes: Vec<Include>,
+    /// Line and column of a `remoor` block, which nobody has read if it is still here after rendering.
+    pub header: Option<(u32, u32)>,
+}
+
+/// The checks of one file after rendering; a file of a fleet includes no other. Lines and columns of the faults are those of `rendered`.
 ///
 /// A leading `remoor:` block is passed over: `header` reads it.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
+    let loaded = load(file, service, rendered)?;
+    match loaded.includes.first() {
+        None => Ok(loaded.checks),
+        Some(include) => {
+            let fault = Fault::error(file, include.line, include.column, "a check file of a fleet includes no other");
+            Err(vec![
+                fault.hint(
+                    "put the file into `checks` with a `remoor:` block; `remoor check --file` follows `gossfile`",
+                ),
+            ])
+        }
+    }
+}
+
+/// The same with `gossfile`, whose files are not looked at.
+pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded, Vec<Fault>> {
     let tree = yaml::parse(file, rendered)?;
-    let mut loader = Loader { file, service, faults: Vec::new(), checks: Vec::new() };
+    let mut loader = Loader { file, service, faults: Vec::new(), loaded: Loaded::default() };
     match &tree.yaml {
         Yaml::Null => {}
         Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
         _ => loader.faults.push(tree.fault(file, format!("a check file is a map, this is {}", tree.kind()))),
     }
-    if loader.faults.is_empty() { Ok(loader.checks) } else { Err(loader.faults) }
+    if loader.faults.is_empty() { Ok(loader.loaded) } else { Err(loader.faults) }
 }
 
 struct Loader<'a> {
     file: &'a str,
     service: &'a ServiceName,
     faults: Vec<Fault>,
-    checks: Vec<Check>,
+    loaded: Loaded,
 }
 
 impl Loader<'_> {
     fn resource_type(&mut self, key: &Key, node: &Node) {
         let name = key.text.as_str();
         if name == "remoor" {
+            self.loaded.header = Some((key.line, key.column));
+            return;
+        }
+        if name == "gossfile" {
+            self.loaded.includes = include::read(self.file, node, &mut self.faults);
             return;
         }
         if LATER.contains(&name) {
@@ -113,6 +155,7 @@ impl Loader<'_> {
             id: id.text.clone(),
             title: None,
             meta: Meta::default(),
+            annotations: Map::new(),
             skip: false,
             name: id.text.clone(),
             arguments: BTreeMap::new(),
@@ -134,7 +177,7 @@ impl Loader<'_> {
         }
         let order = |assertion: &Assertion| spec.attributes.iter().position(|(name, _)| *name == assertion.property);
         check.assertions.sort_by_key(order);
-        self.checks.push(check);
+        self.loaded.checks.push(check);
     }
 
     fn attribute(&mut self, spec: &'static Spec, check: &mut Check, key: &Key, node: &Node) {
@@ -142,7 +185,12 @@ impl Loader<'_> {
         match (name, &node.yaml) {
             ("title", Yaml::Text(text)) => check.title = Some(text.clone()),
             ("skip", Yaml::Bool(skip)) => check.skip = *skip,
-            ("meta", _) => check.meta = meta::read(self.file, node, &mut self.faults),
+            ("meta", _) => {
+                check.meta = meta::read(self.file, node, &mut self.faults);
+                if let Value::Object(written) = node.value() {
+                    check.annotations = written;
+                }
+            }
             ("title", _) => self.wrong(key, node, "a string"),
             ("skip", _) => self.wrong(key, node, "true or false"),
             (_, Yaml::Text(text)) if name == spec.name_attribute => check.name = text.clone(),
