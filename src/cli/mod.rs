@@ -24,7 +24,7 @@ mod tests;
 
 use api::Api;
 use args::{Connection, NodeVerb, Output, Verb};
-use command::{add, examine, fleet, history, job, local, nodes, order, status, wait, watch, why};
+use command::{add, examine, fleet, history, job, local, nodes, order, status, suite, wait, watch, why};
 use error::Stop;
 use exit::Exit;
 use out::Out;
@@ -72,6 +72,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
+        Verb::Check(args) if args.is_here() => suite::run(&suite::out(&args), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -104,7 +105,14 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             job::run(&api, &out, verb).await
         }
         Verb::Wait(args) => ask!(args, wait::run),
-        Verb::Check(args) => ask!(args, examine::check),
+        Verb::Check(args) => {
+            let Some(output) = args.common() else {
+                let text = "nodes are shown as table, wide, json or template='...'; the other formats are for --file";
+                return Err(Stop::usage(text).into());
+            };
+            let (api, out) = open(&args.connection, &output)?;
+            examine::check(&api, &out, args).await
+        }
         Verb::Diff(args) => ask!(args, examine::diff),
         Verb::Adopt(args) => ask!(args, examine::adopt),
         Verb::Resetup(args) => ask!(args, order::resetup),

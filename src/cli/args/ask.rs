@@ -173,16 +173,6 @@ pub struct WaitArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub which: Which,
-    #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
-}
-
-#[derive(Debug, Args)]
 pub struct DiffArgs {
     #[arg(value_name = "NODE")]
     pub node: String,
