@@ -81,14 +81,18 @@ impl Judge<'_> {
     }
 
     fn explain(&self, assertion: &Assertion, value: &Value) -> Explained {
-        let explained = assertion.matcher.explain(value);
         if !self.hides(assertion) {
-            return explained;
+            return assertion.matcher.explain(value);
         }
-        let (expected, actual) = (SECRET.into(), SECRET.into());
-        let none = Vec::new;
-        let (missing, found, extra, transforms) = (none(), none(), none(), none());
-        Explained { expected, actual, missing, found, extra, transforms, message: explained.message }
+        Explained {
+            expected: SECRET.into(),
+            message: "to be as expected".to_owned(),
+            missing: Vec::new(),
+            found: Vec::new(),
+            extra: Vec::new(),
+            transforms: Vec::new(),
+            actual: SECRET.into(),
+        }
     }
 
     /// A command that ended otherwise than wanted has often said why.

@@ -36,8 +36,9 @@ pub use meta::{Meta, Waiver};
 pub use observe::{ObserveError, observe};
 pub use outcome::Outcome;
 pub use patience::Patience;
-pub use render::{Applies, applies, render};
+pub use render::{Applies, applies, merged_vars, render};
 pub use run::{RunOptions, run, run_in_full};
+pub use spawn::end_programs;
 pub use spec::Kind;
 pub use vars::vars;
 

@@ -1,10 +1,11 @@
 //! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
 
+use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::suggest::did_you_mean;
 use crate::model::Fault;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tera::{Context, Error, ErrorKind, Tera};
 
 /// The names that a template may use.
@@ -42,6 +43,7 @@ pub fn applies(
 }
 
 /// The goss text for one node. `context` holds `node`, `vars`, `peers` and `expected`; the header's `vars` fill in what `vars` lacks.
+/// A Go template sees `vars` only, no environment and no files.
 /// An undefined name is a fault, except in the condition of an `if` one level below a defined one, which Tera takes for false.
 pub fn render(
     file: &str,
@@ -51,6 +53,11 @@ pub fn render(
 ) -> Result<String, Vec<Fault>> {
     match header.template {
         Template::None => Ok(goss_text.to_owned()),
+        Template::Go => {
+            let read = |_: &str| Err("a check file of a fleet reads no files".to_owned());
+            let outside = Outside { env: &BTreeMap::new(), read: &read };
+            go_template::render(file, goss_text, &merged_vars(header, context), &outside).map_err(|fault| vec![fault])
+        }
         Template::Tera => {
             let absent = absent_names(file, goss_text, context);
             if !absent.is_empty() {
@@ -63,11 +70,16 @@ pub fn render(
     }
 }
 
-fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
+/// The header's variables under those of the context.
+pub fn merged_vars(header: &Header, context: &Map<String, Value>) -> Map<String, Value> {
     let mut vars = header.vars.clone();
     if let Some(Value::Object(given)) = context.get("vars") {
         vars.extend(given.clone());
     }
+    vars
+}
+
+fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
     let mut values = Context::new();
     for known in NAMES {
         match context.get(known) {
@@ -75,7 +87,7 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
             None => values.insert(known, &Value::Object(Map::new())),
         }
     }
-    values.insert("vars", &vars);
+    values.insert("vars", &merged_vars(header, context));
     let mut tera = Tera::new();
     tera.autoescape_on(Vec::<&str>::new());
     tera.add_raw_template(name, text)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::{
-    AdditionError, Form, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, goss_json, in_form,
+    AdditionError, Form, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs, goss_json, in_form,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ mod run;
 mod source;
 mod suite;
 
-pub use crate::check::Addition;
+pub use crate::check::{Addition, end_programs};
 pub use add::{AdditionError, add_to, addition_text, observe};
 pub use report::{Form, goss_json, in_form};
 pub use run::{RunOptions, SuiteRun, run};

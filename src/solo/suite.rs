@@ -6,7 +6,7 @@
 
 use super::source::{self, Source};
 use super::{glob, machine};
-use crate::check::{self, Applies, Check, Header, Include, Outside};
+use crate::check::{self, Applies, Check, Header, Include, Outside, Template};
 use crate::model::{Fault, ServiceName};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,20 +126,21 @@ impl Loader {
             Some(above) if !check::has_header(&source.text) => above.clone(),
             _ => Way { service: header.service.clone(), header: check::has_header(&source.text).then_some(header) },
         };
+        if let Some(header) = &way.header {
+            let anywhere = Header { roles: Vec::new(), ..header.clone() };
+            if check::applies(file, &anywhere, "", "", &self.context)? != Applies::Yes {
+                self.passed_over.push(file.to_owned());
+                return Ok(());
+            }
+        }
         let rendered = match &way.header {
-            Some(header) => {
-                let anywhere = Header { roles: Vec::new(), ..header.clone() };
-                if check::applies(file, &anywhere, "", "", &self.context)? != Applies::Yes {
-                    self.passed_over.push(file.to_owned());
-                    return Ok(());
-                }
+            Some(header) if header.template != Template::Go => {
                 check::render(file, header, &text, &self.context).map_err(alone)?
             }
-            None => {
-                let none = Map::new();
-                let vars = self.context.get("vars").and_then(Value::as_object).unwrap_or(&none);
+            plain => {
+                let vars = check::merged_vars(&plain.clone().unwrap_or_default(), &self.context);
                 let read = |path: &str| source::text(Path::new(path), READ_MAX);
-                check::render_go(file, &text, vars, &Outside { env: &self.env, read: &read }).map_err(|f| vec![f])?
+                check::render_go(file, &text, &vars, &Outside { env: &self.env, read: &read }).map_err(|f| vec![f])?
             }
         };
         let loaded = check::load(file, &way.service, &rendered)?;

@@ -2,14 +2,22 @@
 
 use super::examine::results_table;
 use crate::cli::args::{CheckArgs, CheckFormat, Output};
-use crate::cli::drivers::{self, Form, SuiteOptions, SuiteRun, SuiteRunOptions};
+use crate::cli::drivers::{self, Form, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
 use crate::cli::duration;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
+use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
 use crate::model::{CheckResult, CheckState, counted};
+use anyhow::Context;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// After Ctrl-C, until the programs of the checks are gone.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 
 /// The output of a check of this machine: a form of goss is a text like any other there.
 pub fn out(args: &CheckArgs) -> Out {
@@ -51,12 +59,32 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
         retry_for: here.retry_timeout.map(|time| time.0),
         pause: here.sleep.0,
     };
-    let run = drivers::run_suite(&suite, &options, &mut |text| out.talk(text));
+    let Some(run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
     match form {
         Some(form) => out.text(&drivers::in_form(form, &run))?,
         None => show(out, &run)?,
     }
     Ok(exit(&run, form))
+}
+
+/// The run; None: Ctrl-C came first, and what the checks had started is ended.
+fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut interrupt = Interrupt::new()?;
+        let (done, mut run) = oneshot::channel();
+        let talk = out.clone();
+        // A thread of its own, since a check that waits can't be called back. Nobody hears of a run that came too late.
+        thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
+        match interrupt.or(&mut run).await {
+            Some(run) => Ok(Some(run.context("the run ended without a result")?)),
+            None => {
+                drivers::end_programs();
+                let _ = tokio::time::timeout(LAST_WAIT, run).await;
+                Ok(None)
+            }
+        }
+    })
 }
 
 /// `remoor check --add`.

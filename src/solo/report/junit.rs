@@ -26,7 +26,7 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         let line = escaped(&told_compact(outcome));
         text += &if is_bad(outcome) {
             format!(
-                "<system-err>{line}</system-err>\n<failure message=\"{line}\">{}</failure>\n",
+                "<failure message=\"{line}\">{}</failure>\n<system-err>{line}</system-err>\n",
                 escaped(&told(outcome))
             )
         } else if is_skipped(outcome) {
@@ -56,4 +56,23 @@ fn escaped(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_document(text in any::<String>()) {
+            let out = escaped(&text);
+            prop_assert!(!out.contains(['<', '>', '"', '\'']));
+            prop_assert!(out.chars().all(|c| !c.is_control() && c != '\u{fffe}' && c != '\u{ffff}'), "{:?}", out);
+            for entity in out.split('&').skip(1) {
+                let name = entity.split(';').next().unwrap();
+                prop_assert!(["amp", "lt", "gt", "#34", "#39", "#10", "#9", "#13"].contains(&name), "{}", name);
+            }
+        }
+    }
 }
