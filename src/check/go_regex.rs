@@ -19,6 +19,11 @@ impl GoRegex {
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
     }
+
+    /// For what is found, not only whether.
+    pub fn regex(&self) -> &Regex {
+        &self.regex
+    }
 }
 
 impl fmt::Display for GoRegex {

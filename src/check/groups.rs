@@ -1,6 +1,6 @@
 //! `any-of` and `all-of`: a group passes or fails by the results of its members. Pure.
 
-use super::judge::judge;
+use super::judge::{Detail, Judged, judge};
 use super::load::Check;
 use super::probe::{Answer, Answers, Trouble};
 use super::spec::{HOLDS, Kind};
@@ -20,7 +20,12 @@ enum Outcome {
 
 /// Fills in the results of the groups among `checks`. `results`: those of each check, in the same order, groups with none. A
 /// group stands behind its members, which `parse` sees to. `waive` has the last word on each.
-pub(super) fn settle(checks: &[Check], results: &mut [Vec<CheckResult>], waive: impl Fn(&Check, &mut CheckResult)) {
+pub(super) fn settle(
+    checks: &[Check],
+    results: Vec<&mut Vec<Judged>>,
+    detail: Detail,
+    waive: impl Fn(&Check, &mut CheckResult),
+) {
     // Labels are unique within a file, not among the services of a node.
     let mut outcomes: BTreeMap<(&str, &str, String), Outcome> = BTreeMap::new();
     for (check, results) in checks.iter().zip(results) {
@@ -31,22 +36,23 @@ pub(super) fn settle(checks: &[Check], results: &mut [Vec<CheckResult>], waive: 
                 .iter()
                 .map(|label| (label.as_str(), outcomes.get(&of(label.clone())).copied().unwrap_or(Outcome::Open)))
                 .collect();
-            *results = asked(check, &members);
-            results.iter_mut().for_each(|result| waive(check, result));
+            *results = asked(check, &members, detail);
+            results.iter_mut().for_each(|judged| waive(check, &mut judged.result));
         }
         outcomes.insert(of(check.label()), outcome(results));
     }
 }
 
-fn asked(check: &Check, members: &[(&str, Outcome)]) -> Vec<CheckResult> {
+fn asked(check: &Check, members: &[(&str, Outcome)], detail: Detail) -> Vec<Judged> {
     let (answer, skipped) = match answer(check.kind, members) {
         Some(answer) => (answer, check.skip),
         None => (Ok(true.into()), true),
     };
-    let mut results = judge(check, &Answers::from([(HOLDS, answer)]));
+    let mut results = judge(check, &Answers::from([(HOLDS, answer)]), detail);
     if skipped {
-        for result in &mut results {
-            *result = CheckResult { state: CheckState::Skip, found: String::new(), ..result.clone() };
+        for judged in &mut results {
+            (judged.result.state, judged.explained) = (CheckState::Skip, None);
+            judged.result.found.clear();
         }
     }
     results
@@ -73,8 +79,8 @@ fn answer(kind: Kind, members: &[(&str, Outcome)]) -> Option<Answer> {
 }
 
 /// A failure that is waived counts as none.
-fn outcome(results: &[CheckResult]) -> Outcome {
-    let any = |state: CheckState| results.iter().any(|result| result.state == state);
+fn outcome(results: &[Judged]) -> Outcome {
+    let any = |state: CheckState| results.iter().any(|judged| judged.result.state == state);
     if any(CheckState::Fail) {
         Outcome::Fails
     } else if any(CheckState::Unknown) {

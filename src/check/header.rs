@@ -12,6 +12,8 @@ pub enum Template {
     /// Tera 2.
     #[default]
     Tera,
+    /// Go's templates, as goss reads them.
+    Go,
     /// Taken as it stands.
     None,
 }
@@ -93,6 +95,11 @@ pub fn header(file: &str, text: &str) -> Result<(Header, String), Vec<Fault>> {
     Ok((header, rest))
 }
 
+/// Whether a file begins with a `remoor:` block; without one it is plain goss.
+pub fn has_header(text: &str) -> bool {
+    block(text).is_some()
+}
+
 fn line_number(index: usize) -> u32 {
     u32::try_from(index + 1).unwrap_or(u32::MAX)
 }
@@ -171,14 +178,10 @@ impl Reader<'_> {
         match self.text(key, node).as_str() {
             "tera" => Template::Tera,
             "none" => Template::None,
-            "go" => {
-                self.faults
-                    .push(node.fault(self.file, "Go templates come in a later version").hint("use `tera` or `none`"));
-                Template::None
-            }
+            "go" => Template::Go,
             other => {
                 let fault = node.fault(self.file, format!("unknown template language `{other}`"));
-                self.faults.push(fault.hint("known: tera, none"));
+                self.faults.push(fault.hint("known: tera, go, none"));
                 Template::None
             }
         }
@@ -288,7 +291,7 @@ mod tests {
               hint: did you mean `roles`?
             checks/x.yml:4:10: `roles` is a string, not a list
             checks/x.yml:5:13: unknown template language `jinja`
-              hint: known: tera, none
+              hint: known: tera, go, none
             checks/x.yml:6:12: unknown key `incude`
               hint: did you mean `include`?
             checks/x.yml:6:42: `(` is no regular expression: unclosed group

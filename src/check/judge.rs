@@ -1,5 +1,6 @@
 //! Answers of a probe against the assertions of its check. Pure; decides also what may be shown of a secret.
 
+use super::explain::Explained;
 use super::load::{Assertion, Check};
 use super::matcher::{Matcher, short};
 use super::probe::{Answers, Trouble};
@@ -7,19 +8,40 @@ use super::spec::Kind;
 use crate::model::{CheckResult, CheckState, SECRET};
 use serde_json::Value;
 
-/// One result per assertion. What was not answered is `Unknown`; `took_ms` is left at 0.
-pub(super) fn judge(check: &Check, answers: &Answers) -> Vec<CheckResult> {
+/// How much is to be told of each assertion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The result: for agents and managers, which keep no values.
+    Results,
+    /// The value too, beside what was wanted of it.
+    Full,
+}
+
+/// One assertion that was judged.
+pub(super) struct Judged {
+    pub result: CheckResult,
+    /// None: there was no value, or nobody asked.
+    pub explained: Option<Explained>,
+}
+
+/// One per assertion. What was not answered is `Unknown`; `took_ms` is left at 0.
+pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Judged> {
     let judge = Judge { check, secret: check.meta.secret || is_private(check, answers) };
     let mut shut = check.skip;
-    let mut results = Vec::new();
+    let mut all: Vec<Judged> = Vec::new();
     for (number, assertion) in check.assertions.iter().enumerate() {
         if shut {
-            results.push(judge.result(assertion, CheckState::Skip, None, String::new()));
+            let result = judge.result(assertion, CheckState::Skip, None, String::new());
+            all.push(Judged { result, explained: None });
             continue;
         }
         let answer = answers.get(assertion.property).cloned();
         let answer = answer.unwrap_or_else(|| Err(Trouble::Unknown("there is no answer".to_owned())));
         let found_false = answer == Ok(Value::Bool(false));
+        let explained = match (&answer, detail) {
+            (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
+            _ => None,
+        };
         let result = match answer {
             Ok(value) => judge.compare(assertion, &value),
             Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why),
@@ -27,10 +49,10 @@ pub(super) fn judge(check: &Check, answers: &Answers) -> Vec<CheckResult> {
         };
         let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
         shut |= check.kind.spec().gated && first_is_off;
-        results.push(result);
+        all.push(Judged { result, explained });
     }
-    judge.explain_status(answers, &mut results);
-    results
+    judge.explain_status(answers, &mut all);
+    all
 }
 
 /// A file that only its owner may read: not even its hash goes into a report, whether or not somebody thought of saying so.
@@ -66,14 +88,31 @@ impl Judge<'_> {
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
     }
 
+    fn explain(&self, assertion: &Assertion, value: &Value) -> Explained {
+        if !self.hides(assertion) {
+            return assertion.matcher.explain(value);
+        }
+        Explained {
+            expected: SECRET.into(),
+            message: "to be as expected".to_owned(),
+            missing: Vec::new(),
+            found: Vec::new(),
+            extra: Vec::new(),
+            transforms: Vec::new(),
+            actual: SECRET.into(),
+            untransformed: Value::Null,
+        }
+    }
+
     /// A command that ended otherwise than wanted has often said why.
-    fn explain_status(&self, answers: &Answers, results: &mut [CheckResult]) {
+    fn explain_status(&self, answers: &Answers, all: &mut [Judged]) {
         let said = match answers.get("stderr") {
             Some(Ok(Value::String(text))) => text.lines().find(|line| !line.trim().is_empty()),
             _ => None,
         };
         if let (Some(line), false) = (said, self.secret) {
-            let failing = results.iter_mut().filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
+            let results = all.iter_mut().map(|judged| &mut judged.result);
+            let failing = results.filter(|r| r.property == "exit-status" && r.state == CheckState::Fail);
             failing.for_each(|result| result.message = short(&Value::from(line)));
         }
     }

@@ -1,6 +1,7 @@
 //! Rendered goss text into checks, strictly: whatever is not understood is a fault with its place and a hint. What is asserted of
 //! an attribute is read in `load_matcher`.
 
+use super::include::{self, Include};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::own;
@@ -8,7 +9,7 @@ use super::spec::{COMMON, Kind, LATER, OWN, SPECS, Spec, Use, current_name};
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Of `matching`: its content is read line by line, as contents and output are.
@@ -30,6 +31,8 @@ pub struct Check {
     pub id: String,
     pub title: Option<String>,
     pub meta: Meta,
+    /// `meta` as it is written, what is not remoor's included.
+    pub annotations: Map<String, Value>,
     pub(super) skip: bool,
     /// The id, unless the name attribute says otherwise.
     pub(super) name: String,
@@ -53,18 +56,52 @@ impl Check {
         (self.kind == Kind::File && self.meta.secret).then_some(self.name.as_str())
     }
 
+    /// The words of `meta.tags`: a list of texts, or one.
+    pub fn tags(&self) -> Vec<&str> {
+        match self.annotations.get("tags") {
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(all)) => all.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// `type:id`, as in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)
     }
 }
 
-/// The checks of one file after rendering. Lines and columns of the faults are those of `rendered`.
+/// What one file holds.
+#[derive(Debug, Clone, Default)]
+pub struct Loaded {
+    pub checks: Vec<Check>,
+    pub includes: Vec<Include>,
+    /// Line and column of a `remoor` block, which nobody has read if it is still here after rendering.
+    pub header: Option<(u32, u32)>,
+}
+
+/// The checks of one file after rendering; a file of a fleet includes no other. Lines and columns of the faults are those of `rendered`.
 ///
 /// Of a `remoor:` block only the checks and groups in it are read; the rest is `header`'s.
 pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Check>, Vec<Fault>> {
+    let loaded = load(file, service, rendered)?;
+    match loaded.includes.first() {
+        None => Ok(loaded.checks),
+        Some(include) => {
+            let fault = Fault::error(file, include.line, include.column, "a check file of a fleet includes no other");
+            Err(vec![
+                fault.hint(
+                    "put the file into `checks` with a `remoor:` block; `remoor check --file` follows `gossfile`",
+                ),
+            ])
+        }
+    }
+}
+
+/// The same with `gossfile`, whose files are not looked at.
+pub fn load(file: &str, service: &ServiceName, rendered: &str) -> Result<Loaded, Vec<Fault>> {
     let tree = yaml::parse(file, rendered)?;
-    let mut loader = Loader { file, service, faults: Vec::new(), checks: Vec::new() };
+    let mut loader = Loader { file, service, faults: Vec::new(), loaded: Loaded::default() };
     match &tree.yaml {
         Yaml::Null => {}
         Yaml::Map(types) => types.iter().for_each(|(key, node)| loader.resource_type(key, node)),
@@ -75,7 +112,7 @@ pub fn parse(file: &str, service: &ServiceName, rendered: &str) -> Result<Vec<Ch
     {
         loader.groups(block);
     }
-    if loader.faults.is_empty() { Ok(loader.checks) } else { Err(loader.faults) }
+    if loader.faults.is_empty() { Ok(loader.loaded) } else { Err(loader.faults) }
 }
 
 /// Reads one file; `load_matcher` has the half of it that reads matchers.
@@ -83,19 +120,24 @@ pub(super) struct Loader<'a> {
     pub file: &'a str,
     service: &'a ServiceName,
     pub faults: Vec<Fault>,
-    pub checks: Vec<Check>,
+    pub loaded: Loaded,
 }
 
 impl Loader<'_> {
     fn resource_type(&mut self, key: &Key, node: &Node) {
         let name = key.text.as_str();
         if name == "remoor" {
+            self.loaded.header = Some((key.line, key.column));
             self.own_types(node);
             return;
         }
         if OWN.iter().any(|spec| spec.name == name) {
             let fault = key.fault(self.file, format!("`{name}` is no resource type of goss"));
             self.faults.push(fault.hint("put it in the `remoor:` block"));
+            return;
+        }
+        if name == "gossfile" {
+            self.loaded.includes = include::read(self.file, node, &mut self.faults);
             return;
         }
         if LATER.contains(&name) {
@@ -143,7 +185,7 @@ impl Loader<'_> {
             self.faults.push(id.fault(self.file, why));
         }
         check.assertions.sort_by_key(|assertion| spec.place(assertion.property));
-        self.checks.push(check);
+        self.loaded.checks.push(check);
     }
 
     /// A check that asserts nothing yet.
@@ -156,6 +198,7 @@ impl Loader<'_> {
             id: id.text.clone(),
             title: None,
             meta: Meta::default(),
+            annotations: Map::new(),
             skip: false,
             name: id.text.clone(),
             arguments: BTreeMap::new(),
@@ -171,6 +214,9 @@ impl Loader<'_> {
             ("skip", Yaml::Bool(skip)) => check.skip = *skip,
             ("meta", _) => {
                 check.meta = meta::read(self.file, node, spec, &mut self.faults);
+                if let Value::Object(written) = node.value() {
+                    check.annotations = written;
+                }
                 for (key, node) in meta::extensions(node, spec) {
                     if let Some((name, use_)) = spec.extensions().iter().find(|(name, _)| *name == key.text) {
                         self.known_attribute(check, name, *use_, key, node);

@@ -3,20 +3,25 @@
 //! `header`, `applies`, `render` and `parse` are pure and run on the manager and on the node alike; `run` asks the machine.
 //! What a failing check leads to is not decided here.
 
+mod amend;
 mod assign;
 mod deb;
 mod explain;
 mod gjson;
 mod go_regex;
+mod go_template;
 mod go_value;
 mod groups;
 mod header;
+mod include;
 mod judge;
 mod leftover;
 mod load;
 mod load_matcher;
 mod matcher;
 mod meta;
+mod observe;
+mod outcome;
 mod own;
 mod patience;
 mod patterns;
@@ -27,16 +32,24 @@ mod semver_range;
 mod spawn;
 mod spec;
 mod suggest;
+mod vars;
 mod yaml;
 
+pub use amend::{Addition, add};
 pub use explain::Explained;
-pub use header::{DigestOptions, Header, Template, header};
-pub use load::{Check, parse};
+pub use go_template::{Outside, render as render_go};
+pub use header::{DigestOptions, Header, Template, has_header, header};
+pub use include::Include;
+pub use load::{Check, Loaded, load, parse};
 pub use meta::{Meta, Waiver};
+pub use observe::{ObserveError, observe};
+pub use outcome::Outcome;
 pub use patience::Patience;
-pub use render::{Applies, applies, render};
-pub use run::{RunOptions, run};
+pub use render::{Applies, applies, merged_vars, render};
+pub use run::{RunOptions, run, run_in_full};
+pub use spawn::end_programs;
 pub use spec::Kind;
+pub use vars::vars;
 
 #[cfg(test)]
 mod tests;

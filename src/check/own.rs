@@ -106,7 +106,7 @@ impl Loader<'_> {
 
     fn known_members(&mut self, groups: &[Group]) {
         let labels: BTreeSet<String> =
-            self.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
+            self.loaded.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
         for item in groups.iter().flat_map(|group| &group.places) {
             if let Some(label) = text(item).filter(|label| !labels.contains(*label)) {
                 let fault = item.fault(self.file, format!("there is no check `{label}` in this file"));
@@ -116,7 +116,7 @@ impl Loader<'_> {
         }
         let members: BTreeSet<&str> =
             groups.iter().flat_map(|group| &group.check.members).map(String::as_str).collect();
-        for check in self.checks.iter_mut().filter(|check| members.contains(check.label().as_str())) {
+        for check in self.loaded.checks.iter_mut().filter(|check| members.contains(check.label().as_str())) {
             counts_no_more(check);
         }
     }
@@ -144,7 +144,7 @@ impl Loader<'_> {
                 if members.contains(&group.check.label()) {
                     counts_no_more(&mut group.check);
                 }
-                self.checks.push(group.check);
+                self.loaded.checks.push(group.check);
             }
             groups = waiting;
         }

@@ -1,10 +1,11 @@
 //! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
 
+use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::suggest::did_you_mean;
 use crate::model::Fault;
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use tera::{Context, Error, ErrorKind, Tera};
 
 /// The names that a template may use.
@@ -42,6 +43,7 @@ pub fn applies(
 }
 
 /// The goss text for one node. `context` holds `node`, `vars`, `peers` and `expected`; the header's `vars` fill in what `vars` lacks.
+/// A Go template sees `vars` only, no environment and no files.
 /// An undefined name is a fault, except in the condition of an `if` one level below a defined one, which Tera takes for false.
 pub fn render(
     file: &str,
@@ -51,7 +53,16 @@ pub fn render(
 ) -> Result<String, Vec<Fault>> {
     match header.template {
         Template::None => Ok(goss_text.to_owned()),
+        Template::Go => {
+            let read = |_: &str| Err("a check file of a fleet reads no files".to_owned());
+            let outside = Outside { env: &BTreeMap::new(), read: &read };
+            go_template::render(file, goss_text, &merged_vars(header, context), &outside).map_err(|fault| vec![fault])
+        }
         Template::Tera => {
+            let absent = absent_names(file, goss_text, context);
+            if !absent.is_empty() {
+                return Err(absent);
+            }
             let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
             let unknown = unknown_names(file, goss_text);
             if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
@@ -59,11 +70,16 @@ pub fn render(
     }
 }
 
-fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
+/// The header's variables under those of the context.
+pub fn merged_vars(header: &Header, context: &Map<String, Value>) -> Map<String, Value> {
     let mut vars = header.vars.clone();
     if let Some(Value::Object(given)) = context.get("vars") {
         vars.extend(given.clone());
     }
+    vars
+}
+
+fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
     let mut values = Context::new();
     for known in NAMES {
         match context.get(known) {
@@ -71,7 +87,7 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
             None => values.insert(known, &Value::Object(Map::new())),
         }
     }
-    values.insert("vars", &vars);
+    values.insert("vars", &merged_vars(header, context));
     let mut tera = Tera::new();
     tera.autoescape_on(Vec::<&str>::new());
     tera.add_raw_template(name, text)?;
@@ -80,23 +96,43 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
 
 /// Names of no meaning that rendering did not stumble over, since Tera takes them for false in a condition.
 fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
-    let mut tera = Tera::new();
-    let used: BTreeSet<String> = match tera.add_raw_template(file, text) {
-        Ok(()) => tera.get_template_variables(file).into_iter().flatten().map(str::to_owned).collect(),
-        Err(_) => BTreeSet::new(),
-    };
+    let used = used_names(file, text);
     let set: BTreeSet<&str> = text.split("{%").skip(1).filter_map(set_name).collect();
     let unknown = used.into_iter().filter(|name| !NAMES.contains(&name.as_str()) && !set.contains(name.as_str()));
     unknown
         .map(|name| {
-            let word = |c: char| c.is_alphanumeric() || c == '_';
-            let line = text.lines().position(|line| line.split(|c| !word(c)).any(|part| part == name)).unwrap_or(0);
-            let fault =
-                Fault::error(file, u32::try_from(line + 1).unwrap_or(u32::MAX), 1, format!("unknown name `{name}`"));
+            let fault = Fault::error(file, first_line_with(text, &name), 1, format!("unknown name `{name}`"));
             let known = NAMES.into_iter().chain(set.iter().copied());
             fault.hint(did_you_mean(&name, known).unwrap_or_else(|| format!("known: {}", NAMES.join(", "))))
         })
         .collect()
+}
+
+/// Names that have a meaning on a node of a fleet, and that `context` lacks: a template that says nothing of peers because
+/// nobody knows them would assert less than it seems to.
+fn absent_names(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fault> {
+    let absent = |name: &String| name != "vars" && NAMES.contains(&name.as_str()) && !context.contains_key(name);
+    let used = used_names(file, text).into_iter().filter(absent);
+    used.map(|name| {
+        let message = format!("`{name}` is known only for a node of a fleet");
+        Fault::error(file, first_line_with(text, &name), 1, message)
+            .hint("remoor check NODE asks with all that is known")
+    })
+    .collect()
+}
+
+fn used_names(file: &str, text: &str) -> BTreeSet<String> {
+    let mut tera = Tera::new();
+    match tera.add_raw_template(file, text) {
+        Ok(()) => tera.get_template_variables(file).into_iter().flatten().map(str::to_owned).collect(),
+        Err(_) => BTreeSet::new(),
+    }
+}
+
+fn first_line_with(text: &str, name: &str) -> u32 {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let line = text.lines().position(|line| line.split(|c| !word(c)).any(|part| part == name)).unwrap_or(0);
+    u32::try_from(line + 1).unwrap_or(u32::MAX)
 }
 
 /// The name that a tag beginning with this text gives a value to.

@@ -1,15 +1,16 @@
 //! Runs checks: in parallel, each guarded, with one answer per assertion.
 
 use super::groups;
-use super::judge::judge;
+use super::judge::{Detail, Judged, judge};
 use super::load::Check;
+use super::outcome::Outcome;
 use super::probe::{self, Answers, Ask, Trouble, World};
 use crate::model::{CheckResult, CheckState, Wall};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Debug, Clone)]
 pub struct RunOptions {
@@ -32,6 +33,32 @@ impl RunOptions {
 ///
 /// What errs, panics or times out is `Unknown`. Tries a check again as its `retry` says. `for` is not counted here: see `Patience`.
 pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
+    let all = answers(checks, options, Detail::Results);
+    all.into_iter().flat_map(|answer| answer.judged).map(|judged| judged.result).collect()
+}
+
+/// The same with everything that is to be told of each assertion.
+pub fn run_in_full(checks: &[Check], options: &RunOptions) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for (check, answer) in checks.iter().zip(answers(checks, options, Detail::Full)) {
+        let mut took = answer.took;
+        for judged in answer.judged {
+            let outcome = Outcome::new(check, judged.result, judged.explained);
+            outcomes.push(Outcome { started: answer.started, took: std::mem::take(&mut took), ..outcome });
+        }
+    }
+    outcomes
+}
+
+/// What one check answered at its last try.
+struct Answer {
+    judged: Vec<Judged>,
+    started: SystemTime,
+    took: Duration,
+}
+
+/// One answer a check, in their order.
+fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer> {
     let world = World::new(checks, options.timeout);
     let next = AtomicUsize::new(0);
     let work = || {
@@ -39,11 +66,11 @@ pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
         while let Some((number, check)) =
             { Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, checks.get(n)?))) }
         {
-            done.push((number, with_retries(check, &world, options)));
+            done.push((number, with_retries(check, &world, options, detail)));
         }
         done
     };
-    let mut all: Vec<(usize, Vec<CheckResult>)> = thread::scope(|scope| {
+    let mut all: Vec<(usize, Answer)> = thread::scope(|scope| {
         let threads = options.parallelism.clamp(1, checks.len().max(1));
         let started: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
         let mut all = work();
@@ -52,40 +79,43 @@ pub fn run(checks: &[Check], options: &RunOptions) -> Vec<CheckResult> {
         all
     });
     all.sort_by_key(|(number, _)| *number);
-    let mut all: Vec<Vec<CheckResult>> = all.into_iter().map(|(_, results)| results).collect();
-    groups::settle(checks, &mut all, |check, result| waive(check, result, options.now));
-    all.into_iter().flatten().collect()
+    let mut all: Vec<Answer> = all.into_iter().map(|(_, answer)| answer).collect();
+    let judged: Vec<&mut Vec<Judged>> = all.iter_mut().map(|answer| &mut answer.judged).collect();
+    groups::settle(checks, judged, detail, |check, result| waive(check, result, options.now));
+    all
 }
 
-fn with_retries(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
-    let mut results = once(check, world, options);
+fn with_retries(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
+    let mut answer = once(check, world, options, detail);
     for _ in 0..check.meta.retries {
-        if results.iter().all(|result| matches!(result.state, CheckState::Pass | CheckState::Skip)) {
+        if answer.judged.iter().all(|one| matches!(one.result.state, CheckState::Pass | CheckState::Skip)) {
             break;
         }
         thread::sleep(check.meta.retry_delay);
-        results = once(check, &World::new([check], options.timeout), options);
+        answer = once(check, &World::new([check], options.timeout), options, detail);
     }
-    results
+    answer
 }
 
-fn once(check: &Check, world: &World, options: &RunOptions) -> Vec<CheckResult> {
-    let started = Instant::now();
+fn once(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
+    let (wall, started) = (SystemTime::now(), Instant::now());
     let (limit, now) = (options.timeout, options.now);
     let answers =
         if check.skip { Ok(Answers::new()) } else { guarded(|| probe::ask(&Ask { check, world, limit, now })) };
-    let mut results = match answers {
-        Ok(answers) => judge(check, &answers),
+    let mut judged = match answers {
+        Ok(answers) => judge(check, &answers, detail),
         Err(panic) => {
-            judge(check, &check.assertions.iter().map(|a| (a.property, Err(Trouble::Unknown(panic.clone())))).collect())
+            let none = || Err(Trouble::Unknown(panic.clone()));
+            judge(check, &check.assertions.iter().map(|a| (a.property, none())).collect(), detail)
         }
     };
-    let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    for result in &mut results {
-        result.took_ms = took_ms;
-        waive(check, result, options.now);
+    let took = started.elapsed();
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    for one in &mut judged {
+        one.result.took_ms = took_ms;
+        waive(check, &mut one.result, options.now);
     }
-    results
+    Answer { judged, started: wall, took }
 }
 
 /// A panic becomes an error with its message.

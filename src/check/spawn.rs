@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,15 @@ const LINGER: Duration = Duration::from_millis(200);
 /// Longest wait for a killed program to be gone.
 const REAP: Duration = Duration::from_secs(2);
 const PAUSE: (Duration, Duration) = (Duration::from_micros(500), Duration::from_millis(10));
+
+/// The process is about to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Ends, for good, whatever programs checks have started in this process, and lets none begin: for a process that was told to
+/// end, since programs in groups of their own do not hear of it. Returns at once; they are gone a moment later.
+pub fn end_programs() {
+    ENDING.store(true, Ordering::Relaxed);
+}
 
 #[derive(Debug)]
 pub(super) struct Output {
@@ -44,6 +54,9 @@ impl Stream {
 pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, String> {
     let deadline = Instant::now() + timeout;
     let program = command.get_program().to_string_lossy().into_owned();
+    if ENDING.load(Ordering::Relaxed) {
+        return Err("interrupted".to_owned());
+    }
     let mark = Mark::put(command)?;
     let mut child = command
         .stdin(Stdio::null())
@@ -60,6 +73,9 @@ pub(super) fn run(command: &mut Command, timeout: Duration) -> Result<Output, St
     let mut pause = PAUSE.0;
     let mut linger: Option<Instant> = None;
     loop {
+        if ENDING.load(Ordering::Relaxed) {
+            return Err("interrupted".to_owned());
+        }
         let moved = drain(&mut out, &mut stdout) | drain(&mut err, &mut stderr);
         if linger.is_none() && group.has_ended().map_err(|e| e.to_string())? {
             linger = Some(Instant::now() + LINGER);

@@ -2,11 +2,13 @@
 //! holds the two together. Decides nothing.
 
 mod ask;
+mod check;
 mod digest;
 mod local;
 mod order;
 
 pub use ask::*;
+pub use check::*;
 pub use digest::*;
 pub use local::*;
 pub use order::*;
@@ -62,7 +64,19 @@ Examples:
 Examples:
   remoor wait w1 --for=clean --timeout=5m")]
     Wait(WaitArgs),
-    /// Examine nodes now over SSH: digest and checks; runs nothing else
+    /// Examine nodes now over SSH: digest and checks; or run check files on this machine
+    #[command(
+        long_about = "Examine nodes now over SSH: digest and checks; runs nothing else. With --file, run check files on this
+machine instead, goss's or remoor's: no cluster, no daemon and no data directory are needed.
+
+Examples:
+  remoor check w1
+  remoor check --file goss.yaml                     1 if anything fails or can't be told
+  remoor check --file checks/ --vars vars.yml       a directory; files with a `remoor:` block too
+  remoor check --file - --retry-timeout 1m < goss.yaml
+  remoor check --file goss.yaml -o junit > report.xml
+  remoor check --add file /etc/nginx/nginx.conf --file goss.yaml"
+    )]
     Check(CheckArgs),
     /// Show how the files of a node differ from what they should be
     Diff(DiffArgs),

@@ -7,13 +7,16 @@ use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::{CheckFile, Fault};
 use crate::rpc::token::Token;
-use crate::{exec, fleet, ssh, telemetry};
+use crate::{exec, fleet, solo, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::digest;
+pub use crate::solo::{
+    AdditionError, Form, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs, goss_json, in_form,
+};
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -213,6 +216,31 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
     let loaded = Fleet::load(dir)?;
     rmp_serde::to_vec_named(&loaded.files)
         .map_err(|e| vec![Fault::error(&dir.display().to_string(), 0, 0, format!("can't be packed: {e}"))])
+}
+
+/// Check files of this machine, with what they include, or everything that is wrong with them.
+pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
+    solo::load(options)
+}
+
+/// Runs them here; `tell` hears of each try but the last.
+pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
+    solo::run(suite, options, tell)
+}
+
+/// Checks of what this machine has now.
+pub fn observe(kind: &str, ids: &[String]) -> Result<Vec<solo::Addition>, AdditionError> {
+    solo::observe(kind, ids)
+}
+
+/// Them as a file.
+pub fn addition_text(more: &[solo::Addition]) -> Result<String, AdditionError> {
+    solo::addition_text(more)
+}
+
+/// Adds them to a file, all or none.
+pub fn add_to(file: &Path, more: &[solo::Addition]) -> Result<(), AdditionError> {
+    solo::add_to(file, more)
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {

@@ -1,6 +1,7 @@
 //! Why a command ended without an answer, and how that is told: `error:`, `caused by:`, `next:`. The texts of the command
 //! line's own refusals stand here together, so that they can be read and tested together.
 
+use super::drivers::AdditionError;
 use super::exit::Exit;
 use super::sanitize;
 use crate::model::{Fault, counted};
@@ -197,6 +198,25 @@ pub fn other_host_key(host: &str, wanted: &str, offered: &[(String, String)]) ->
 pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     let grave = faults.iter().filter(|f| !f.warning).count();
     let text = format!("the fleet has {}; nothing was applied", counted(grave, "fault"));
+    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
+}
+
+/// A check that was not added; the file is as it was.
+pub fn of_addition(error: &AdditionError) -> Stop {
+    let message = error.to_string();
+    match error {
+        AdditionError::Refused(faults) => {
+            Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::refused(message) }
+        }
+        AdditionError::Write(_) => Stop::new(Exit::Failed, message).cause(error),
+        AdditionError::NoSuch(_) => Stop::usage(message),
+        AdditionError::NoAnswer { .. } => Stop::new(Exit::CouldNotAsk, message),
+    }
+}
+
+/// Check files of this machine that can't be run; nothing was.
+pub fn invalid_checks(faults: &[Fault]) -> Stop {
+    let text = format!("the check files have {}; nothing was run", counted(faults.len(), "fault"));
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 

@@ -23,8 +23,10 @@ mod table;
 mod tests;
 
 use api::Api;
-use args::{Connection, NodeVerb, Output, Verb};
-use command::{add, digest, examine, fleet, history, job, listed, local, nodes, order, status, wait, watch, why};
+use args::{CheckArgs, Connection, NodeVerb, Output, Verb};
+use command::{
+    add, digest, examine, fleet, history, job, listed, local, nodes, order, status, suite, wait, watch, why,
+};
 use error::Stop;
 use exit::Exit;
 use out::Out;
@@ -73,8 +75,9 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
         Verb::Digest(args) => digest::run(&Out::new(&args.output), args),
+        Verb::Check(args) if args.is_here() => suite::run(&suite::out(&args), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
-        Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&args.output), &args),
+        Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&asked(&args)?), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let result = runtime.block_on(remote(&verb));
@@ -82,6 +85,12 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
             result
         }
     }
+}
+
+/// The form in which nodes are shown.
+fn asked(args: &CheckArgs) -> anyhow::Result<Output> {
+    let text = "nodes are shown as table, wide, json or template='...'; the other formats are for --file";
+    args.common().ok_or_else(|| Stop::usage(text).into())
 }
 
 /// What a manager is asked for.
@@ -106,8 +115,13 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             job::run(&api, &out, verb).await
         }
         Verb::Wait(args) => ask!(args, wait::run),
-        Verb::Check(args) if args.list || args.render => ask!(args, listed::asked),
-        Verb::Check(args) => ask!(args, examine::check),
+        Verb::Check(args) => {
+            let (api, out) = open(&args.connection, &asked(args)?)?;
+            if args.list || args.render {
+                return listed::asked(&api, &out, args).await;
+            }
+            examine::check(&api, &out, args).await
+        }
         Verb::Diff(args) => ask!(args, examine::diff),
         Verb::Adopt(args) => ask!(args, examine::adopt),
         Verb::Resetup(args) => ask!(args, order::resetup),

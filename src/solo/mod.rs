@@ -1,3 +1,20 @@
-//! What runs on this machine without a cluster: nothing here asks a manager or an agent.
+//! What runs on this machine without a cluster, a daemon or a data directory: `digest`, `check --file` and `check --add`.
+//! Writes one file, and only where `--add` is told to; knows no manager.
 
+mod add;
 pub mod digest;
+mod glob;
+mod machine;
+mod report;
+mod run;
+mod source;
+mod suite;
+
+pub use crate::check::{Addition, end_programs};
+pub use add::{AdditionError, add_to, addition_text, observe};
+pub use report::{Form, goss_json, in_form};
+pub use run::{RunOptions, SuiteRun, run};
+pub use suite::{Suite, SuiteOptions, load};
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ mod lab;
 mod local;
 mod loopback;
 mod sim;
+mod solo;
 mod three;
 mod tidy;
 mod wiped;

@@ -12,6 +12,14 @@ pub(super) fn faults(text: &str) -> String {
 }
 
 #[test]
+fn a_file_of_a_fleet_includes_no_other() {
+    let told = |text: &str| lines(&parse("f.yml", &"s".into(), text).unwrap_err());
+    assert!(told("gossfile:\n  x.yml: {}\n").starts_with("f.yml:2:3: a check file of a fleet includes no other\n"));
+    assert!(told("gossfile: [x.yml]\n").contains("`gossfile` is a list, not a map of files"));
+    assert!(parse("f.yml", &"s".into(), "gossfile: {x.yml: {skip: true}}\n").is_ok());
+}
+
+#[test]
 fn unknown_words() {
     expect![[r#"
         f.yml:1:1: unknown resource type `fiile`

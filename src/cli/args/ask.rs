@@ -3,7 +3,6 @@
 use super::{Connection, Output, Which};
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -167,25 +166,6 @@ pub struct WaitArgs {
     /// How long
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub timeout: Span,
-    #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub connection: Connection,
-}
-
-#[derive(Debug, Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    pub which: Which,
-    /// Which check files concern the node, and why not the others; nothing is asked of it
-    #[arg(long, conflicts_with_all = ["group", "all"])]
-    pub list: bool,
-    /// The checks as the node gets them, after their templates; nothing is asked of it
-    #[arg(long, conflicts_with_all = ["group", "all"])]
-    pub render: bool,
-    /// With --list or --render: of this fleet directory, without a manager
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["group", "all"])]
-    pub fleet: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

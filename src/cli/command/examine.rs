@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 const AT_ONCE: usize = 16;
 
 pub async fn check(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = which::choose(api, &args.which()).await?;
     let mut views: Vec<CheckView> = Vec::new();
     let mut errors: Vec<Value> = Vec::new();
     let mut exit = Exit::Done;
@@ -84,9 +84,17 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
     let told = |d: &&Difference| !view.reasons.iter().any(|r| r.contains(&d.path));
     view.differences.iter().filter(told).for_each(|d| text.push_str(&format!("  differs: {d}\n")));
     out.text(&text)?;
+    let table = results_table(&view.checks, out.format == Format::Wide);
+    if !table.is_empty() {
+        out.table(&table)?;
+    }
+    Ok(out.source(&view.as_of))
+}
+
+/// What does not pass, or everything.
+pub fn results_table(checks: &[CheckResult], all: bool) -> Table {
     let mut table = Table::new(["SERVICE", "CHECK", "PROPERTY", "STATE", "SEVERITY", "EXPECTED", "FOUND", "MESSAGE"]);
-    let all = out.format == Format::Wide;
-    for c in view.checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
+    for c in checks.iter().filter(|c| all || !matches!(c.state, CheckState::Pass | CheckState::Skip)) {
         let cells = [&c.check, &c.property, &c.expected, &c.found, &c.message].map(|s| s.replace('\n', " "));
         let [check, property, expected, found, message] = cells;
         let service = c.service.to_string();
@@ -101,10 +109,7 @@ pub fn show_check(out: &Out, view: &CheckView) -> anyhow::Result<Exit> {
             message,
         ]);
     }
-    if !table.is_empty() {
-        out.table(&table)?;
-    }
-    Ok(out.source(&view.as_of))
+    table
 }
 
 fn word(state: CheckState) -> &'static str {

@@ -16,7 +16,7 @@ use serde_json::json;
 
 /// Of the generation that the node is examined by, as the managers have it.
 pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let nodes = which::choose(api, &args.which).await?;
+    let nodes = which::choose(api, &args.which()).await?;
     let [node] = &nodes[..] else { return Err(one_node().into()) };
     let view: ChecksView = api.get(&format!("/v1/nodes/{}/checks", api::segment(&node.name))).await?;
     if !out.machine(&view)? {
@@ -28,7 +28,7 @@ pub async fn asked(api: &Api, out: &Out, args: &CheckArgs) -> anyhow::Result<Exi
 
 /// Of a fleet directory, without a manager.
 pub fn of_directory(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
-    let [node] = &args.which.nodes[..] else { return Err(one_node().into()) };
+    let [node] = &args.nodes[..] else { return Err(one_node().into()) };
     let Some(dir) = args.fleet.as_ref().filter(|_| args.list || args.render) else {
         return Err(Stop::usage("--fleet goes with --list or --render").into());
     };

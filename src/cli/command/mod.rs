@@ -15,6 +15,7 @@ pub mod own;
 pub mod plan;
 pub mod replay;
 pub mod status;
+pub mod suite;
 pub mod wait;
 pub mod watch;
 pub mod which;

@@ -4,5 +4,6 @@
 mod flags;
 mod goldens;
 mod own;
+mod suite;
 mod transport;
 pub mod views;

@@ -1,0 +1,86 @@
+//! How much a template may do: work, length of its output, size and depth of a value. What is spent does not come back.
+
+use serde_json::Value;
+
+/// All values that are made together, about bytes; each step counts too.
+const WORK_MAX: usize = 64 << 20;
+const OUTPUT_MAX: usize = 4 << 20;
+/// Longest text and list that a function may make.
+pub(super) const TEXT_MAX: usize = 1 << 20;
+pub(super) const LIST_MAX: usize = 10_000;
+/// Deepest value, so that no walk over one is long.
+const VALUE_DEPTH_MAX: usize = 40;
+/// What a value weighs beside its text.
+const VALUE: usize = 64;
+/// What a regular expression costs to be understood, and a file to be opened.
+const CALL: usize = 16 << 10;
+
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: usize,
+}
+
+impl Budget {
+    pub fn new() -> Self {
+        Self { left: WORK_MAX }
+    }
+
+    /// Before a value is kept, or a step is done.
+    pub fn spend(&mut self, value: &Value) -> Result<(), String> {
+        let weight = weight(value, 0).ok_or_else(|| format!("a value is nested more than {VALUE_DEPTH_MAX} deep"))?;
+        self.work(weight)
+    }
+
+    /// Before a function looks at its arguments.
+    pub fn ask(&mut self, name: &str, arguments: &[&Value]) -> Result<(), String> {
+        for value in arguments {
+            self.work(weight(value, 0).unwrap_or(WORK_MAX) / 8)?;
+        }
+        if name.starts_with("regex") || name.starts_with("find") || name == "readFile" {
+            self.work(CALL)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub fn work(&mut self, weight: usize) -> Result<(), String> {
+        self.left = self.left.checked_sub(weight.max(1)).ok_or("the template does too much: does it repeat itself?")?;
+        Ok(())
+    }
+
+    /// Appends to the output.
+    pub fn write(&mut self, out: &mut String, text: &str) -> Result<(), String> {
+        if out.len() + text.len() > OUTPUT_MAX {
+            return Err(format!("the result is longer than {} MiB", OUTPUT_MAX >> 20));
+        }
+        self.work(text.len())?;
+        out.push_str(text);
+        Ok(())
+    }
+}
+
+/// None: it is too deep.
+fn weight(value: &Value, depth: usize) -> Option<usize> {
+    if depth > VALUE_DEPTH_MAX {
+        return None;
+    }
+    Some(
+        VALUE
+            + match value {
+                Value::String(text) => text.len(),
+                Value::Array(items) => items.iter().try_fold(0, |sum, item| Some(sum + weight(item, depth + 1)?))?,
+                Value::Object(map) => map
+                    .iter()
+                    .try_fold(0, |sum, (key, item)| Some(sum + VALUE + key.len() + weight(item, depth + 1)?))?,
+                Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            },
+    )
+}
+
+/// A text that a function is about to make, of so many parts of such length.
+pub(super) fn fits(parts: usize, length: usize) -> Result<(), String> {
+    match parts.checked_mul(length) {
+        Some(whole) if whole <= TEXT_MAX => Ok(()),
+        _ => Err(format!("a text of more than {} MiB", TEXT_MAX >> 20)),
+    }
+}

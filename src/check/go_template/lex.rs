@@ -1,0 +1,271 @@
+//! The text of a template into texts and the words of its actions, each with its place.
+
+use super::{Place, Trouble};
+use serde_json::{Number, Value};
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Token {
+    /// Outside of actions.
+    Text(String),
+    Open,
+    Close,
+    /// A keyword or the name of a function.
+    Word(String),
+    /// `.name`; empty: the dot alone.
+    Field(String),
+    /// `$name`, without the sign; empty: `$`.
+    Variable(String),
+    /// A text, a number or a character.
+    Literal(Value),
+    Pipe,
+    Left,
+    Right,
+    Declare,
+    Assign,
+    Comma,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Lexeme {
+    pub token: Token,
+    pub at: Place,
+    /// White space stands before it, so that it is no continuation of what precedes it.
+    pub apart: bool,
+}
+
+pub(super) fn lex(text: &str) -> Result<Vec<Lexeme>, Trouble> {
+    let mut lexer = Lexer { rest: text, at: Place { line: 1, column: 1 }, out: Vec::new() };
+    lexer.texts()?;
+    Ok(lexer.out)
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    at: Place,
+    out: Vec<Lexeme>,
+}
+
+impl<'a> Lexer<'a> {
+    fn take(&mut self, bytes: usize) -> &'a str {
+        let (taken, rest) = self.rest.split_at(bytes);
+        for c in taken.chars() {
+            if c == '\n' {
+                self.at = Place { line: self.at.line.saturating_add(1), column: 1 };
+            } else {
+                self.at.column = self.at.column.saturating_add(1);
+            }
+        }
+        self.rest = rest;
+        taken
+    }
+
+    fn push(&mut self, token: Token, at: Place, apart: bool) {
+        self.out.push(Lexeme { token, at, apart });
+    }
+
+    fn texts(&mut self) -> Result<(), Trouble> {
+        let mut trim = false;
+        loop {
+            let at = self.at;
+            let found = self.rest.find("{{");
+            let text = self.take(found.unwrap_or(self.rest.len()));
+            let text = if trim { text.trim_start_matches(is_space) } else { text };
+            let trims = found.is_some() && self.rest[2..].starts_with('-') && self.rest[3..].starts_with(is_space);
+            let text = if trims { text.trim_end_matches(is_space) } else { text };
+            if !text.is_empty() {
+                self.push(Token::Text(text.to_owned()), at, false);
+            }
+            if found.is_none() {
+                return Ok(());
+            }
+            let open = self.at;
+            self.take(if trims { 3 } else { 2 });
+            let inner = if trims { self.rest.trim_start_matches(is_space) } else { self.rest };
+            if inner.starts_with("/*") {
+                self.take(self.rest.len() - inner.len());
+                trim = self.comment(open)?;
+            } else {
+                self.push(Token::Open, open, false);
+                trim = self.action(open)?;
+            }
+        }
+    }
+
+    /// True: what follows is trimmed.
+    fn comment(&mut self, open: Place) -> Result<bool, Trouble> {
+        let Some(end) = self.rest.find("*/") else { return Err(open.trouble("the comment does not end")) };
+        self.take(end + 2);
+        let trims = self.trims_right();
+        if trims {
+            self.take(self.rest.find('-').map_or(0, |at| at + 1));
+        }
+        if !self.rest.starts_with("}}") {
+            return Err(open.trouble("a comment has to end with `*/}}`"));
+        }
+        self.take(2);
+        Ok(trims)
+    }
+
+    /// White space and `-}}` come next.
+    fn trims_right(&self) -> bool {
+        let inner = self.rest.trim_start_matches(is_space);
+        inner.len() < self.rest.len() && inner.starts_with("-}}")
+    }
+
+    /// Up to the end of an action. True: what follows is trimmed.
+    fn action(&mut self, open: Place) -> Result<bool, Trouble> {
+        loop {
+            let trims = self.trims_right();
+            let blank = self.rest.len() - self.rest.trim_start_matches(is_space).len();
+            self.take(blank);
+            let at = self.at;
+            if trims || self.rest.starts_with("}}") {
+                self.take(if trims { 3 } else { 2 });
+                self.push(Token::Close, at, true);
+                return Ok(trims);
+            }
+            let Some(first) = self.rest.chars().next() else { return Err(open.trouble("`{{` has no `}}`")) };
+            let token = self.token(first, at)?;
+            self.push(token, at, blank > 0);
+        }
+    }
+
+    fn token(&mut self, first: char, at: Place) -> Result<Token, Trouble> {
+        let single = |token| Ok((1, token));
+        let second = self.rest[first.len_utf8()..].chars().next();
+        let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        let (length, token) = match first {
+            '|' => single(Token::Pipe),
+            '(' => single(Token::Left),
+            ')' => single(Token::Right),
+            ',' => single(Token::Comma),
+            ':' if second == Some('=') => Ok((2, Token::Declare)),
+            '=' => single(Token::Assign),
+            '"' | '`' | '\'' => self.quoted(first, at),
+            '.' if digit(second) => self.number(at),
+            '.' => {
+                let name = word(&self.rest[1..]);
+                Ok((1 + name.len(), Token::Field(name.to_owned())))
+            }
+            '$' => {
+                let name = word(&self.rest[1..]);
+                Ok((1 + name.len(), Token::Variable(name.to_owned())))
+            }
+            c if c.is_ascii_digit() || (matches!(c, '+' | '-') && (digit(second) || second == Some('.'))) => {
+                self.number(at)
+            }
+            c if c.is_alphabetic() || c == '_' => {
+                let name = word(self.rest);
+                Ok((name.len(), Token::Word(name.to_owned())))
+            }
+            other => Err(at.trouble(format!("`{}` has no meaning here", other.escape_debug()))),
+        }?;
+        self.take(length);
+        Ok(token)
+    }
+
+    fn number(&self, at: Place) -> Result<(usize, Token), Trouble> {
+        let mut end = 0;
+        let mut before = ' ';
+        for c in self.rest.chars() {
+            let sign = matches!(c, '+' | '-') && (end == 0 || matches!(before, 'e' | 'E'));
+            if !(sign || c == '.' || c == '_' || c.is_ascii_alphanumeric()) {
+                break;
+            }
+            end += 1;
+            before = c;
+        }
+        let text = &self.rest[..end];
+        let number = number(text).ok_or_else(|| at.trouble(format!("`{text}` is no number")))?;
+        Ok((end, Token::Literal(Value::Number(number))))
+    }
+
+    fn quoted(&self, quote: char, at: Place) -> Result<(usize, Token), Trouble> {
+        let inner = &self.rest[1..];
+        if quote == '`' {
+            let end = inner.find('`').ok_or_else(|| at.trouble("the text does not end"))?;
+            return Ok((end + 2, Token::Literal(inner[..end].into())));
+        }
+        let mut escaped = false;
+        let end = inner.char_indices().find(|(_, c)| {
+            let ends = !escaped && (*c == quote || *c == '\n');
+            escaped = !escaped && *c == '\\';
+            ends
+        });
+        let Some((end, _)) = end.filter(|(_, c)| *c == quote) else {
+            return Err(at.trouble("the text does not end").hint("a text over several lines stands between `"));
+        };
+        let text = unescape(&inner[..end]).ok_or_else(|| {
+            at.trouble("unknown escape in a text")
+                .hint("write regular expressions between `: there \\ stands for itself")
+        })?;
+        let value = match (quote, text.chars().next()) {
+            ('\'', Some(c)) if c.len_utf8() == text.len() => u32::from(c).into(),
+            ('\'', _) => return Err(at.trouble("one character stands between '; a text stands between \"")),
+            _ => text.into(),
+        };
+        Ok((end + 2, Token::Literal(value)))
+    }
+}
+
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n')
+}
+
+fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+fn number(text: &str) -> Option<Number> {
+    let plain = text.replace('_', "");
+    let (negative, digits) = match plain.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, plain.strip_prefix('+').unwrap_or(&plain)),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let radix = [("0x", 16), ("0o", 8), ("0b", 2)]
+        .into_iter()
+        .find_map(|(mark, radix)| Some((lower.strip_prefix(mark)?, radix)));
+    let (body, radix) = radix.unwrap_or(match lower.strip_prefix('0') {
+        Some(octal) if !octal.is_empty() && octal.bytes().all(|b| b.is_ascii_digit()) => (octal, 8),
+        _ => (lower.as_str(), 10),
+    });
+    if body.bytes().all(|b| b.is_ascii_hexdigit()) && (radix == 16 || !body.contains('e')) {
+        let whole = i64::from_str_radix(&format!("{}{body}", if negative { "-" } else { "" }), radix).ok()?;
+        return Some(whole.into());
+    }
+    (radix == 10).then(|| plain.parse::<f64>().ok()).flatten().and_then(Number::from_f64)
+}
+
+/// Go's escapes. Bytes that are no text by themselves are not known.
+fn unescape(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        out.push(match chars.next()? {
+            'a' => '\u{7}',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\u{b}',
+            c @ ('\\' | '\'' | '"') => c,
+            'x' => hex(&mut chars, 2).filter(char::is_ascii)?,
+            'u' => hex(&mut chars, 4)?,
+            'U' => hex(&mut chars, 8)?,
+            _ => return None,
+        });
+    }
+    Some(out)
+}
+
+fn hex(chars: &mut std::str::Chars, digits: usize) -> Option<char> {
+    let code: String = chars.by_ref().take(digits).collect();
+    (code.len() == digits).then(|| u32::from_str_radix(&code, 16).ok()).flatten().and_then(char::from_u32)
+}

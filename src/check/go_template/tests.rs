@@ -1,0 +1,170 @@
+//! Templates and what becomes of them: as goss answers, faults with their place, and bombs that end.
+
+use super::*;
+use expect_test::expect;
+use proptest::prelude::*;
+use serde::Deserialize;
+use std::process::Command;
+
+#[derive(Deserialize)]
+struct Recorded {
+    vars: String,
+    file: String,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    template: String,
+    /// None: goss refuses it.
+    output: Option<String>,
+}
+
+fn recorded() -> Recorded {
+    serde_json::from_str(include_str!("recorded.json")).unwrap()
+}
+
+fn rendered(text: &str, vars: &str) -> Result<String, Fault> {
+    let vars = crate::check::vars("vars.yml", vars).unwrap();
+    let env = BTreeMap::from([("REMOOR_TEST".to_owned(), "from the environment".to_owned())]);
+    let file = recorded().file;
+    let read = |path: &str| if path == "FILE" { Ok(file.clone()) } else { Err("not there".to_owned()) };
+    render("t.yml", text, &vars, &Outside { env: &env, read: &read })
+}
+
+fn plain(text: &str) -> Result<String, Fault> {
+    rendered(text, "{list: [a, b], name: web}")
+}
+
+#[test]
+fn every_template_means_what_goss_makes_of_it() {
+    let recorded = recorded();
+    assert!(recorded.cases.iter().filter(|case| case.output.is_some()).count() > 70);
+    for case in recorded.cases {
+        let found = rendered(&case.template, &recorded.vars);
+        let told = found.as_ref().map_or_else(ToString::to_string, Clone::clone);
+        assert_eq!(found.ok(), case.output, "{}: {told}", case.template);
+    }
+}
+
+/// Where goss is installed: the record is its word still.
+#[test]
+fn what_is_recorded_is_what_goss_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let recorded = recorded();
+    std::fs::write(path("vars.yml"), &recorded.vars).unwrap();
+    std::fs::write(path("read"), &recorded.file).unwrap();
+    for case in recorded.cases {
+        let template = case.template.replace("FILE", path("read").to_str().unwrap());
+        std::fs::write(path("goss.yml"), format!("# <<{template}>>")).unwrap();
+        let mut goss = Command::new("goss");
+        goss.arg("-g").arg(path("goss.yml")).arg("--vars").arg(path("vars.yml")).args(["render", "-d"]);
+        let Ok(output) = goss.env("REMOOR_TEST", "from the environment").output() else { return };
+        let (text, talk) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let found =
+            text.split_once("# <<").and_then(|(_, rest)| rest.rsplit_once(">>")).map(|(found, _)| found.to_owned());
+        assert_eq!(found.filter(|_| !talk.contains("template: ")), case.output, "{}: {talk}", case.template);
+    }
+}
+
+#[test]
+fn faults_have_their_place_and_a_hint() {
+    let told = |text: &str| plain(text).unwrap_err().to_string();
+    let all = [
+        "a\n  {{ .Vars.nam }}",
+        "{{ if .Vars.name }}\nx\n{{ if true }}",
+        "a {{ toUper \"x\" }}",
+        "é {{ $nmae }}",
+        "{{ $name := 1 }}{{ $nmae }}",
+        "{{ \"\\d\" }}",
+        "{{ template \"x\" }}",
+        "{{ range 2 }}\n{{ index .Vars.list }}{{ end }}",
+        "{{ printf \"%d\" \"x\" }}",
+        "{{ printf \"%s\" }}",
+        "{{ printf \"%s\" \"a\" \"b\" }}",
+        "{{ fail \"need a name\" }}",
+        "{{ readFile \"/etc/x\" }}",
+        "{{ .Vars.name.x }}",
+        "{{ /* x */ }}",
+        "{{ . ; }}",
+    ];
+    expect![[r#"
+        t.yml:2:6: nothing is called `nam` in `.Vars`
+          hint: did you mean `name`?
+        t.yml:3:4: it has no `{{ end }}`
+        t.yml:1:6: unknown function `toUper`
+          hint: did you mean `toUpper`?
+        t.yml:1:6: unknown variable `$nmae`
+          hint: it is declared by `{{ $name := ... }}`, and known up to the `end` of that block
+        t.yml:1:20: unknown variable `$nmae`
+          hint: did you mean `$name`?
+        t.yml:1:4: unknown escape in a text
+          hint: write regular expressions between `: there \ stands for itself
+        t.yml:1:4: no template is called `x`
+        t.yml:2:10: `.Vars` of a whole number
+        t.yml:1:4: printf: `%d` of a text
+        t.yml:1:4: printf: there is no argument for `%s`
+        t.yml:1:4: printf: 1 arguments more than `%s` prints
+        t.yml:1:4: fail: need a name
+        t.yml:1:4: readFile: /etc/x: not there
+        t.yml:1:4: `.x` of a text
+        t.yml:1:4: `/` has no meaning here
+        t.yml:1:6: `;` has no meaning here
+    "#]]
+    .assert_eq(&all.map(told).map(|line| line + "\n").concat());
+}
+
+#[test]
+fn a_template_that_would_never_end_ends() {
+    let bombs = [
+        "{{ range 100000 }}{{ range 100000 }}x{{ end }}{{ end }}",
+        "{{ range 1000000000 }}{{ end }}",
+        "{{ $x := \"aaaaaaaaaaaaaaaa\" }}{{ range 60 }}{{ $x = print $x $x }}{{ end }}",
+        "{{ $x := list 1 2 }}{{ range 60 }}{{ $x = concat $x $x }}{{ end }}",
+        "{{ $x := list 1 }}{{ range 60 }}{{ $x = list $x $x }}{{ end }}",
+        "{{ $x := 1 }}{{ range 1000000 }}{{ $x = list $x }}{{ end }}",
+        "{{ repeat 1000000000 \"a\" }}",
+        "{{ printf \"%1000000000d\" 1 }}",
+        "{{ until 1000000000 }}",
+        "{{ $x := repeat 1000000 \"a\" }}{{ replace \"a\" $x $x }}",
+        "{{ $x := repeat 1000000 \"a\" }}{{ regexReplaceAll \"a\" $x $x }}",
+        "{{ $x := repeat 1000000 \"\\n\" }}{{ indent 1000000 $x }}",
+        "{{ define \"r\" }}{{ if true }}{{ with 1 }}{{ template \"r\" . }}{{ end }}{{ end }}{{ end }}{{ template \"r\" 1 }}",
+        "{{ range 1000000 }}{{ regexMatch \"(a{1,500}){1,500}\" \"x\" }}{{ end }}",
+        "{{ range 1000000000 }}{{ readFile \"FILE\" }}{{ end }}",
+    ];
+    for bomb in bombs {
+        assert!(plain(bomb).is_err(), "{bomb}");
+    }
+    let nested = |open: &str, close: &str| format!("{}{}", open.repeat(5000), close.repeat(5000));
+    assert!(plain(&nested("{{ if true }}", "{{ end }}")).is_err());
+    assert!(plain(&format!("{{{{ {} }}}}", nested("(1|add ", ")"))).is_err());
+    assert!(plain(&nested("{{ define \"a\" }}", "{{ end }}")).is_err());
+    assert!(plain(&"{{ if true }}{{ with 1 }}x{{ end }}{{ end }}".repeat(2000)).is_ok(), "long is not deep");
+}
+
+proptest! {
+    #[test]
+    fn any_text_has_an_end_and_no_panic(
+        parts in prop::collection::vec(
+            prop_oneof![
+                "[a-z{}\"`$.|() \n-]{0,6}",
+                Just("{{ if .Vars.name }}".to_owned()), Just("{{ range .Vars.list }}".to_owned()),
+                Just("{{ end }}".to_owned()), Just("{{ else }}".to_owned()), Just("{{ $x := 1 }}".to_owned()),
+                Just("{{ $x }}".to_owned()), Just("{{- . -}}".to_owned()), Just("{{ printf \"%5.1f\" 1.5 }}".to_owned()),
+                Just("{{/* c */}}".to_owned()), Just("{{ trunc 1 \"é\" }}".to_owned()),
+            ],
+            0..12,
+        )
+    ) {
+        let text = parts.concat();
+        let found = plain(&text);
+        if !text.contains("{{") {
+            prop_assert_eq!(found.ok(), Some(text));
+        } else if let Err(fault) = found {
+            let lines = text.lines().count().max(1) as u32 + 1;
+            prop_assert!(fault.line <= lines && fault.column > 0 || fault.line == 0, "{}", fault);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Values as Go prints and compares them. Numbers are whole or not, as they were written.
+
+use serde_json::{Number, Value};
+
+/// What Go calls the kind of a value, for messages.
+pub(super) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Number(n) if n.is_f64() => "a broken number",
+        Value::Number(_) => "a whole number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a map",
+    }
+}
+
+/// Not empty, not zero, not false, not nothing.
+pub(super) fn is_true(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(b) => *b,
+        Value::Number(n) => n.as_f64() != Some(0.0),
+        Value::String(s) => !s.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}
+
+/// As `{{ value }}` prints it.
+pub(super) fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        other => shown(other),
+    }
+}
+
+/// As `%v` prints it.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(b) => b.to_string(),
+        Value::Number(n) => number(n),
+        Value::String(s) => s.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort();
+            let pairs: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", shown(&map[key]))).collect();
+            format!("map[{}]", pairs.join(" "))
+        }
+    }
+}
+
+fn number(number: &Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => general(float),
+        None => number.to_string(),
+    }
+}
+
+/// As `%g`: the fewest digits that tell the number, with an exponent below 1e-4 and from 1e6 on.
+pub(super) fn general(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return float.to_string() };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if !(-4..6).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.abs());
+    }
+    float.to_string()
+}
+
+/// Within double quotes, as `%q`.
+pub(super) fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
+            c if u32::from(c) < 0x80 && c.is_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
+            c if c.is_control() => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Whether two are equal; Err: Go does not compare such.
+pub(super) fn equal(a: &Value, b: &Value) -> Result<bool, String> {
+    match (a, b) {
+        (Value::Null, _) | (_, Value::Null) => Ok(a == b),
+        (Value::Bool(a), Value::Bool(b)) => Ok(a == b),
+        (Value::String(a), Value::String(b)) => Ok(a == b),
+        (Value::Number(x), Value::Number(y)) if x.is_f64() == y.is_f64() => Ok(x.as_f64() == y.as_f64() && x == y),
+        _ => Err(different(a, b)),
+    }
+}
+
+pub(super) fn order(a: &Value, b: &Value) -> Result<std::cmp::Ordering, String> {
+    let found = match (a, b) {
+        (Value::String(a), Value::String(b)) => Some(a.cmp(b)),
+        (Value::Number(x), Value::Number(y)) if x.is_f64() && y.is_f64() => {
+            x.as_f64().zip(y.as_f64()).and_then(|(x, y)| x.partial_cmp(&y))
+        }
+        (Value::Number(x), Value::Number(y)) if x.is_f64() == y.is_f64() => {
+            wide(x).zip(wide(y)).map(|(x, y)| x.cmp(&y))
+        }
+        _ => None,
+    };
+    found.ok_or_else(|| different(a, b))
+}
+
+fn wide(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+fn different(a: &Value, b: &Value) -> String {
+    format!("{} and {} can't be compared", kind(a), kind(b))
+}

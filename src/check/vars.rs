@@ -1,0 +1,16 @@
+//! Variables for templates, from a YAML or JSON text.
+
+use super::yaml::{self, Yaml};
+use crate::model::Fault;
+use serde_json::{Map, Value};
+
+/// The map that `text` is; an empty text is an empty map. Strict as check files are: what two readers of YAML take for
+/// different values is a fault.
+pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
+    let tree = yaml::parse(file, text)?;
+    match (&tree.yaml, tree.value()) {
+        (Yaml::Null, _) => Ok(Map::new()),
+        (_, Value::Object(map)) => Ok(map),
+        _ => Err(vec![tree.fault(file, format!("variables are a map, this is {}", tree.kind()))]),
+    }
+}

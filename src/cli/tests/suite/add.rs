@@ -1,0 +1,104 @@
+//! Checks of what is there, added to files.
+
+use super::{check, place};
+use crate::cli::exit::Exit;
+use expect_test::expect;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_check_of_what_is_there_is_added_and_passes() {
+    let text = "# mine\nfile:\n  /etc: {exists: true} # stays\n\n# users\nuser:\n  daemon: {exists: true}\n";
+    let dir = place(&[
+        ("goss.yml", text),
+        ("tera.yml", "remoor: {service: a}\nfile: {\"/{{ node.name }}\": {exists: false}}\n"),
+    ]);
+    let path = dir.path().join("goss.yml");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("f", dir.path().join("link")).unwrap();
+    let check = |line: &str| check(dir.path(), line);
+    for line in [
+        "file DIR/f DIR/link DIR/none",
+        "user root nobody-at-all",
+        "group root",
+        "process no-such-process",
+        "port tcp:1",
+        "addr tcp://127.0.0.1:1",
+        "command pwd",
+        "command printf",
+    ] {
+        let (answer, talk, exit) = check(&format!("--add {line} --file DIR/goss.yml"));
+        let want = if line == "command printf" { "command:printf" } else { "added to DIR/goss.yml: " };
+        assert!(answer.is_empty() && talk.contains(want) && exit == Exit::Done, "{line}: {talk}");
+    }
+    let same = fs::read_to_string(&path).unwrap().replace(dir.path().to_str().unwrap(), "DIR");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
+    let mine = |line: &&str| !line.starts_with("    owner: ") && !line.starts_with("    group: ");
+    let top: String =
+        same.split("\ngroup:").next().unwrap().lines().filter(mine).map(|line| format!("{line}\n")).collect();
+    expect![[r##"
+        # mine
+        file:
+          /etc: {exists: true} # stays
+          DIR/f:
+            exists: true
+            mode: "0644"
+            filetype: file
+          DIR/link:
+            exists: true
+            mode: "0777"
+            linked-to: f
+            filetype: symlink
+          DIR/none:
+            exists: false
+
+        # users
+        user:
+          daemon: {exists: true}
+          root:
+            exists: true
+            uid: 0
+            gid: 0
+            groups:
+              - root
+            home: /root
+            shell: /bin/bash
+          nobody-at-all:
+            exists: false"##]]
+    .assert_eq(&top);
+    let (answer, talk, exit) = check("--file DIR/goss.yml");
+    assert_eq!(exit, Exit::Done, "{answer}{talk}\n{same}");
+
+    let before = fs::read_to_string(&path).unwrap();
+    let told = [
+        "file DIR/g DIR/f --file DIR/goss.yml",
+        "file relative --file DIR/goss.yml",
+        "fiel /x",
+        "group root --file DIR/tera.yml",
+        "group root --file DIR/none/goss.yml",
+        "group root --file DIR",
+        "http http://127.0.0.1:1/",
+    ]
+    .map(|line| {
+        let (answer, talk, exit) = check(&format!("--add {line}"));
+        format!("{} {answer}{talk}", exit.code())
+    });
+    expect![[r#"
+        4 error: nothing was added
+        caused by: DIR/goss.yml:4:3: `file:DIR/f` is there already
+        2 error: the path `relative` is not absolute
+        2 error: unknown resource type `fiel`; did you mean `file`?
+        4 error: nothing was added
+        caused by: DIR/tera.yml: it is a template, so nobody can say what is in it
+          hint: without --file the check is printed; put it where it belongs
+        5 error: the file can't be written
+        caused by: creating DIR/none/.goss.yml.bbb6fee0a55aa126.tmp
+        caused by: No such file or directory (os error 2)
+        2 error: --add writes into one file, or without --file to standard output
+        3 error: can't tell what http:http://127.0.0.1:1/ is to be: status: Connection refused (os error 111)
+    "#]]
+    .assert_eq(&told.concat());
+    assert_eq!(fs::read_to_string(&path).unwrap(), before, "a refusal changes nothing");
+    let (answer, ..) = check("--add group root");
+    assert_eq!(answer, "group:\n  root:\n    exists: true\n    gid: 0\n");
+}

@@ -1,0 +1,138 @@
+//! How files are rendered, and how they include each other.
+
+use super::{check, narrow, place};
+use crate::cli::exit::Exit;
+use expect_test::expect;
+
+#[test]
+fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
+    let dir = place(&[
+        (
+            "remoor.yml",
+            "remoor: {service: web, roles: [db], vars: {path: none}}\nfile:\n{% if vars.want %}  DIR/{{ vars.path }}:\n    \
+             exists: true\n{% endif %}  /etc/{{ node.name }}: {exists: false}\n",
+        ),
+        ("plain.yml", "file:\n{{- range .Vars.files }}\n  DIR/{{ . }}: {exists: true}\n{{- end }}\n"),
+        ("vars.yml", "want: true\npath: f\nfiles: [f, secret]\n"),
+        ("more.yml", "files: [f]\n"),
+        ("other.yml", "remoor: {service: web, when: 'node.name == \"nobody\"'}\nfile: {/x: {exists: true}}\n"),
+        (
+            "cluster.yml",
+            "remoor: {service: web}\nfile:\n{% for p in peers %}  /{{ p.name }}: {exists: true}\n{% endfor %}",
+        ),
+        ("addr.yml", "remoor: {service: web}\nfile: {\"/{{ node.addr }}\": {exists: true}}\n"),
+        ("late.json", "{\"remoor\": {\"service\": \"x\"}, \"user\": {\"root\": {\"exists\": true}}}"),
+    ]);
+    let check = |line: &str| check(dir.path(), line);
+    let (answer, talk, exit) = check("--file DIR/remoor.yml DIR/plain.yml --vars DIR/vars.yml -o tap");
+    assert_eq!((answer.lines().count(), talk.as_str(), exit), (5, "", Exit::Done), "{answer}");
+    let (answer, ..) = check("--file DIR/plain.yml --vars DIR/vars.yml --vars DIR/more.yml -o tap");
+    assert_eq!(answer.lines().count(), 2, "the last of two files holds: {answer}");
+    let (answer, ..) = check("--file DIR/plain.yml --vars DIR/vars.yml --vars-inline {\"files\":[\"none\"]} -o tap");
+    assert!(answer.contains("not ok 1 - File: DIR/none: exists: Expected false to equal true"), "{answer}");
+    let (_, talk, exit) = check("--file DIR/other.yml DIR/plain.yml --vars DIR/vars.yml");
+    assert_eq!((talk.as_str(), exit), ("DIR/other.yml: not for this machine, by its `when`\n", Exit::Done));
+    let faults = ["plain.yml", "other.yml", "cluster.yml", "addr.yml", "late.json"].map(|name| {
+        let (_, talk, exit) = check(&format!("--file DIR/{name}"));
+        assert_eq!(exit, Exit::Usage, "{talk}");
+        talk
+    });
+    expect![[r#"
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/plain.yml:2:11: nothing is called `files` in `.Vars`
+          hint: variables come from --vars and --vars-inline
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/other.yml: no check of it applies to this machine
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/cluster.yml:3:1: `peers` is known only for a node of a fleet
+          hint: remoor check NODE asks with all that is known
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/addr.yml:2:18: Field `addr` is not defined. Available fields: hostname, name
+          hint: without a cluster `node` has name and hostname only; `vars` come from --vars
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/late.json:1:2: `remoor` is not the first block of the file
+          hint: write it as YAML, `remoor:` at the beginning of the first line
+    "#]]
+    .assert_eq(&faults.concat());
+}
+
+#[test]
+fn files_include_files() {
+    let user = "user: {root: {exists: true}}\n";
+    let dir = place(&[
+        (
+            "main.yml",
+            "gossfile:\n  parts/*.yml: {}\n  off: {file: gone.yml, skip: true}\nfile: {DIR/f: {exists: true}}\n",
+        ),
+        ("parts/b.yml", user),
+        ("parts/a.yml", "gossfile: {\"../deep/x.yml\": {}}\ngroup: {root: {exists: {{ .Vars.yes }}}}\n"),
+        ("deep/x.yml", "remoor: {service: deep, vars: {id: mail}}\ngroup: {\"{{ vars.id }}\": {exists: true}}\n"),
+        ("tera.yml", "remoor: {service: web, vars: {who: root}}\ngossfile: {child.yml: {}}\n"),
+        ("child.yml", "user: {\"{{ vars.who }}\": {exists: true}}\n"),
+        ("twice.yml", "gossfile: {parts/b.yml: {}}\nuser: {root: {exists: false}}\n"),
+        ("self.yml", "gossfile: {\"./self.yml\": {}}\nuser: {root: {exists: true}}\n"),
+        ("round/a.yml", "gossfile: {b.yml: {}}\n"),
+        ("round/b.yml", "gossfile: {\"[a]*.yml\": {}}\n"),
+        ("gone.yml", "\ngossfile:\n  \"no/*.yml\": {}\n  none.yml: {}\n  DIR: {}\n"),
+        ("wrong.yml", "gossfile: {parts/b.yml: {fiel: x}}\n"),
+        ("bad/main.yml", "gossfile: {part.yml: {}}\n"),
+        ("bad/part.yml", "user:\n  root: {exist: true}\n"),
+    ]);
+    let check = |line: &str| check(dir.path(), line);
+    let (answer, talk, exit) = check("--file DIR/main.yml --vars-inline {\"yes\":true} -o wide");
+    expect![[r#"
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        main  file:DIR/f  exists  pass  critical  true  true  -
+        main  group:root  exists  pass  critical  true  true  -
+        deep  group:mail  exists  pass  critical  true  true  -
+        main  user:root  exists  pass  critical  true  true  -
+        4 assertions passed, 0 failed, 0 unknown, 0 skipped; took TIME
+    "#]]
+    .assert_eq(&format!("{}{talk}", narrow(&answer)));
+    assert_eq!(exit, Exit::Done);
+    let (answer, ..) = check("--file DIR/tera.yml -o wide");
+    assert!(answer.contains("web      user:root"), "{answer}");
+    let told: Vec<String> = ["twice", "self", "round/a", "gone", "wrong", "bad/main"]
+        .iter()
+        .map(|name| check(&format!("--file DIR/{name}.yml")).1)
+        .collect();
+    expect![[r#"
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/parts/b.yml:1:1: `user:root` is there already, at DIR/twice.yml:2
+          hint: give one of the two another id
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/self.yml:1:12: DIR/./self.yml includes itself, at last
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/round/b.yml:1:12: DIR/round/a.yml includes itself, at last
+        error: the check files have 3 faults; nothing was run
+        caused by: DIR/gone.yml:3:3: no file is `no/*.yml` beside DIR/gone.yml
+        caused by: DIR/gone.yml:4:3: no file is `none.yml` beside DIR/gone.yml
+        caused by: DIR/gone.yml:5:3: can't include DIR: it is no regular file; `-` reads standard input
+        error: the check files have 1 fault; nothing was run
+        caused by: DIR/wrong.yml:1:26: unknown attribute `fiel` of gossfile
+          hint: did you mean `file`?
+        error: the check files have 2 faults; nothing was run
+        caused by: DIR/bad/part.yml:2:10: unknown attribute `exist` of user
+          hint: did you mean `exists`?
+        caused by: DIR/bad/part.yml:2:3: `user:root` lacks `exists`
+    "#]]
+    .assert_eq(&told.concat());
+
+    let chain: Vec<(String, String)> =
+        (0..60).map(|n| (format!("c{n}.yml"), format!("gossfile: {{c{}.yml: {{}}}}\n", n + 1))).collect();
+    let dir = place(&chain.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
+    let (_, talk, _) = super::check(dir.path(), "--file DIR/c0.yml");
+    assert!(talk.contains("included more than 50 files deep"), "{talk}");
+    let wide: Vec<(String, String)> = (0..40)
+        .map(|n| {
+            (
+                format!("l{n}/a.yml"),
+                format!("gossfile: {{x: {{file: ../l{0}/a.yml}}, y: {{file: ../l{0}/../l{0}/a.yml}}}}\n", n + 1),
+            )
+        })
+        .chain([("l40/a.yml".to_owned(), "user: {}\n".to_owned())])
+        .collect();
+    let dir = place(&wide.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
+    let (_, talk, _) = super::check(dir.path(), "--file DIR/l0/a.yml");
+    assert!(talk.contains("more than 1000 files are included in all"), "{}", &talk[..talk.len().min(500)]);
+}

@@ -1,0 +1,269 @@
+//! The forms in which a run is told, each of one and the same suite.
+
+use super::{check, narrow, place};
+use crate::cli::exit::Exit;
+use expect_test::expect;
+use serde_json::Value;
+
+const MIXED: &str = r#"file:
+  DIR/f:
+    title: "<f> & \"co\""
+    meta: {tags: [base], owner: "team \u001b[31mred"}
+    exists: true
+    mode: "0600"
+    contents: [one, three, "!two"]
+  DIR/none: {exists: true, mode: "0644"}
+  DIR/secret:
+    exists: true
+    contents: [hunter3]
+command:
+  say:
+    exec: "printf 'a\\033[2J\\nok 99 - forged'"
+    exit-status: 0
+    stdout: {have-prefix: b}
+  idle: {exec: "true", exit-status: 0, skip: true}
+  slow: {exec: "sleep 600", exit-status: 0, timeout: 50, meta: {tags: slow}}
+user:
+  root: {exists: true, uid: 0}
+"#;
+
+#[test]
+fn a_table_for_people() {
+    let dir = place(&[("goss.yml", MIXED)]);
+    let (answer, talk, exit) = check(dir.path(), "--file DIR/goss.yml");
+    expect![[r#"
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        goss  file:DIR/f  mode  fail  critical  0600  0644  -
+        goss  file:DIR/f  contents  fail  critical  [one, three, !two]  2 lines  not met: three, !two
+        goss  file:DIR/none  exists  fail  critical  true  false  -
+        goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -
+        goss  command:say  stdout  fail  critical  have-prefix b  a[2J ok 99 - forged  -
+        goss  command:slow  exit-status  unknown  critical  0  -  no answer within TIME
+        5 assertions passed, 5 failed, 1 unknown, 2 skipped; took TIME
+    "#]]
+    .assert_eq(&format!("{}{talk}", narrow(&answer)));
+    assert_eq!(exit, Exit::No);
+    let (answer, _, exit) = check(dir.path(), "--file DIR/goss.yml -q");
+    assert_eq!(
+        (answer.as_str(), exit),
+        ("file:DIR/f\nfile:DIR/none\nfile:DIR/secret\ncommand:say\ncommand:slow\n", Exit::No)
+    );
+    let (_, _, exit) = check(dir.path(), "--file DIR/goss.yml --only base --only slow --parallel 1");
+    assert_eq!(exit, Exit::No);
+}
+
+#[test]
+fn the_forms_of_goss() {
+    let dir = place(&[("goss.yml", MIXED)]);
+    let form = |name: &str| check(dir.path(), &format!("--file DIR/goss.yml -o {name}"));
+    let mut all = String::new();
+    for name in ["rspecish", "tap", "junit", "nagios", "prometheus", "silent"] {
+        let (answer, _, exit) = form(name);
+        all += &format!("== {name}: {}\n{answer}", exit.code());
+    }
+    expect![[r#"
+        == rspecish: 1
+        .FFFS.F.FSF..
+
+        Failures/Skipped:
+
+        Title: <f> & "co"
+        Meta:
+            tags: ["base"]
+            owner: "team \u001b[31mred"
+        File: DIR/f: mode:
+        Expected
+            "0644"
+        to equal
+            "0600"
+        File: DIR/f: contents:
+        Expected
+            "one\ntwo\n"
+        to have patterns
+            "[one, three, !two]"
+        the missing elements were
+            ["three","!two"]
+
+        File: DIR/none: exists:
+        Expected
+            false
+        to equal
+            true
+        File: DIR/none: mode: skipped
+
+        File: DIR/secret: contents:
+        Expected
+            "(secret)"
+        to have patterns
+            "(secret)"
+
+        Command: say: stdout:
+        Expected
+            "a\u001b[2J\nok 99 - forged"
+        to have prefix
+            "b"
+
+        Command: idle: exit-status: skipped
+
+        Meta:
+            tags: "slow"
+        Command: slow: exit-status:
+        Error
+            no answer within TIME
+
+        Total Duration: TIME
+        Count: 13, Failed: 6, Skipped: 2
+        == tap: 1
+        1..13
+        ok 1 - File: DIR/f: exists: matches expectation: true
+        not ok 2 - File: DIR/f: mode: Expected "0644" to equal "0600"
+        not ok 3 - File: DIR/f: contents: Expected "one\ntwo\n" to have patterns "[one, three, !two]" the missing elements were ["three","!two"]
+        not ok 4 - File: DIR/none: exists: Expected false to equal true
+        ok 5 - # SKIP File: DIR/none: mode: skipped
+        ok 6 - File: DIR/secret: exists: matches expectation: true
+        not ok 7 - File: DIR/secret: contents: Expected "(secret)" to have patterns "(secret)"
+        ok 8 - Command: say: exit-status: matches expectation: 0
+        not ok 9 - Command: say: stdout: Expected "a\u001b[2J\nok 99 - forged" to have prefix "b"
+        ok 10 - # SKIP Command: idle: exit-status: skipped
+        not ok 11 - Command: slow: exit-status: Error no answer within TIME
+        ok 12 - User: root: exists: matches expectation: true
+        ok 13 - User: root: uid: matches expectation: 0
+        == junit: 1
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuite name="remoor" errors="0" tests="13" failures="6" skipped="2" time="TIME" TIME>
+        <testcase classname="goss" name="File DIR/f exists" time="TIME">
+        <system-out>File: DIR/f: exists: matches expectation: true</system-out>
+        </testcase>
+        <testcase classname="goss" name="File DIR/f mode" time="TIME">
+        <system-err>File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;</system-err>
+        <failure message="File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;">File: DIR/f: mode:&#10;Expected&#10;    &#34;0644&#34;&#10;to equal&#10;    &#34;0600&#34;</failure>
+        </testcase>
+        <testcase classname="goss" name="File DIR/f contents" time="TIME">
+        <system-err>File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
+        <failure message="File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;one\ntwo\n&#34;&#10;to have patterns&#10;    &#34;[one, three, !two]&#34;&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
+        </testcase>
+        <testcase classname="goss" name="File DIR/none exists" time="TIME">
+        <system-err>File: DIR/none: exists: Expected false to equal true</system-err>
+        <failure message="File: DIR/none: exists: Expected false to equal true">File: DIR/none: exists:&#10;Expected&#10;    false&#10;to equal&#10;    true</failure>
+        </testcase>
+        <testcase classname="goss" name="File DIR/none mode" time="TIME">
+        <skipped/><system-out>File: DIR/none: mode: skipped</system-out>
+        </testcase>
+        <testcase classname="goss" name="File DIR/secret exists" time="TIME">
+        <system-out>File: DIR/secret: exists: matches expectation: true</system-out>
+        </testcase>
+        <testcase classname="goss" name="File DIR/secret contents" time="TIME">
+        <system-err>File: DIR/secret: contents: Expected &#34;(secret)&#34; to have patterns &#34;(secret)&#34;</system-err>
+        <failure message="File: DIR/secret: contents: Expected &#34;(secret)&#34; to have patterns &#34;(secret)&#34;">File: DIR/secret: contents:&#10;Expected&#10;    &#34;(secret)&#34;&#10;to have patterns&#10;    &#34;(secret)&#34;</failure>
+        </testcase>
+        <testcase classname="goss" name="Command say exit-status" time="TIME">
+        <system-out>Command: say: exit-status: matches expectation: 0</system-out>
+        </testcase>
+        <testcase classname="goss" name="Command say stdout" time="TIME">
+        <system-err>Command: say: stdout: Expected &#34;a\u001b[2J\nok 99 - forged&#34; to have prefix &#34;b&#34;</system-err>
+        <failure message="Command: say: stdout: Expected &#34;a\u001b[2J\nok 99 - forged&#34; to have prefix &#34;b&#34;">Command: say: stdout:&#10;Expected&#10;    &#34;a\u001b[2J\nok 99 - forged&#34;&#10;to have prefix&#10;    &#34;b&#34;</failure>
+        </testcase>
+        <testcase classname="goss" name="Command idle exit-status" time="TIME">
+        <skipped/><system-out>Command: idle: exit-status: skipped</system-out>
+        </testcase>
+        <testcase classname="goss" name="Command slow exit-status" time="TIME">
+        <system-err>Command: slow: exit-status: Error no answer within TIME</system-err>
+        <failure message="Command: slow: exit-status: Error no answer within TIME">Command: slow: exit-status:&#10;Error&#10;    no answer within TIME</failure>
+        </testcase>
+        <testcase classname="goss" name="User root exists" time="TIME">
+        <system-out>User: root: exists: matches expectation: true</system-out>
+        </testcase>
+        <testcase classname="goss" name="User root uid" time="TIME">
+        <system-out>User: root: uid: matches expectation: 0</system-out>
+        </testcase>
+        </testsuite>
+        == nagios: 2
+        REMOOR CRITICAL - Count: 13, Failed: 6, Skipped: 2, Duration: TIME
+        == prometheus: 1
+        # HELP goss_tests_outcomes_duration_milliseconds Time that the assertions of this run took.
+        # TYPE goss_tests_outcomes_duration_milliseconds counter
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        goss_tests_outcomes_durationTIME
+        # HELP goss_tests_outcomes_total Assertions of this run by outcome.
+        # TYPE goss_tests_outcomes_total counter
+        goss_tests_outcomes_total{outcome="fail",type="command"} 2
+        goss_tests_outcomes_total{outcome="fail",type="file"} 4
+        goss_tests_outcomes_total{outcome="pass",type="command"} 1
+        goss_tests_outcomes_total{outcome="pass",type="file"} 2
+        goss_tests_outcomes_total{outcome="pass",type="user"} 2
+        goss_tests_outcomes_total{outcome="skip",type="command"} 1
+        goss_tests_outcomes_total{outcome="skip",type="file"} 1
+        # HELP goss_tests_run_duration_milliseconds Time that this run took.
+        # TYPE goss_tests_run_duration_milliseconds counter
+        goss_tests_run_durationTIME
+        # HELP goss_tests_run_outcomes_total Runs by outcome.
+        # TYPE goss_tests_run_outcomes_total counter
+        goss_tests_run_outcomes_total{outcome="fail"} 1
+        == silent: 1
+    "#]]
+    .assert_eq(&all);
+    let (answer, ..) = form("documentation");
+    assert!(answer.contains("User: root: uid: matches expectation: 0\n"), "{answer}");
+    let (one_line, ..) = form("structured");
+    assert_eq!(one_line.lines().count(), 1);
+}
+
+#[test]
+fn no_form_shows_a_secret_or_steers_a_terminal() {
+    let dir = place(&[("goss.yml", MIXED)]);
+    let forms = "table wide json documentation rspecish structured tap junit nagios prometheus silent";
+    for form in forms.split(' ') {
+        let (answer, talk, _) = check(dir.path(), &format!("--file DIR/goss.yml -o {form}"));
+        let all = answer + &talk;
+        assert!(!all.contains("hunter"), "{form}: {all}");
+        // A table is made harmless where it is written, and JSON by its own rules.
+        if !matches!(form, "table" | "wide") {
+            assert!(!all.contains('\u{1b}') && !all.lines().any(|line| line.starts_with("ok 99")), "{form}: {all}");
+        }
+    }
+}
+
+#[test]
+fn the_json_is_that_of_goss() {
+    let dir = place(&[("goss.yml", MIXED)]);
+    let (answer, ..) = check(dir.path(), "--file DIR/goss.yml --json");
+    let value: Value = serde_json::from_str(&answer).unwrap();
+    let results = value["results"].as_array().unwrap();
+    let find = |id: &str, property: &str| {
+        results.iter().find(|r| r["resource-id"] == id && r["property"] == property).unwrap().clone()
+    };
+    let mode = find("DIR/f", "mode");
+    for time in ["start-time", "end-time"] {
+        assert!(mode[time].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+    }
+    // Beside the recorded answer of goss 0.4.9 to the same file: its keys, and its values but for times and the diff.
+    let goss: Value = serde_json::from_str(include_str!("goss.json")).unwrap();
+    let keys = |value: &Value| -> Vec<String> {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys(&value), keys(&goss));
+    assert_eq!(keys(&value["summary"]), keys(&goss["summary"]));
+    for theirs in goss["results"].as_array().unwrap() {
+        let ours = find(theirs["resource-id"].as_str().unwrap(), theirs["property"].as_str().unwrap());
+        assert_eq!(keys(&ours), keys(theirs));
+        assert_eq!(keys(&ours["matcher-result"]), keys(&theirs["matcher-result"]));
+        for key in ["resource-type", "title", "result", "successful", "skipped"] {
+            assert_eq!(ours[key], theirs[key], "{key} of {theirs}");
+        }
+        assert_eq!(ours["err"].is_null(), theirs["err"].is_null(), "{ours}");
+        if theirs["property"] != "contents" && theirs["err"].is_null() {
+            for key in ["actual", "expected", "message"] {
+                assert_eq!(ours["matcher-result"][key], theirs["matcher-result"][key], "{key} of {theirs}");
+            }
+            assert_eq!(ours["summary-line-compact"], theirs["summary-line-compact"]);
+        }
+    }
+    assert_eq!(results.len(), goss["results"].as_array().unwrap().len());
+}

@@ -1,0 +1,138 @@
+//! `remoor check --file` by its own arguments, on real files: what is printed, and the exit code.
+
+mod add;
+mod files;
+mod forms;
+
+use crate::cli::args::{self, CheckArgs, CheckFormat, Verb};
+use crate::cli::command::suite;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use expect_test::expect;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// A directory with `f` and `secret`, and with the check files of a test; `DIR` in them is the directory.
+fn place(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("f"), "one\ntwo\n").unwrap();
+    fs::set_permissions(dir.path().join("f"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(dir.path().join("secret"), "hunter2\n").unwrap();
+    fs::set_permissions(dir.path().join("secret"), fs::Permissions::from_mode(0o600)).unwrap();
+    for (name, text) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text.replace("DIR", dir.path().to_str().unwrap())).unwrap();
+    }
+    dir
+}
+
+fn parsed(dir: &Path, line: &str) -> CheckArgs {
+    let line = format!("remoor check {}", line.replace("DIR", dir.to_str().unwrap()));
+    let args = args::parse(line.split_whitespace().map(Into::into)).unwrap_or_else(|e| panic!("{e}"));
+    let Verb::Check(args) = args.verb else { panic!("check") };
+    args
+}
+
+/// Answer, talk and exit code of `remoor check ...`; the directory is told as DIR, and each time as 0.
+fn check(dir: &Path, line: &str) -> (String, String, Exit) {
+    let args = parsed(dir, line);
+    let format = match &args.output {
+        CheckFormat::Common(format) if !args.json => format.clone(),
+        CheckFormat::Common(_) => Format::Json,
+        CheckFormat::Goss(_) => Format::Table,
+    };
+    let out = Out::memory(format, false).quietly(args.quiet);
+    let (exit, fault) = match suite::run(&out, &args) {
+        Ok(exit) => (exit, String::new()),
+        Err(error) => (Stop::of(&error).exit, Stop::of(&error).render()),
+    };
+    let (answer, talk) = out.written();
+    let same = |text: String| {
+        let text = text.replace(dir.to_str().unwrap(), "DIR");
+        let times =
+            regex::Regex::new(r#"\d+ ms|\d+\.\d{3}s?\b|timestamp="[^"]*"|_milliseconds\{[^}]*\} (\d+)"#).unwrap();
+        times.replace_all(&text, "TIME").into_owned()
+    };
+    (same(answer), same(talk + &fault), exit)
+}
+
+/// With two blanks between columns, however long the name of the directory is.
+fn narrow(table: &str) -> String {
+    regex::Regex::new(" {2,}").unwrap().replace_all(table, "  ").into_owned()
+}
+
+#[test]
+fn what_passes_ends_with_0_and_what_is_not_valid_with_2() {
+    let good = "file: {DIR/f: {exists: true, meta: {tags: [a, b]}}}\n";
+    let dir = place(&[
+        ("good/a.yml", good),
+        ("good/b.json", "{\n\t\"user\": {\n\t\t\"root\": {\"exists\": true, \"meta\": {\"tags\": \"b\"}}}\n}"),
+        ("good/c.txt", "no check file"),
+        ("bad.yml", "fiile: {}\nfile: {x: {exists: true}}\n"),
+        ("none.yml", "file: {}\n"),
+        ("list.yml", "- a\n"),
+    ]);
+    let (answer, talk, exit) = check(dir.path(), "--file DIR/good DIR/good/a.yml");
+    assert_eq!(
+        (answer.as_str(), talk.as_str(), exit),
+        ("3 assertions passed, 0 failed, 0 unknown, 0 skipped; took TIME\n", "", Exit::Done)
+    );
+    let (answer, ..) = check(dir.path(), "--file DIR/good --only a");
+    assert!(answer.starts_with("1 assertion passed"), "{answer}");
+    let told = |line: &str| {
+        let (answer, talk, exit) = check(dir.path(), line);
+        format!("{}{answer}{talk}", exit.code())
+    };
+    let all = [
+        "bad.yml",
+        "none.yml",
+        "list.yml",
+        "gone.yml",
+        "good --only c",
+        "good --vars DIR/list.yml",
+        "bad.yml -o nagios",
+    ]
+    .map(|line| told(&format!("--file DIR/{line}")));
+    expect![[r#"
+        2error: the check files have 2 faults; nothing was run
+        caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
+          hint: did you mean `file`?
+        caused by: DIR/bad.yml:2:8: the path `x` is not absolute
+        2error: the check files have 1 fault; nothing was run
+        caused by: DIR/none.yml: there is no check in it
+        2error: the check files have 1 fault; nothing was run
+        caused by: DIR/list.yml:1:1: a check file is a map, this is a list
+        2error: the check files have 1 fault; nothing was run
+        caused by: DIR/gone.yml: No such file or directory (os error 2)
+        2error: the check files have 1 fault; nothing was run
+        caused by: --only: no check has the tag `c` in `meta.tags`
+          hint: known: a, b
+        2error: the check files have 1 fault; nothing was run
+        caused by: DIR/list.yml:1:1: variables are a map, this is a list
+        3REMOOR UNKNOWN - the check files are not valid
+        error: the check files have 2 faults; nothing was run
+        caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
+          hint: did you mean `file`?
+        caused by: DIR/bad.yml:2:8: the path `x` is not absolute
+    "#]]
+    .assert_eq(&all.concat());
+}
+
+#[test]
+fn it_is_run_again_until_all_pass() {
+    let text = r#"command: {count: {exec: "echo x >> DIR/n; test $(wc -l < DIR/n) -ge 3", exit-status: 0}}"#;
+    let dir = place(&[("goss.yml", text)]);
+    let (answer, talk, exit) = check(dir.path(), "--file DIR/goss.yml --retry-timeout 10m --sleep 1ms");
+    assert_eq!(
+        (answer.as_str(), exit),
+        ("1 assertion passed, 0 failed, 0 unknown, 0 skipped; took TIME; try 3\n", Exit::Done)
+    );
+    assert_eq!(talk.matches("1 failed, 0 unknown; again in").count(), 2, "{talk}");
+    let never = "command: {never: {exec: \"false\", exit-status: 0}}";
+    let dir = place(&[("goss.yml", never)]);
+    assert_eq!(check(dir.path(), "--file DIR/goss.yml --retry-timeout 5ms --sleep 1ms").2, Exit::No);
+}

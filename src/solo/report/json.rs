@@ -1,0 +1,78 @@
+//! goss's JSON: its structure and its keys, no others.
+
+use super::{Counts, is_bad, is_skipped, seconds, told, told_compact, trouble, type_name};
+use crate::check::Outcome;
+use crate::solo::run::SuiteRun;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::time::SystemTime;
+
+/// One result an assertion, in the order of the files, and a summary. Times in RFC 3339, durations in nanoseconds.
+pub fn goss_json(run: &SuiteRun) -> Value {
+    let counts = Counts::of(run);
+    let results: Vec<Value> = run.outcomes.iter().map(result).collect();
+    json!({
+        "results": results,
+        "summary": {
+            "failed-count": counts.failed,
+            "skipped-count": counts.skipped,
+            "summary-line": format!(
+                "Count: {}, Failed: {}, Skipped: {}, Duration: {}",
+                counts.all, counts.failed, counts.skipped, seconds(run.took)
+            ),
+            "test-count": counts.all,
+            "total-duration": nanoseconds(run.took),
+        },
+    })
+}
+
+fn result(outcome: &Outcome) -> Value {
+    let result = if is_skipped(outcome) { 2 } else { i32::from(is_bad(outcome)) };
+    let meta = if outcome.annotations.is_empty() { Value::Null } else { Value::Object(outcome.annotations.clone()) };
+    json!({
+        "duration": nanoseconds(outcome.took),
+        "end-time": moment(outcome.started + outcome.took),
+        "err": trouble(outcome),
+        "matcher-result": matcher_result(outcome),
+        "meta": meta,
+        "property": outcome.result.property,
+        "resource-id": outcome.id,
+        "resource-type": type_name(&outcome.kind),
+        "result": result,
+        "skipped": is_skipped(outcome),
+        "start-time": moment(outcome.started),
+        "successful": !is_bad(outcome),
+        "summary-line": told(outcome),
+        "summary-line-compact": told_compact(outcome),
+        "title": outcome.title.as_deref().unwrap_or_default(),
+    })
+}
+
+fn matcher_result(outcome: &Outcome) -> Value {
+    let list = |values: &[Value]| if values.is_empty() { Value::Null } else { values.to_vec().into() };
+    let Some(told) = outcome.explained.as_ref().filter(|_| !is_skipped(outcome)) else {
+        return json!({
+            "actual": null, "expected": null, "extra-elements": null, "found-elements": null, "message": "",
+            "missing-elements": null, "transform-chain": null, "untransformed-value": null,
+        });
+    };
+    let message = if is_bad(outcome) { told.message.as_str() } else { "matches expectation" };
+    json!({
+        "actual": told.actual,
+        "expected": told.expected,
+        "extra-elements": list(&told.extra),
+        "found-elements": list(&told.found),
+        "message": message,
+        "missing-elements": list(&told.missing),
+        "transform-chain": list(&told.transforms),
+        "untransformed-value": told.untransformed,
+    })
+}
+
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(super) fn moment(time: SystemTime) -> String {
+    Timestamp::try_from(time).map_or_else(|_| String::new(), |moment| moment.to_string())
+}

@@ -1,0 +1,78 @@
+//! JUnit's XML. Whatever names and values are, it is well formed.
+
+use super::json::moment;
+use super::{Counts, is_bad, is_skipped, told, told_compact, type_name};
+use crate::solo::run::SuiteRun;
+
+pub(super) fn junit(run: &SuiteRun) -> String {
+    let counts = Counts::of(run);
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"remoor\" errors=\"0\" tests=\"{}\" failures=\"{}\" \
+         skipped=\"{}\" time=\"{:.3}\" timestamp=\"{}\">\n",
+        counts.all,
+        counts.failed,
+        counts.skipped,
+        run.took.as_secs_f64(),
+        moment(run.started)
+    );
+    for outcome in &run.outcomes {
+        let name = format!("{} {} {}", type_name(&outcome.kind), outcome.id, outcome.result.property);
+        text += &format!(
+            "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",
+            escaped(outcome.result.service.as_str()),
+            escaped(&name),
+            outcome.took.as_secs_f64()
+        );
+        let line = escaped(&told_compact(outcome));
+        text += &if is_bad(outcome) {
+            format!(
+                "<failure message=\"{line}\">{}</failure>\n<system-err>{line}</system-err>\n",
+                escaped(&told(outcome))
+            )
+        } else if is_skipped(outcome) {
+            format!("<skipped/><system-out>{line}</system-out>\n")
+        } else {
+            format!("<system-out>{line}</system-out>\n")
+        };
+        text += "</testcase>\n";
+    }
+    text + "</testsuite>\n"
+}
+
+/// For text and attributes. Characters that XML can't have become U+FFFD; line ends are kept by number.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            '\n' | '\t' | '\r' => out.push_str(&format!("&#{};", u32::from(c))),
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_the_document(text in any::<String>()) {
+            let out = escaped(&text);
+            prop_assert!(!out.contains(['<', '>', '"', '\'']));
+            prop_assert!(out.chars().all(|c| !c.is_control() && c != '\u{fffe}' && c != '\u{ffff}'), "{:?}", out);
+            for entity in out.split('&').skip(1) {
+                let name = entity.split(';').next().unwrap();
+                prop_assert!(["amp", "lt", "gt", "#34", "#39", "#10", "#9", "#13"].contains(&name), "{}", name);
+            }
+        }
+    }
+}

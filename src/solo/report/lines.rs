@@ -1,0 +1,32 @@
+//! `tap`, a line for each assertion, and `nagios`, one line for all.
+
+use super::{Counts, is_bad, is_skipped, seconds, told_compact};
+use crate::model::CheckState;
+use crate::solo::run::SuiteRun;
+
+pub(super) fn tap(run: &SuiteRun) -> String {
+    let mut text = format!("1..{}\n", run.outcomes.len());
+    for (number, outcome) in run.outcomes.iter().enumerate() {
+        let word = if is_bad(outcome) { "not ok" } else { "ok" };
+        let skip = if is_skipped(outcome) { "# SKIP " } else { "" };
+        // Only at its own place a `#` is a directive.
+        text += &format!("{word} {} - {skip}{}\n", number + 1, told_compact(outcome).replace('#', "\\#"));
+    }
+    text
+}
+
+pub(super) fn nagios(run: &SuiteRun) -> String {
+    let counts = Counts::of(run);
+    let word = match (run.count(CheckState::Fail), run.count(CheckState::Unknown), run.is_as_wanted()) {
+        (_, _, true) => "OK",
+        (0, _, false) => "UNKNOWN",
+        _ => "CRITICAL",
+    };
+    format!(
+        "REMOOR {word} - Count: {}, Failed: {}, Skipped: {}, Duration: {}\n",
+        counts.all,
+        counts.failed,
+        counts.skipped,
+        seconds(run.took)
+    )
+}

@@ -1,0 +1,48 @@
+//! Prometheus's text, under goss's names.
+
+use super::{is_bad, is_skipped};
+use crate::check::Outcome;
+use crate::solo::run::SuiteRun;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+pub(super) fn prometheus(run: &SuiteRun) -> String {
+    let mut all: BTreeMap<(&str, &str), (usize, u128)> = BTreeMap::new();
+    for outcome in &run.outcomes {
+        let sum = all.entry((word(outcome), &outcome.kind)).or_default();
+        *sum = (sum.0 + 1, sum.1 + outcome.took.as_millis());
+    }
+    let mut text = String::new();
+    family(&mut text, "goss_tests_outcomes_duration_milliseconds", "Time that the assertions of this run took.");
+    for ((outcome, kind), (_, took)) in &all {
+        row(&mut text, "goss_tests_outcomes_duration_milliseconds", &[("outcome", outcome), ("type", kind)], *took);
+    }
+    family(&mut text, "goss_tests_outcomes_total", "Assertions of this run by outcome.");
+    for ((outcome, kind), (count, _)) in &all {
+        row(&mut text, "goss_tests_outcomes_total", &[("outcome", outcome), ("type", kind)], *count as u128);
+    }
+    let whole = [("outcome", if run.outcomes.iter().any(is_bad) { "fail" } else { "pass" })];
+    family(&mut text, "goss_tests_run_duration_milliseconds", "Time that this run took.");
+    row(&mut text, "goss_tests_run_duration_milliseconds", &whole, run.took.as_millis());
+    family(&mut text, "goss_tests_run_outcomes_total", "Runs by outcome.");
+    row(&mut text, "goss_tests_run_outcomes_total", &whole, 1);
+    text
+}
+
+fn word(outcome: &Outcome) -> &'static str {
+    match (is_bad(outcome), is_skipped(outcome)) {
+        (true, _) => "fail",
+        (_, true) => "skip",
+        _ => "pass",
+    }
+}
+
+fn family(text: &mut String, name: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter");
+}
+
+/// Labels are words of this program, never names of the machine.
+fn row(text: &mut String, name: &str, labels: &[(&str, &str)], value: u128) {
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    let _ = writeln!(text, "{name}{{{}}} {value}", labels.join(","));
+}

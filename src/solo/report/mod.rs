@@ -1,0 +1,175 @@
+//! What a run of a suite comes to, in the forms that other programs read. goss's names and keys are kept, so that what reads
+//! goss reads this. Prints nothing.
+//!
+//! Texts of the machine are shown as JSON, or with their control characters escaped: none of them can begin a line.
+
+mod json;
+mod junit;
+mod lines;
+mod metrics;
+mod story;
+
+pub use json::goss_json;
+
+use super::run::SuiteRun;
+use crate::check::Outcome;
+use crate::model::CheckState;
+use serde_json::Value;
+use std::str::FromStr;
+
+/// A form that is goss's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    Documentation,
+    Rspecish,
+    /// The JSON on one line.
+    Structured,
+    Tap,
+    Junit,
+    Nagios,
+    Prometheus,
+    /// The exit code only.
+    Silent,
+}
+
+impl Form {
+    pub const ALL: [(&'static str, Form); 8] = [
+        ("documentation", Form::Documentation),
+        ("rspecish", Form::Rspecish),
+        ("structured", Form::Structured),
+        ("tap", Form::Tap),
+        ("junit", Form::Junit),
+        ("nagios", Form::Nagios),
+        ("prometheus", Form::Prometheus),
+        ("silent", Form::Silent),
+    ];
+}
+
+impl FromStr for Form {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Form::ALL.into_iter().find(|(name, _)| *name == text).map(|(_, form)| form).ok_or(())
+    }
+}
+
+/// The run in a form, with a line end.
+pub fn in_form(form: Form, run: &SuiteRun) -> String {
+    match form {
+        Form::Documentation => story::documentation(run),
+        Form::Rspecish => story::rspecish(run),
+        Form::Structured => goss_json(run).to_string() + "\n",
+        Form::Tap => lines::tap(run),
+        Form::Junit => junit::junit(run),
+        Form::Nagios => lines::nagios(run),
+        Form::Prometheus => metrics::prometheus(run),
+        Form::Silent => String::new(),
+    }
+}
+
+/// How many assertions there are, fail (or have no answer), and were not asked (or are waived).
+struct Counts {
+    all: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+impl Counts {
+    fn of(run: &SuiteRun) -> Self {
+        let failed = run.outcomes.iter().filter(|outcome| is_bad(outcome)).count();
+        let skipped = run.outcomes.iter().filter(|outcome| is_skipped(outcome)).count();
+        Self { all: run.outcomes.len(), failed, skipped }
+    }
+}
+
+fn is_bad(outcome: &Outcome) -> bool {
+    matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
+}
+
+/// goss knows no waivers; what is waived counts neither for nor against.
+fn is_skipped(outcome: &Outcome) -> bool {
+    matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
+}
+
+/// goss's name of a resource type: `File`, `HTTP`, `KernelParam`.
+fn type_name(kind: &str) -> String {
+    match kind {
+        "dns" | "http" => kind.to_uppercase(),
+        other => other.split('-').map(capital).collect(),
+    }
+}
+
+fn capital(word: &str) -> String {
+    let mut chars = word.chars();
+    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
+}
+
+/// `File: /etc/x: mode`.
+fn subject(outcome: &Outcome) -> String {
+    format!("{}: {}: {}", type_name(&outcome.kind), one_line(&outcome.id), outcome.result.property)
+}
+
+/// Why there is no value, for what has no answer or none that can be compared.
+fn trouble(outcome: &Outcome) -> Option<&str> {
+    (is_bad(outcome) && outcome.explained.is_none()).then_some(outcome.result.message.as_str())
+}
+
+/// What is told of one assertion, over several lines.
+fn told(outcome: &Outcome) -> String {
+    let subject = subject(outcome);
+    if outcome.result.state == CheckState::Skip {
+        return format!("{subject}: skipped");
+    }
+    if outcome.result.state == CheckState::Waived {
+        return format!("{subject}: skipped, {}", one_line(&outcome.result.message));
+    }
+    if let Some(why) = trouble(outcome) {
+        return format!("{subject}:\nError\n    {}", one_line(why));
+    }
+    let Some(explained) = &outcome.explained else { return format!("{subject}: matches expectation") };
+    if !is_bad(outcome) {
+        return format!("{subject}: matches expectation: {}", shown(&explained.expected));
+    }
+    let mut text = format!(
+        "{subject}:\nExpected\n    {}\n{}\n    {}",
+        shown(&explained.actual),
+        one_line(&explained.message),
+        shown(&explained.expected)
+    );
+    let lists = [("missing", &explained.missing), ("extra", &explained.extra)];
+    for (name, list) in lists.into_iter().filter(|(_, list)| !list.is_empty()) {
+        text += &format!("\nthe {name} elements were\n    {}", shown(&Value::from(list.clone())));
+    }
+    if !explained.transforms.is_empty() {
+        text += &format!("\nthe transform chain was\n    {}", shown(&Value::from(explained.transforms.clone())));
+    }
+    text
+}
+
+/// The same on one line.
+fn told_compact(outcome: &Outcome) -> String {
+    told(outcome).lines().map(str::trim_start).collect::<Vec<_>>().join(" ")
+}
+
+fn shown(value: &Value) -> String {
+    const LONGEST: usize = 1000;
+    let text = one_line(&value.to_string());
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+/// With everything escaped that would end the line or steer a terminal.
+fn one_line(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    if !text.contains(steers) {
+        return text.to_owned();
+    }
+    text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// `0.002s`.
+fn seconds(time: std::time::Duration) -> String {
+    format!("{:.3}s", time.as_secs_f64())
+}

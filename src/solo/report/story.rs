@@ -1,0 +1,69 @@
+//! For people who know goss: `documentation` with a line for each assertion, `rspecish` with a letter.
+
+use super::{Counts, is_bad, is_skipped, one_line, seconds, shown, told};
+use crate::check::Outcome;
+use crate::solo::run::SuiteRun;
+
+pub(super) fn documentation(run: &SuiteRun) -> String {
+    let mut text = String::new();
+    let mut before: Option<&Outcome> = None;
+    for outcome in &run.outcomes {
+        if before.is_none_or(|before| (&before.kind, &before.id) != (&outcome.kind, &outcome.id)) {
+            text += &heading(outcome);
+        }
+        text += &(told(outcome) + "\n");
+        before = Some(outcome);
+    }
+    text + "\n" + &ending(run)
+}
+
+pub(super) fn rspecish(run: &SuiteRun) -> String {
+    let letter = |outcome: &Outcome| match (is_bad(outcome), is_skipped(outcome)) {
+        (true, _) => 'F',
+        (_, true) => 'S',
+        _ => '.',
+    };
+    let letters: String = run.outcomes.iter().map(letter).collect();
+    format!("{letters}\n\n{}", ending(run))
+}
+
+/// Title and meta, where a check has them.
+fn heading(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    if let Some(title) = &outcome.title {
+        text += &format!("Title: {}\n", one_line(title));
+    }
+    if !outcome.annotations.is_empty() {
+        text += "Meta:\n";
+        for (key, value) in &outcome.annotations {
+            text += &format!("    {}: {}\n", one_line(key), shown(value));
+        }
+    }
+    text
+}
+
+/// Everything that did not pass, check by check, and the sum.
+fn ending(run: &SuiteRun) -> String {
+    let mut text = String::new();
+    let mut before: Option<&Outcome> = None;
+    for outcome in run.outcomes.iter().filter(|outcome| is_bad(outcome) || is_skipped(outcome)) {
+        if before.is_none() {
+            text += "Failures/Skipped:\n\n";
+        }
+        if before.is_none_or(|before| (&before.kind, &before.id) != (&outcome.kind, &outcome.id)) {
+            text += if before.is_some() { "\n" } else { "" };
+            text += &heading(outcome);
+        }
+        text += &(told(outcome) + "\n");
+        before = Some(outcome);
+    }
+    let counts = Counts::of(run);
+    let gap = if before.is_some() { "\n" } else { "" };
+    format!(
+        "{text}{gap}Total Duration: {}\nCount: {}, Failed: {}, Skipped: {}\n",
+        seconds(run.took),
+        counts.all,
+        counts.failed,
+        counts.skipped
+    )
+}

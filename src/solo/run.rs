@@ -1,0 +1,68 @@
+//! Runs a suite, once or again until all of it is as wanted. Blocks; prints nothing itself.
+
+use super::suite::Suite;
+use crate::check::{self, Outcome};
+use crate::model::{CheckState, Severity, Wall};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How a suite is run.
+#[derive(Debug, Clone)]
+pub struct RunOptions {
+    /// Checks at once.
+    pub parallelism: usize,
+    /// Begin again so long after the first start, while anything is not as wanted. None: once.
+    pub retry_for: Option<Duration>,
+    /// Between two tries.
+    pub pause: Duration,
+}
+
+/// The last try.
+#[derive(Debug)]
+pub struct SuiteRun {
+    pub outcomes: Vec<Outcome>,
+    pub started: SystemTime,
+    pub took: Duration,
+    pub tries: u32,
+}
+
+impl SuiteRun {
+    /// How many assertions ended so.
+    pub fn count(&self, state: CheckState) -> usize {
+        self.outcomes.iter().filter(|outcome| outcome.result.state == state).count()
+    }
+
+    /// Nothing fails, nothing is unknown; what matters no more than `info` may.
+    pub fn is_as_wanted(&self) -> bool {
+        !self.outcomes.iter().any(|outcome| {
+            matches!(outcome.result.state, CheckState::Fail | CheckState::Unknown)
+                && outcome.result.severity != Severity::Info
+        })
+    }
+}
+
+/// `tell` hears of each try that is followed by another.
+pub fn run(suite: &Suite, options: &RunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
+    let deadline = options.retry_for.map(|time| Instant::now() + time);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let (started, clock) = (SystemTime::now(), Instant::now());
+        let options_now =
+            check::RunOptions { parallelism: options.parallelism, ..check::RunOptions::at(wall(started)) };
+        let outcomes = check::run_in_full(&suite.checks, &options_now);
+        let run = SuiteRun { outcomes, started, took: clock.elapsed(), tries };
+        let again = deadline.is_some_and(|deadline| Instant::now() + options.pause < deadline);
+        if run.is_as_wanted() || !again {
+            return run;
+        }
+        let (failed, unknown) = (run.count(CheckState::Fail), run.count(CheckState::Unknown));
+        tell(&format!("try {tries}: {failed} failed, {unknown} unknown; again in {} ms", options.pause.as_millis()));
+        thread::sleep(options.pause);
+    }
+}
+
+fn wall(time: SystemTime) -> Wall {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Wall(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

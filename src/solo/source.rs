@@ -1,0 +1,74 @@
+//! Texts of check files: from paths, directories and standard input, each of bounded length.
+
+use crate::model::Fault;
+use rustix::fs::OFlags;
+use std::fs::{self, OpenOptions};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Longest check file, bytes.
+const TEXT_MAX: u64 = 4 << 20;
+const ENDINGS: [&str; 3] = ["yml", "yaml", "json"];
+
+/// One text, and where it comes from.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// As it is told to people.
+    pub name: String,
+    /// What the file's own `gossfile` entries are relative to.
+    pub dir: PathBuf,
+    /// None: standard input.
+    pub path: Option<PathBuf>,
+    pub text: String,
+}
+
+/// The files that `named` means: itself, or those of a directory that end in `.yml`, `.yaml` or `.json`, sorted; `-` stays.
+pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
+    if named == Path::new("-") || !named.is_dir() {
+        return Ok(vec![named.to_owned()]);
+    }
+    let shown = named.display().to_string();
+    let entries = fs::read_dir(named).map_err(|e| Fault::error(&shown, 0, 0, e.to_string()))?;
+    let fits = |path: &PathBuf| {
+        path.extension().and_then(|end| end.to_str()).is_some_and(|end| ENDINGS.contains(&end)) && path.is_file()
+    };
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(fits).collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(Fault::error(&shown, 0, 0, "no file in it ends in .yml, .yaml or .json"));
+    }
+    Ok(files)
+}
+
+/// Reads a file, or standard input for `-`.
+pub(super) fn read(path: &Path) -> Result<Source, Fault> {
+    if path == Path::new("-") {
+        let text =
+            bounded(std::io::stdin().lock(), TEXT_MAX).map_err(|why| Fault::error("standard input", 0, 0, why))?;
+        return Ok(Source { name: "standard input".to_owned(), dir: PathBuf::from("."), path: None, text });
+    }
+    let name = path.display().to_string();
+    let text = text(path, TEXT_MAX).map_err(|why| Fault::error(&name, 0, 0, why))?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(Source { dir: dir.to_owned(), path: Some(path.to_owned()), name, text })
+}
+
+/// The text of a regular file of at most `max` bytes. Never waits for the other end of a pipe.
+pub(super) fn text(path: &Path, max: u64) -> Result<String, String> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| e.to_string())?;
+    if !file.metadata().map_err(|e| e.to_string())?.is_file() {
+        return Err("it is no regular file; `-` reads standard input".to_owned());
+    }
+    bounded(file, max)
+}
+
+fn bounded(from: impl Read, max: u64) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    from.take(max + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.len() as u64 > max {
+        return Err(format!("it is longer than {} MiB", max >> 20));
+    }
+    String::from_utf8(bytes).map_err(|e| format!("it is no text in UTF-8 (byte {})", e.utf8_error().valid_up_to()))
+}

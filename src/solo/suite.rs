@@ -1,0 +1,221 @@
+//! Check files for this machine, loaded with all that they include. Reads files; runs nothing.
+//!
+//! A file with a `remoor:` block is rendered as that says, with `node` as far as it is known here; `roles` are a fleet's choice,
+//! and whoever names a file has chosen. A plain file is a Go template. What is included is rendered as the file that includes
+//! it, unless it begins with a block of its own.
+
+use super::source::{self, Source};
+use super::{glob, machine};
+use crate::check::{self, Applies, Check, Header, Include, Outside, Template};
+use crate::model::{Fault, ServiceName};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Deepest chain of includes, as in goss, and most files in all.
+const DEPTH_MAX: usize = 50;
+const FILES_MAX: usize = 1_000;
+/// Longest file that a template may read, bytes.
+const READ_MAX: u64 = 1 << 20;
+
+/// Which checks are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct SuiteOptions {
+    /// Files and directories; `-` is standard input.
+    pub files: Vec<PathBuf>,
+    /// Files of variables; of one name the last holds.
+    pub vars: Vec<PathBuf>,
+    /// YAML or JSON that is stronger than all files.
+    pub vars_inline: Option<String>,
+    /// Only checks with one of these tags in `meta.tags`; empty: all.
+    pub only: Vec<String>,
+}
+
+/// Checks that are ready to be run, at least one.
+#[derive(Debug)]
+pub struct Suite {
+    pub checks: Vec<Check>,
+    /// Files that do not apply to this machine.
+    pub passed_over: Vec<String>,
+}
+
+/// Loads everything, or says everything that is wrong.
+pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
+    let vars = variables(options)?;
+    let mut loader = Loader {
+        env: machine::environment(),
+        context: json!({"node": machine::node(), "vars": vars}).as_object().cloned().unwrap_or_default(),
+        files: 0,
+        too_many: false,
+        ids: BTreeMap::new(),
+        checks: Vec::new(),
+        passed_over: Vec::new(),
+    };
+    let mut faults = Vec::new();
+    for named in &options.files {
+        let files = source::files(named).map_err(|fault| vec![fault])?;
+        for path in files {
+            loader.ids.clear();
+            let loaded = source::read(&path).map_err(|f| vec![f]).and_then(|s| loader.file(s, None, &mut Vec::new()));
+            faults.extend(loaded.err().into_iter().flatten());
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let Loader { mut checks, passed_over, .. } = loader;
+    if !options.only.is_empty() {
+        let tags: BTreeSet<String> = checks.iter().flat_map(Check::tags).map(str::to_owned).collect();
+        if let Some(unknown) = options.only.iter().find(|tag| !tags.contains(*tag)) {
+            let fault = Fault::error("--only", 0, 0, format!("no check has the tag `{unknown}` in `meta.tags`"));
+            let known: Vec<&str> = tags.iter().map(String::as_str).collect();
+            let hint =
+                if known.is_empty() { "no check has any".to_owned() } else { format!("known: {}", known.join(", ")) };
+            return Err(vec![fault.hint(hint)]);
+        }
+        checks.retain(|check| check.tags().iter().any(|tag| options.only.iter().any(|only| only == tag)));
+    }
+    if checks.is_empty() {
+        let names: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
+        let why =
+            if passed_over.is_empty() { "there is no check in it" } else { "no check of it applies to this machine" };
+        return Err(vec![Fault::error(&names.join(", "), 0, 0, why)]);
+    }
+    Ok(Suite { checks, passed_over })
+}
+
+fn variables(options: &SuiteOptions) -> Result<Map<String, Value>, Vec<Fault>> {
+    let mut vars = Map::new();
+    for path in &options.vars {
+        let source = source::read(path).map_err(|fault| vec![fault])?;
+        vars.extend(check::vars(&source.name, &source.text)?);
+    }
+    if let Some(text) = &options.vars_inline {
+        vars.extend(check::vars("--vars-inline", text)?);
+    }
+    Ok(vars)
+}
+
+struct Loader {
+    env: BTreeMap<String, String>,
+    /// `node` and `vars`.
+    context: Map<String, Value>,
+    files: usize,
+    too_many: bool,
+    /// Where each check of the named file and of what it includes stands.
+    ids: BTreeMap<String, (String, u32)>,
+    checks: Vec<Check>,
+    passed_over: Vec<String>,
+}
+
+/// How a file is read, which what it includes inherits.
+#[derive(Clone)]
+struct Way {
+    service: ServiceName,
+    /// None: a Go template.
+    header: Option<Header>,
+}
+
+impl Loader {
+    /// `above`: the way of the including file. `stack`: the files that led here.
+    fn file(&mut self, source: Source, above: Option<&Way>, stack: &mut Vec<PathBuf>) -> Result<(), Vec<Fault>> {
+        let file = source.name.as_str();
+        self.files += 1;
+        let (header, text) = check::header(file, &source.text)?;
+        let way = match above {
+            Some(above) if !check::has_header(&source.text) => above.clone(),
+            _ => Way { service: header.service.clone(), header: check::has_header(&source.text).then_some(header) },
+        };
+        if let Some(header) = &way.header {
+            let anywhere = Header { roles: Vec::new(), ..header.clone() };
+            if check::applies(file, &anywhere, "", "", &self.context)? != Applies::Yes {
+                self.passed_over.push(file.to_owned());
+                return Ok(());
+            }
+        }
+        let rendered = match &way.header {
+            Some(header) if header.template != Template::Go => {
+                check::render(file, header, &text, &self.context).map_err(alone)?
+            }
+            plain => {
+                let vars = check::merged_vars(&plain.clone().unwrap_or_default(), &self.context);
+                let read = |path: &str| source::text(Path::new(path), READ_MAX);
+                check::render_go(file, &text, &vars, &Outside { env: &self.env, read: &read }).map_err(|f| vec![f])?
+            }
+        };
+        let loaded = check::load(file, &way.service, &rendered)?;
+        let mut faults = Vec::new();
+        if let Some((line, column)) = loaded.header {
+            let fault = Fault::error(file, line, column, "`remoor` is not the first block of the file");
+            faults.push(fault.hint("write it as YAML, `remoor:` at the beginning of the first line"));
+        }
+        for check in loaded.checks {
+            let at = (check.file.clone(), check.line);
+            match self.ids.insert(check.label(), at) {
+                Some((other, line)) => {
+                    let message = format!("`{}` is there already, at {other}:{line}", check.label());
+                    faults.push(Fault::error(file, check.line, 1, message).hint("give one of the two another id"));
+                }
+                None => self.checks.push(check),
+            }
+        }
+        stack.push(identity(&source));
+        for include in &loaded.includes {
+            faults.extend(self.include(&source, include, &way, stack).err().into_iter().flatten());
+        }
+        stack.pop();
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+
+    fn include(
+        &mut self,
+        by: &Source,
+        include: &Include,
+        way: &Way,
+        stack: &mut Vec<PathBuf>,
+    ) -> Result<(), Vec<Fault>> {
+        let fault = |message: String| vec![Fault::error(&by.name, include.line, include.column, message)];
+        if stack.len() > DEPTH_MAX {
+            return Err(fault(format!("included more than {DEPTH_MAX} files deep")));
+        }
+        if self.files >= FILES_MAX {
+            // Said once, and then nothing more is followed: files that include each other crosswise have no end.
+            let first = !std::mem::replace(&mut self.too_many, true);
+            return if first { Err(fault(format!("more than {FILES_MAX} files are included in all"))) } else { Ok(()) };
+        }
+        let paths = glob::expand(&by.dir, &include.pattern).map_err(fault)?;
+        if paths.is_empty() {
+            return Err(fault(format!("no file is `{}` beside {}", include.pattern, by.name)));
+        }
+        let mut faults = Vec::new();
+        for path in paths {
+            let source = match source::read(&path) {
+                Ok(source) => source,
+                Err(error) => {
+                    faults.extend(fault(format!("can't include {}: {}", path.display(), error.message)));
+                    continue;
+                }
+            };
+            if stack.contains(&identity(&source)) {
+                faults.extend(fault(format!("{} includes itself, at last", path.display())));
+                continue;
+            }
+            faults.extend(self.file(source, Some(way), stack).err().into_iter().flatten());
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+/// By which a file is known again, however it is written.
+fn identity(source: &Source) -> PathBuf {
+    source.path.as_ref().map_or_else(PathBuf::new, |path| path.canonicalize().unwrap_or_else(|_| path.clone()))
+}
+
+/// Says of what is undefined that it may be the machine's part in a fleet.
+fn alone(faults: Vec<Fault>) -> Vec<Fault> {
+    let told = |fault: Fault| match fault.message.contains("is not defined") {
+        true => fault.hint("without a cluster `node` has name and hostname only; `vars` come from --vars"),
+        false => fault,
+    };
+    faults.into_iter().map(told).collect()
+}

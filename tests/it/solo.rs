@@ -1,0 +1,67 @@
+//! `remoor check --file` as a process of its own: standard input, exit codes, and what is left after Ctrl-C.
+
+use crate::local::{LONG, remoor};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A run of the checks on its standard input.
+fn started(text: &str, args: &[&str]) -> Child {
+    let mut command: Command = remoor();
+    command
+        .args(["check", "--file", "-"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("remoor runs");
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    child
+}
+
+fn ended(text: &str, args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, .. } = started(text, args).wait_with_output().expect("an end");
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// Whether a process whose command line holds `mark` exists.
+fn exists(mark: &str) -> bool {
+    fs::read_dir("/proc").expect("/proc").flatten().any(|entry| {
+        fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(mark))
+    })
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn standard_input_and_exit_codes() {
+    let good = "file: {/: {exists: true}}\n";
+    let bad = "file: {/no/such/file: {exists: true}}\n";
+    let (code, text) = ended(good, &[]);
+    assert_eq!((code, text.starts_with("1 assertion passed")), (Some(0), true), "{text}");
+    assert_eq!(ended(bad, &["-o", "silent"]), (Some(1), String::new()));
+    assert_eq!(ended("file: {x: {}}\n", &[]).0, Some(2));
+    assert_eq!(ended(bad, &["-o", "nagios"]).0, Some(2));
+    assert_eq!(ended("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
+    assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf \\\"/%d\\\" }}\": {exists: false}}\n", &[]).0, Some(0));
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_process() {
+    let mark = format!("86395.{}", std::process::id());
+    let text =
+        format!("command: {{long: {{exec: \"sleep {mark} & sleep {mark}\", exit-status: 0, timeout: 600000}}}}\n");
+    let mut child = started(&text, &["--retry-timeout", "1h"]);
+    until("the check is run", || exists(&mark));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it lives");
+    assert_eq!(child.wait().expect("an end").code(), Some(130));
+    until("what the check started is gone", || !exists(&mark));
+}
