@@ -14,6 +14,7 @@ mod run;
 
 use super::*;
 use crate::model::{CheckResult, Wall};
+use std::time::{Duration, Instant};
 
 fn checks(text: &str) -> Vec<Check> {
     parse("f.yml", &"s".into(), text).unwrap_or_else(|faults| panic!("{}", lines(&faults)))
@@ -31,4 +32,17 @@ fn results(text: &str) -> Vec<CheckResult> {
 fn answers(text: &str) -> Vec<String> {
     let line = |r: CheckResult| format!("{} {:?} {}", r.property, r.state, r.message).trim_end().to_owned();
     results(text).into_iter().map(line).collect()
+}
+
+/// Asks until the answers are so. A listener that a test has closed lives on for a moment in a child that another test is just
+/// about to start.
+fn in_the_end(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let found = ask();
+        if are_so(&found) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+    }
 }

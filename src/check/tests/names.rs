@@ -3,7 +3,7 @@
 use super::*;
 use simple_dns::rdata::{A, CAA, CNAME, MX, NS, PTR, RData, SRV, TXT};
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread::{self, JoinHandle};
 
@@ -15,6 +15,8 @@ struct NameServer {
 
 impl Drop for NameServer {
     fn drop(&mut self) {
+        // It may wait for a question by TCP that nobody put.
+        drop(TcpStream::connect(self.address));
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"end", self.address).unwrap();
         self.thread.take().unwrap().join().unwrap();
@@ -42,7 +44,8 @@ fn name_server() -> NameServer {
                 "large.test" => {
                     udp.send_to(&answer(query, PacketFlag::TRUNCATION), from).unwrap();
                     let (mut stream, _) = tcp.accept().unwrap();
-                    by_tcp(&mut stream);
+                    // Err: nobody asks any more.
+                    let _ = by_tcp(&mut stream);
                 }
                 _ => drop(udp.send_to(&answer(query, PacketFlag::empty()), from).unwrap()),
             }
@@ -51,14 +54,14 @@ fn name_server() -> NameServer {
     NameServer { address, thread: Some(thread) }
 }
 
-fn by_tcp(stream: &mut TcpStream) {
+fn by_tcp(stream: &mut TcpStream) -> io::Result<()> {
     let mut length = [0; 2];
-    stream.read_exact(&mut length).unwrap();
+    stream.read_exact(&mut length)?;
     let mut query = vec![0; u16::from_be_bytes(length).into()];
-    stream.read_exact(&mut query).unwrap();
+    stream.read_exact(&mut query)?;
     let answer = answer(&query, PacketFlag::empty());
-    stream.write_all(&u16::try_from(answer.len()).unwrap().to_be_bytes()).unwrap();
-    stream.write_all(&answer).unwrap();
+    stream.write_all(&u16::try_from(answer.len()).unwrap().to_be_bytes())?;
+    stream.write_all(&answer)
 }
 
 fn answer(query: &[u8], flags: PacketFlag) -> Vec<u8> {
