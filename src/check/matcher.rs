@@ -67,7 +67,8 @@ impl Comparison {
     }
 }
 
-/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text. 10,000 elements against 200 matchers are 2 million.
+/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too.
+/// 10,000 elements against 200 matchers are 2 million.
 const MOST: u64 = 6_000_000;
 
 /// What is left of it.
@@ -82,7 +83,7 @@ impl Budget {
     fn spend(&self, cost: usize) -> Result<(), String> {
         let left = self.0.get().checked_sub(cost as u64);
         self.0.set(left.unwrap_or(0));
-        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too many elements or matchers to be compared".to_owned())
+        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too much to be compared".to_owned())
     }
 }
 
@@ -175,7 +176,7 @@ impl Matcher {
                 let mut all = true;
                 // goss asks in an order of its own each time; so an error anywhere is one.
                 for (path, matcher) in paths {
-                    all &= matcher.ask(&found(&document, path)?, budget)?;
+                    all &= matcher.ask(&found(&document, path, budget)?, budget)?;
                 }
                 all
             }
@@ -225,8 +226,8 @@ pub(super) fn document(value: &Value) -> Result<Value, String> {
 }
 
 /// What is at a path of it.
-pub(super) fn found(document: &Value, path: &str) -> Result<Value, String> {
-    gjson::get(document, path)?.ok_or_else(|| format!("nothing at `{path}`"))
+pub(super) fn found(document: &Value, path: &str, budget: &Budget) -> Result<Value, String> {
+    gjson::get(document, path, &|cost| budget.spend(cost))?.ok_or_else(|| format!("nothing at `{path}`"))
 }
 
 fn length(value: &Value) -> Result<usize, String> {
