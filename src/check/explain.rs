@@ -32,7 +32,7 @@ impl Matcher {
         if self.matches(actual) == Ok(true) {
             return Explained { actual: actual.clone(), ..explained(self.written(), "matches expectation") };
         }
-        self.failure(actual, false, &Budget::full())
+        self.failure(actual, false, &Budget::full(actual))
     }
 
     /// `negated`: it holds, and should not.
@@ -103,10 +103,8 @@ impl Matcher {
             Matcher::ConsistOf(all) => (all, true),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = text(value);
-                let unmet = patterns.unmet(&text);
-                let (missing, found) = patterns.texts().partition::<Vec<&str>, _>(|text| unmet.contains(text));
                 let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
-                return (values(missing), values(found), Vec::new());
+                return (values(patterns.unmet(&text)), values(patterns.met(&text)), Vec::new());
             }
             _ => return Default::default(),
         };

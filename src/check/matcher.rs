@@ -71,18 +71,22 @@ impl Comparison {
 /// 10,000 elements against 200 matchers are 2 million.
 const MOST: u64 = 6_000_000;
 
-/// What is left of it.
-pub(super) struct Budget(Cell<u64>);
+/// What is left of it for one value, and of which kind that is.
+pub(super) struct Budget {
+    left: Cell<u64>,
+    /// A list is found whole: as the machine's lists are texts, their lines may be a number. A list in JSON never is.
+    list: bool,
+}
 
 impl Budget {
-    pub fn full() -> Self {
-        Self(Cell::new(MOST))
+    pub fn full(actual: &Value) -> Self {
+        Self { left: Cell::new(MOST), list: actual.is_array() }
     }
 
     /// Once it is used up, everything is an error.
     fn spend(&self, cost: usize) -> Result<(), String> {
-        let left = self.0.get().checked_sub(cost as u64);
-        self.0.set(left.unwrap_or(0));
+        let left = self.left.get().checked_sub(cost as u64);
+        self.left.set(left.unwrap_or(0));
         left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too much to be compared".to_owned())
     }
 }
@@ -92,7 +96,7 @@ impl Matcher {
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        let budget = Budget::full();
+        let budget = Budget::full(actual);
         let answer = self.ask(actual, &budget)?;
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
@@ -108,7 +112,7 @@ impl Matcher {
         };
         Ok(match self {
             Matcher::Is(Value::String(wanted)) => read()? == *wanted,
-            Matcher::Is(Value::Number(wanted)) => numeric(actual)? == Numeric::of(wanted),
+            Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::of(wanted),
             Matcher::Is(wanted) => wanted == actual,
             Matcher::Equal(Value::Null) if actual.is_null() => return Err("there is nothing to be equal to".to_owned()),
             Matcher::Equal(wanted) => wanted == actual,
@@ -162,7 +166,7 @@ impl Matcher {
                 false
             }
             Matcher::Compare(how, limit) => {
-                let (found, limit) = (numeric(actual)?, Numeric::of(limit));
+                let (found, limit) = (numeric(actual, budget)?, Numeric::of(limit));
                 match how {
                     Comparison::Gt => found > limit,
                     Comparison::Ge => found >= limit,
@@ -196,8 +200,10 @@ pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) ->
     })
 }
 
-fn numeric(value: &Value) -> Result<Numeric, String> {
-    Numeric::read(value).ok_or_else(|| format!("{} is not a number", short(value)))
+fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
+    Numeric::read(value)
+        .filter(|_| budget.list || !value.is_array())
+        .ok_or_else(|| format!("{} is not a number", short(value)))
 }
 
 /// goss's `to-array`: a text becomes its lines, what stands behind the last newline included.

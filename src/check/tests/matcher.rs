@@ -51,6 +51,8 @@ fn what_cannot_be_asked_fails_also_below_not() {
     assert!(ask(json!({"gjson": {"a": 2, "b": 1}}), json!("{\"a\": 1}")).is_err(), "whichever path comes first");
     assert!(ask(json!(["a"]), json!("a")).is_err());
     assert!(ok(json!({"contain-elements": ["b", "a"]}), json!("a\nb")));
+    assert!(ok(json!({"gt": 4}), json!(["5"])), "as lines");
+    assert!(ask(json!({"gjson": {"a": {"not": {"lt": 4}}}}), json!("{\"a\": [\"5\"]}")).is_err());
 }
 
 /// At the limit it ends at once, beyond it is an error, also where elements that are not compared would let it pass.
