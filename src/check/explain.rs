@@ -108,10 +108,10 @@ impl Matcher {
             }
             _ => return Default::default(),
         };
-        let Ok(elements) = elements(value) else {
+        let pairs = elements(value).and_then(|elements| Ok((pair(all, &elements, budget)?, elements)));
+        let Ok((own, elements)) = pairs else {
             return (Vec::new(), all.iter().map(Matcher::marshalled).collect(), Vec::new());
         };
-        let own = pair(all, &elements, budget);
         let part = |has: bool| {
             all.iter()
                 .zip(&own)

@@ -83,6 +83,14 @@ impl Budget {
         Self { left: Cell::new(MOST), list: actual.is_array() }
     }
 
+    /// Whether so much is left; if not, nothing is.
+    fn afford(&self, cost: usize) -> Result<(), String> {
+        if self.left.get() <= cost as u64 {
+            self.left.set(0);
+        }
+        self.spend(0)
+    }
+
     /// Once it is used up, everything is an error.
     fn spend(&self, cost: usize) -> Result<(), String> {
         let left = self.left.get().checked_sub(cost as u64);
@@ -142,11 +150,11 @@ impl Matcher {
                 }
                 return error.map_or(Ok(false), Err);
             }
-            Matcher::List(all) => pair(all, &elements(actual)?, budget).iter().all(Option::is_some),
-            Matcher::ContainElements(all) => pair(all, &elements(&lines(actual))?, budget).iter().all(Option::is_some),
+            Matcher::List(all) => pair(all, &elements(actual)?, budget)?.iter().all(Option::is_some),
+            Matcher::ContainElements(all) => pair(all, &elements(&lines(actual))?, budget)?.iter().all(Option::is_some),
             Matcher::ConsistOf(all) => {
                 let elements = elements(actual)?;
-                elements.len() == all.len() && pair(all, &elements, budget).iter().all(Option::is_some)
+                elements.len() == all.len() && pair(all, &elements, budget)?.iter().all(Option::is_some)
             }
             Matcher::Not(inner) => !inner.ask(actual, budget)?,
             Matcher::And(all) => {
@@ -193,11 +201,13 @@ impl Matcher {
     }
 }
 
-/// Of each matcher, the number of the element that is its own. What can't be asked of an element does not match it.
-pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Vec<Option<usize>> {
-    assign(matchers.len(), elements.len(), |matcher, element| {
+/// Of each matcher, the number of the element that is its own. What can't be asked of an element does not match it. Err: too many,
+/// which is told before the first is compared.
+pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Result<Vec<Option<usize>>, String> {
+    budget.afford(matchers.len().saturating_mul(elements.len()))?;
+    Ok(assign(matchers.len(), elements.len(), |matcher, element| {
         matchers[matcher].ask(&elements[element], budget).unwrap_or(false)
-    })
+    }))
 }
 
 fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {

@@ -61,7 +61,7 @@ fn many_elements_and_many_matchers() {
     let elements: Vec<Value> = (0..10_000).map(|n| json!(format!("element {n}"))).collect();
     let wanted = |count: usize| (0..count).map(|n| json!(format!("element {}", 9_999 - n))).collect::<Vec<_>>();
     assert!(ok(json!({"contain-elements": wanted(200)}), json!(elements)));
-    assert!(!ok(json!({"contain-elements": vec!["element 1"; 200]}), json!(elements)));
+    assert!(!ok(json!({"contain-elements": vec!["element 1"; 20]}), json!(elements)));
     let all = wanted(10_000);
     assert!(ask(json!({"consist-of": all}), json!(elements)).is_err_and(|why| why.contains("too much")));
     assert!(ask(json!({"not": {"contain-elements": all}}), json!(elements)).is_err());
