@@ -89,8 +89,8 @@ mod tests {
     fn most(fits: &[Vec<bool>], taken: &mut BTreeSet<usize>) -> usize {
         let Some((first, rest)) = fits.split_first() else { return 0 };
         let mut best = most(rest, taken);
-        for element in 0..first.len() {
-            if first[element] && taken.insert(element) {
+        for (element, fits) in first.iter().enumerate() {
+            if *fits && taken.insert(element) {
                 best = best.max(1 + most(rest, taken));
                 taken.remove(&element);
             }

@@ -27,42 +27,43 @@ pub struct Explained {
 const READER: &str = "object: *strings.Reader";
 
 impl Matcher {
-    /// Explains `actual` against this. What can't be asked of it is explained as goss does it: as if it did not match.
+    /// Explains `actual` against this, at no more cost than `matches`. What can't be asked of it is explained as goss does it: as if it did not match.
     pub(in crate::check) fn explain(&self, actual: &Value) -> Explained {
         if self.matches(actual) == Ok(true) {
             return Explained { actual: actual.clone(), ..explained(self.written(), "matches expectation") };
         }
-        self.failure(actual, false)
+        self.failure(actual, false, &Budget::full(actual))
     }
 
     /// `negated`: it holds, and should not.
-    fn failure(&self, actual: &Value, negated: bool) -> Explained {
+    fn failure(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
+        let holds = |matcher: &&Matcher| matcher.ask(actual, budget) == Ok(true);
         let whole = |message: &str, all: &[Matcher]| Explained {
             actual: actual.clone(),
             ..explained(all.iter().map(Matcher::marshalled).collect(), message)
         };
         match self {
-            Matcher::Not(inner) => inner.failure(actual, !negated),
-            Matcher::And(all) if !negated => match all.iter().find(|matcher| matcher.matches(actual) != Ok(true)) {
-                Some(first) => first.failure(actual, false),
+            Matcher::Not(inner) => inner.failure(actual, !negated, budget),
+            Matcher::And(all) if !negated => match all.iter().find(|matcher| !holds(matcher)) {
+                Some(first) => first.failure(actual, false, budget),
                 None => whole("to satisfy all of these matchers", all),
             },
             Matcher::And(all) => whole("not to satisfy all of these matchers", all),
-            Matcher::Or(all) if negated => match all.iter().find(|matcher| matcher.matches(actual) == Ok(true)) {
-                Some(first) => first.failure(actual, true),
+            Matcher::Or(all) if negated => match all.iter().find(holds) {
+                Some(first) => first.failure(actual, true, budget),
                 None => whole("not to satisfy any of these matchers", all),
             },
             Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
-            Matcher::Gjson(paths) => gjson(paths, actual, negated),
-            leaf => leaf.leaf(actual, negated),
+            Matcher::Gjson(paths) => gjson(paths, actual, negated, budget),
+            leaf => leaf.leaf(actual, negated, budget),
         }
     }
 
     /// One that is made of no others, or only of such for its elements.
-    fn leaf(&self, actual: &Value, negated: bool) -> Explained {
+    fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
         let made = self.transformed(actual);
         let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
-        let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value) };
+        let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value, budget) };
         let not = if negated { "not " } else { "" };
         Explained {
             missing,
@@ -96,23 +97,21 @@ impl Matcher {
     }
 
     /// Missing, found and extra.
-    fn parts(&self, value: &Value) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+    fn parts(&self, value: &Value, budget: &Budget) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
         let (all, whole) = match self {
             Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
             Matcher::ConsistOf(all) => (all, true),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = text(value);
-                let unmet = patterns.unmet(&text);
-                let (missing, found) = patterns.texts().partition::<Vec<&str>, _>(|text| unmet.contains(text));
                 let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
-                return (values(missing), values(found), Vec::new());
+                return (values(patterns.unmet(&text)), values(patterns.met(&text)), Vec::new());
             }
             _ => return Default::default(),
         };
-        let Ok(elements) = elements(value) else {
+        let pairs = elements(value).and_then(|elements| Ok((pair(all, &elements, budget)?, elements)));
+        let Ok((own, elements)) = pairs else {
             return (Vec::new(), all.iter().map(Matcher::marshalled).collect(), Vec::new());
         };
-        let own = pair(all, &elements, &Budget::full());
         let part = |has: bool| {
             all.iter()
                 .zip(&own)
@@ -241,19 +240,22 @@ fn explained(expected: Value, message: &str) -> Explained {
 }
 
 /// The first path that does not hold, as a step before what is compared there.
-fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool) -> Explained {
+fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Budget) -> Explained {
     if negated {
         let all = paths.iter().map(|(_, inner)| inner.marshalled()).collect();
         return Explained { actual: actual.clone(), ..explained(all, "not to satisfy all of these matchers") };
     }
-    let found = |path: &str| document(actual).and_then(|document| found(&document, path));
-    let fails = |(path, inner): &&(String, Matcher)| found(path).and_then(|value| inner.matches(&value)) != Ok(true);
+    let document = document(actual);
+    let found =
+        |path: &str| document.as_ref().map_err(String::clone).and_then(|document| found(document, path, budget));
+    let fails =
+        |(path, inner): &&(String, Matcher)| found(path).and_then(|value| inner.ask(&value, budget)) != Ok(true);
     let Some((path, inner)) = paths.iter().find(fails) else {
         return Explained { actual: actual.clone(), ..explained(Value::Array(Vec::new()), "to match") };
     };
     let step = json!({"gjson": {"Path": path}});
     let there = found(path);
-    let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false);
+    let mut inside = inner.failure(there.as_ref().unwrap_or(&Value::Null), false, budget);
     // goss tells the steps of one matcher only, not those of matchers within it; and none that was not reached.
     let further = inner.transformed(&Value::Null).is_some() && there.is_ok();
     if there.is_err() {

@@ -127,7 +127,7 @@ impl Writer<'_> {
             return Ok(());
         }
         let flags: String = ahead.clone().take_while(|c| c.is_ascii_alphabetic() || *c == '-').collect();
-        let named = ahead.clone().skip(usize::from(flags == "P")).next() == Some('<');
+        let named = ahead.clone().nth(usize::from(flags == "P")) == Some('<');
         if named && matches!(flags.as_str(), "" | "P") {
             let name: String = ahead.skip(flags.len() + 1).take_while(|c| *c != '>').collect();
             let closed = self.rest.clone().nth(flags.len() + 2 + name.chars().count()) == Some('>');

@@ -32,9 +32,6 @@ const KNOWN: [&str; 20] = [
     "semver-constraint",
 ];
 
-/// Matchers within matchers.
-const DEEPEST: usize = 50;
-
 impl Loader<'_> {
     /// The value of an asserted attribute; `stream`: a list is one of line patterns. None after a fault.
     pub fn asserted(&mut self, name: &str, stream: bool, node: &Node) -> Option<Matcher> {
@@ -45,15 +42,11 @@ impl Loader<'_> {
                 None
             }
             Yaml::List(items) if stream => self.patterns(items).map(Matcher::Lines),
-            _ => self.matcher(node, 0),
+            _ => self.matcher(node),
         }
     }
 
-    fn matcher(&mut self, node: &Node, depth: usize) -> Option<Matcher> {
-        if depth > DEEPEST {
-            self.faults.push(node.fault(self.file, format!("more than {DEEPEST} matchers within each other")));
-            return None;
-        }
+    fn matcher(&mut self, node: &Node) -> Option<Matcher> {
         match &node.yaml {
             Yaml::Null => {
                 self.faults.push(node.fault(self.file, "a value is missing").hint("an empty text is written \"\""));
@@ -64,9 +57,9 @@ impl Loader<'_> {
                 self.faults.push(node.fault(self.file, "an empty list asserts nothing"));
                 None
             }
-            Yaml::List(items) => Some(Matcher::List(self.all(items, depth)?)),
+            Yaml::List(items) => Some(Matcher::List(self.all(items)?)),
             Yaml::Map(pairs) => match &pairs[..] {
-                [(key, node)] => self.named(key, node, depth),
+                [(key, node)] => self.named(key, node),
                 _ => {
                     let fault = node.fault(self.file, "a matcher is a map of one key");
                     self.faults.push(fault.hint("combine several with `and: [...]`"));
@@ -76,8 +69,7 @@ impl Loader<'_> {
         }
     }
 
-    fn named(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Matcher> {
-        let inner = depth + 1;
+    fn named(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
         match key.text.as_str() {
             "have-prefix" => self.text(key, node).map(Matcher::HavePrefix),
             "have-suffix" => self.text(key, node).map(Matcher::HaveSuffix),
@@ -94,16 +86,16 @@ impl Loader<'_> {
                 Yaml::Number(n) if n.as_i64().is_some() => n.as_i64().map(Matcher::HaveLen),
                 _ => self.refuse(key, node, "a whole number"),
             },
-            "have-key" => self.matcher(node, inner).map(|inner| Matcher::HaveKey(Box::new(inner))),
+            "have-key" => self.matcher(node).map(|inner| Matcher::HaveKey(Box::new(inner))),
             "contain-element" => match &node.yaml {
                 Yaml::Bool(_) | Yaml::List(_) => self.refuse(key, node, "a string, a number or a matcher"),
-                _ => self.matcher(node, inner).map(|inner| Matcher::ContainElement(Box::new(inner))),
+                _ => self.matcher(node).map(|inner| Matcher::ContainElement(Box::new(inner))),
             },
-            "not" => self.matcher(node, inner).map(|inner| Matcher::Not(Box::new(inner))),
-            "contain-elements" => Some(Matcher::ContainElements(self.list(key, node, inner)?)),
-            "consist-of" => Some(Matcher::ConsistOf(self.list(key, node, inner)?)),
-            "and" => Some(Matcher::And(self.list(key, node, inner)?)),
-            "or" => Some(Matcher::Or(self.list(key, node, inner)?)),
+            "not" => self.matcher(node).map(|inner| Matcher::Not(Box::new(inner))),
+            "contain-elements" => Some(Matcher::ContainElements(self.list(key, node)?)),
+            "consist-of" => Some(Matcher::ConsistOf(self.list(key, node)?)),
+            "and" => Some(Matcher::And(self.list(key, node)?)),
+            "or" => Some(Matcher::Or(self.list(key, node)?)),
             "have-patterns" => match &node.yaml {
                 Yaml::List(items) if items.is_empty() => self.nothing(key, node),
                 Yaml::List(items) => self.patterns(items).map(Matcher::Patterns),
@@ -114,7 +106,7 @@ impl Loader<'_> {
             "ge" => self.comparison(Comparison::Ge, key, node),
             "lt" => self.comparison(Comparison::Lt, key, node),
             "le" => self.comparison(Comparison::Le, key, node),
-            "gjson" => self.gjson(key, node, inner),
+            "gjson" => self.gjson(key, node),
             "xml" => {
                 self.faults.push(key.fault(self.file, format!("matcher `{}` comes in a later version", key.text)));
                 None
@@ -134,7 +126,7 @@ impl Loader<'_> {
         }
     }
 
-    fn gjson(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Matcher> {
+    fn gjson(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
         let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of paths") };
         if pairs.is_empty() {
             return self.nothing(key, node);
@@ -144,22 +136,22 @@ impl Loader<'_> {
             if let Some(why) = gjson::refusal(&path.text) {
                 self.faults.push(path.fault(self.file, why));
             }
-            paths.push((path.text.clone(), self.matcher(node, depth)?));
+            paths.push((path.text.clone(), self.matcher(node)?));
         }
         Some(Matcher::Gjson(paths))
     }
 
     /// A list that asserts something; only `consist-of` may be empty.
-    fn list(&mut self, key: &Key, node: &Node, depth: usize) -> Option<Vec<Matcher>> {
+    fn list(&mut self, key: &Key, node: &Node) -> Option<Vec<Matcher>> {
         match &node.yaml {
             Yaml::List(items) if items.is_empty() && key.text != "consist-of" => self.nothing(key, node),
-            Yaml::List(items) => self.all(items, depth),
+            Yaml::List(items) => self.all(items),
             _ => self.refuse(key, node, "a list"),
         }
     }
 
-    fn all(&mut self, items: &[Node], depth: usize) -> Option<Vec<Matcher>> {
-        let parsed: Vec<Option<Matcher>> = items.iter().map(|item| self.matcher(item, depth + 1)).collect();
+    fn all(&mut self, items: &[Node]) -> Option<Vec<Matcher>> {
+        let parsed: Vec<Option<Matcher>> = items.iter().map(|item| self.matcher(item)).collect();
         parsed.into_iter().collect()
     }
 

@@ -67,22 +67,35 @@ impl Comparison {
     }
 }
 
-/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text. 10,000 elements against 200 matchers are 2 million.
+/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too.
+/// 10,000 elements against 200 matchers are 2 million.
 const MOST: u64 = 6_000_000;
 
-/// What is left of it.
-pub(super) struct Budget(Cell<u64>);
+/// What is left of it for one value, and of which kind that is.
+pub(super) struct Budget {
+    left: Cell<u64>,
+    /// A list is found whole: as the machine's lists are texts, their lines may be a number. A list in JSON never is.
+    list: bool,
+}
 
 impl Budget {
-    pub fn full() -> Self {
-        Self(Cell::new(MOST))
+    pub fn full(actual: &Value) -> Self {
+        Self { left: Cell::new(MOST), list: actual.is_array() }
+    }
+
+    /// Whether so much is left; if not, nothing is.
+    fn afford(&self, cost: usize) -> Result<(), String> {
+        if self.left.get() <= cost as u64 {
+            self.left.set(0);
+        }
+        self.spend(0)
     }
 
     /// Once it is used up, everything is an error.
     fn spend(&self, cost: usize) -> Result<(), String> {
-        let left = self.0.get().checked_sub(cost as u64);
-        self.0.set(left.unwrap_or(0));
-        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too many elements or matchers to be compared".to_owned())
+        let left = self.left.get().checked_sub(cost as u64);
+        self.left.set(left.unwrap_or(0));
+        left.filter(|left| *left > 0).map(drop).ok_or_else(|| "too much to be compared".to_owned())
     }
 }
 
@@ -91,7 +104,7 @@ impl Matcher {
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        let budget = Budget::full();
+        let budget = Budget::full(actual);
         let answer = self.ask(actual, &budget)?;
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
@@ -107,7 +120,7 @@ impl Matcher {
         };
         Ok(match self {
             Matcher::Is(Value::String(wanted)) => read()? == *wanted,
-            Matcher::Is(Value::Number(wanted)) => numeric(actual)? == Numeric::of(wanted),
+            Matcher::Is(Value::Number(wanted)) => numeric(actual, budget)? == Numeric::of(wanted),
             Matcher::Is(wanted) => wanted == actual,
             Matcher::Equal(Value::Null) if actual.is_null() => return Err("there is nothing to be equal to".to_owned()),
             Matcher::Equal(wanted) => wanted == actual,
@@ -137,11 +150,11 @@ impl Matcher {
                 }
                 return error.map_or(Ok(false), Err);
             }
-            Matcher::List(all) => pair(all, &elements(actual)?, budget).iter().all(Option::is_some),
-            Matcher::ContainElements(all) => pair(all, &elements(&lines(actual))?, budget).iter().all(Option::is_some),
+            Matcher::List(all) => pair(all, &elements(actual)?, budget)?.iter().all(Option::is_some),
+            Matcher::ContainElements(all) => pair(all, &elements(&lines(actual))?, budget)?.iter().all(Option::is_some),
             Matcher::ConsistOf(all) => {
                 let elements = elements(actual)?;
-                elements.len() == all.len() && pair(all, &elements, budget).iter().all(Option::is_some)
+                elements.len() == all.len() && pair(all, &elements, budget)?.iter().all(Option::is_some)
             }
             Matcher::Not(inner) => !inner.ask(actual, budget)?,
             Matcher::And(all) => {
@@ -161,7 +174,7 @@ impl Matcher {
                 false
             }
             Matcher::Compare(how, limit) => {
-                let (found, limit) = (numeric(actual)?, Numeric::of(limit));
+                let (found, limit) = (numeric(actual, budget)?, Numeric::of(limit));
                 match how {
                     Comparison::Gt => found > limit,
                     Comparison::Ge => found >= limit,
@@ -175,7 +188,7 @@ impl Matcher {
                 let mut all = true;
                 // goss asks in an order of its own each time; so an error anywhere is one.
                 for (path, matcher) in paths {
-                    all &= matcher.ask(&found(&document, path)?, budget)?;
+                    all &= matcher.ask(&found(&document, path, budget)?, budget)?;
                 }
                 all
             }
@@ -188,15 +201,19 @@ impl Matcher {
     }
 }
 
-/// Of each matcher, the number of the element that is its own. What can't be asked of an element does not match it.
-pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Vec<Option<usize>> {
-    assign(matchers.len(), elements.len(), |matcher, element| {
+/// Of each matcher, the number of the element that is its own. What can't be asked of an element does not match it. Err: too many,
+/// which is told before the first is compared.
+pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) -> Result<Vec<Option<usize>>, String> {
+    budget.afford(matchers.len().saturating_mul(elements.len()))?;
+    Ok(assign(matchers.len(), elements.len(), |matcher, element| {
         matchers[matcher].ask(&elements[element], budget).unwrap_or(false)
-    })
+    }))
 }
 
-fn numeric(value: &Value) -> Result<Numeric, String> {
-    Numeric::read(value).ok_or_else(|| format!("{} is not a number", short(value)))
+fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
+    Numeric::read(value)
+        .filter(|_| budget.list || !value.is_array())
+        .ok_or_else(|| format!("{} is not a number", short(value)))
 }
 
 /// goss's `to-array`: a text becomes its lines, what stands behind the last newline included.
@@ -225,8 +242,8 @@ pub(super) fn document(value: &Value) -> Result<Value, String> {
 }
 
 /// What is at a path of it.
-pub(super) fn found(document: &Value, path: &str) -> Result<Value, String> {
-    gjson::get(document, path)?.ok_or_else(|| format!("nothing at `{path}`"))
+pub(super) fn found(document: &Value, path: &str, budget: &Budget) -> Result<Value, String> {
+    gjson::get(document, path, &|cost| budget.spend(cost))?.ok_or_else(|| format!("nothing at `{path}`"))
 }
 
 fn length(value: &Value) -> Result<usize, String> {

@@ -31,10 +31,21 @@ impl Patterns {
 
     /// The patterns, as written, that `text` does not satisfy.
     pub fn unmet(&self, text: &str) -> Vec<&str> {
-        // A carriage return before the end of a line, also of the last, is none of it.
-        let lines = || text.split_terminator('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
-        let unmet = |pattern: &&Pattern| lines().any(|line| pattern.test.holds(line)) == pattern.negated;
+        let unmet = |pattern: &&Pattern| pattern.line(text).is_some() == pattern.negated;
         self.0.iter().filter(unmet).map(|pattern| pattern.text.as_str()).collect()
+    }
+
+    /// Those that it satisfies, in the order of the lines that do; then those that forbid one.
+    pub fn met(&self, text: &str) -> Vec<&str> {
+        let mut all = Vec::new();
+        for pattern in &self.0 {
+            let line = pattern.line(text);
+            if line.is_some() != pattern.negated {
+                all.push((line.unwrap_or(usize::MAX), pattern.text.as_str()));
+            }
+        }
+        all.sort_by_key(|(line, _)| *line);
+        all.into_iter().map(|(_, written)| written).collect()
     }
 
     /// All, as written.
@@ -62,6 +73,14 @@ impl Pattern {
             Test::Contains(part) if part.is_empty() => Err("an empty pattern asserts nothing".to_owned()),
             _ => Ok(Self { text: text.to_owned(), negated, test }),
         }
+    }
+}
+
+impl Pattern {
+    /// The number of the first line that is like it. A carriage return before the end of a line, also of the last, is none of it.
+    fn line(&self, text: &str) -> Option<usize> {
+        let mut lines = text.split_terminator('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+        lines.position(|line| self.test.holds(line))
     }
 }
 

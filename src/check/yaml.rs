@@ -67,9 +67,18 @@ impl Key {
     }
 }
 
+/// Deepest nesting; several times that of real check files, and well within the stack: the 64 that the crate allows overflow one of
+/// 2 MiB in a debug build. It bounds matchers within each other, too.
+const DEPTH_MAX: usize = 32;
+
 /// The one document of `text`. An empty document is `Null`.
 pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
-    let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false, reject_unsupported_tags: true };
+    let options = serde_saphyr::options! {
+        strict_booleans: true,
+        with_snippet: false,
+        reject_unsupported_tags: true,
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+    };
     let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
     let mut faults = Vec::new();
     let lines: Vec<&str> = text.lines().collect();

@@ -1,7 +1,8 @@
 //! gjson's path language, as goss asks JSON by it: `a.b`, `list.#.name`, `list.#(age>45)#.last`, `a|@reverse`, `[a,b]`.
 //!
 //! Written for values that are read already: the one crate for it had its last release in 2022, looks into text that it does not
-//! validate, and lacks `@keys`, `@values`, `@fromstr`, `@group` and `@dig`. Pure, and bounded by [`Walk`]: a path may double what it finds at each step.
+//! validate, and lacks `@keys`, `@values`, `@fromstr`, `@group` and `@dig`. Pure, and bounded by what it may
+//! spend: a path may double what it finds at each step.
 
 mod modifier;
 mod query;
@@ -10,7 +11,6 @@ mod scan;
 use query::Query;
 use scan::Step;
 use serde_json::{Map, Number, Value};
-use std::cell::Cell;
 
 /// Nothing there is `Ok(None)`; too much of it is an error.
 type Found = Result<Option<Value>, String>;
@@ -19,13 +19,12 @@ type Found = Result<Option<Value>, String>;
 const LONGEST: usize = 4096;
 /// Paths within paths and behind `|`.
 const DEEPEST: usize = 50;
-/// Values that one path may look at and copy, a text counting one more for each 64 bytes.
-const MOST: usize = 4_000_000;
 
 /// What is at `path`, with its numbers as floating point, as goss has them; None if there is nothing.
-pub(super) fn get(document: &Value, path: &str) -> Found {
-    let walk = Walk { left: Cell::new(MOST) };
-    Ok(walk.get(Some(document), path, 0)?.map(floats))
+///
+/// `spend` is told of each value that is looked at or copied, a text counting one more for each 64 bytes; its error ends it.
+pub(super) fn get(document: &Value, path: &str, spend: &dyn Fn(usize) -> Result<(), String>) -> Found {
+    Ok(Walk { spend }.get(Some(document), path, 0)?.map(floats))
 }
 
 /// Why `path` is none that is known here; for loading, so that it is told before anything is asked.
@@ -56,16 +55,14 @@ fn floats(value: Value) -> Value {
     }
 }
 
-/// One question, with what it may still cost.
-struct Walk {
-    left: Cell<usize>,
+/// One question, with what is told of its cost.
+struct Walk<'a> {
+    spend: &'a dyn Fn(usize) -> Result<(), String>,
 }
 
-impl Walk {
+impl Walk<'_> {
     fn spend(&self, cost: usize) -> Result<(), String> {
-        let left = self.left.get().checked_sub(cost);
-        self.left.set(left.unwrap_or(0));
-        left.map(drop).ok_or_else(|| "the gjson path finds too much".to_owned())
+        (self.spend)(cost)
     }
 
     fn copy(&self, value: &Value) -> Result<Value, String> {
@@ -223,6 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+    use std::cell::Cell;
 
     fn document() -> Value {
         json!({
@@ -237,8 +235,14 @@ mod tests {
         })
     }
 
+    fn bounded(document: &Value, path: &str) -> Found {
+        let left = Cell::new(100_000_usize);
+        let spend = |cost| left.get().checked_sub(cost).map(|rest| left.set(rest)).ok_or_else(|| "too much".to_owned());
+        get(document, path, &spend)
+    }
+
     fn ask(path: &str) -> Option<Value> {
-        get(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
+        bounded(&document(), path).unwrap_or_else(|e| panic!("{path}: {e}"))
     }
 
     /// Each of these was put to goss 0.4.9, and answered alike.
@@ -319,9 +323,9 @@ mod tests {
     #[test]
     fn what_would_double_at_each_step_ends() {
         let doubling = ["[@this,@this]"; 40].join("|");
-        assert!(get(&json!([1, 2, 3]), &doubling).is_err());
-        assert!(get(&json!([1, 2, 3]), &"@this|".repeat(600)).is_err());
-        assert!(get(&json!({"a": 1}), &format!("{}a{}", "[".repeat(500), "]".repeat(500))).is_err());
+        assert!(bounded(&json!([1, 2, 3]), &doubling).is_err());
+        assert!(bounded(&json!([1, 2, 3]), &"@this|".repeat(600)).is_err());
+        assert!(bounded(&json!({"a": 1}), &format!("{}a{}", "[".repeat(500), "]".repeat(500))).is_err());
         assert!(refusal(&"a".repeat(5000)).is_some());
     }
 
@@ -331,10 +335,10 @@ mod tests {
             path in "[abl#@.|\\[\\]{}()\"=!~%<>*?0-2,:\\\\]{0,20}",
             names in prop::collection::vec("[a-z]{1,3}", 1..5),
         ) {
-            let _ = get(&document(), &path);
+            let _ = bounded(&document(), &path);
             let nested = names.iter().rev().fold(json!(7), |inner, name| json!({name: inner}));
-            prop_assert_eq!(get(&nested, &names.join(".")), Ok(Some(json!(7.0))));
-            prop_assert_eq!(get(&nested, &names.join("|")), Ok(Some(json!(7.0))));
+            prop_assert_eq!(bounded(&nested, &names.join(".")), Ok(Some(json!(7.0))));
+            prop_assert_eq!(bounded(&nested, &names.join("|")), Ok(Some(json!(7.0))));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::scan::Call;
 use super::{Found, Walk};
 use serde_json::{Map, Value, json};
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn modify(&self, json: Option<&Value>, call: &Call, depth: usize) -> Found {
         let Some(value) = json else {
             let list = matches!(call.name, "keys" | "values" | "dig");

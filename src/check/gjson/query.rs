@@ -82,7 +82,7 @@ impl<'a> Query<'a> {
     }
 }
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn query(&self, items: &[Value], query: &Query, pipe: &mut Option<String>, depth: usize) -> Found {
         if let Step::Pipe(rest) = query.step {
             *pipe = Some(rest.to_owned());

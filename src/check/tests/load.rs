@@ -131,6 +131,55 @@ fn wrong_kinds() {
 }
 
 #[test]
+fn matchers() {
+    expect![[r#"
+        f.yml:2:39: `have-len` is a map, not a whole number
+        f.yml:3:39: `have-len` is a number, not a whole number
+        f.yml:4:46: `contain-element` is a list, not a string, a number or a matcher
+        f.yml:5:44: an empty list for `have-patterns` asserts nothing
+        f.yml:6:36: an empty map for `gjson` asserts nothing
+        f.yml:7:37: gjson's `@tostr` is not known here: it depends on the spaces of the document
+        f.yml:8:48: no range of versions: `^` is no comparison; there are = != > >= < <=
+        f.yml:9:48: no range of versions: `!=1.x`: write `<1.0.0 || >=2.0.0`
+        f.yml:10:43: no regular expression: error: look-around, including look-ahead and look-behind, is not supported
+        f.yml:11:46: a line pattern is a string, this is a number
+          hint: write it in quotes
+        f.yml:12:28: an empty list for `matches` asserts nothing
+          hint: leave it out, or write `have-len: 0` or `consist-of: []` for none
+        f.yml:13:17: a line pattern is a string, this is a map
+          hint: for matchers write `contain-elements: [...]`
+        f.yml:14:3: `matching:m` lacks `matches`
+        f.yml:15:29: matcher `xml` comes in a later version
+        f.yml:15:43: unknown attribute `id` of matching
+          hint: known: matches, content, as-reader, title, meta, skip
+    "#]]
+    .assert_eq(&faults(
+        "matching:
+  a: {content: 1, matches: {have-len: {gt: 1}}}
+  b: {content: 1, matches: {have-len: 2.5}}
+  c: {content: 1, matches: {contain-element: [a]}}
+  d: {content: 1, matches: {have-patterns: []}}
+  e: {content: 1, matches: {gjson: {}}}
+  f: {content: 1, matches: {gjson: {'a.@tostr': 1}}}
+  g: {content: 1, matches: {semver-constraint: '^1.0.0'}}
+  h: {content: 1, matches: {semver-constraint: '!=1.x'}}
+  i: {content: 1, matches: {match-regexp: '(?=a)'}}
+  j: {content: 1, as-reader: true, matches: [5]}
+  k: {content: 1, matches: [], as-reader: true}
+  l: {matches: [{have-prefix: a}], as-reader: true}
+  m: {content: 1}
+  n: {content: 1, matches: {xml: {a: 1}}, id: n}
+",
+    ));
+    let nested =
+        |depth: usize| format!("matching: {{a: {{matches: {}1{}}}}}", "{not: ".repeat(depth), "}".repeat(depth));
+    assert_eq!(checks(&nested(25)).len(), 1);
+    for depth in [40, 60, 5000] {
+        assert!(faults(&nested(depth)).starts_with("f.yml:1:"), "an error and no overflow");
+    }
+}
+
+#[test]
 fn the_extensions() {
     expect![[r#"
         f.yml:6:16: unknown key `severty`
