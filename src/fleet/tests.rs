@@ -124,6 +124,16 @@ fn a_check_file_adds_to_what_is_hashed() {
 }
 
 #[test]
+fn patterns_that_can_not_be_used_together_are_a_fault() {
+    let patterns: Vec<String> = (0..33).map(|n| format!("'^{n}'")).collect();
+    let header = format!("remoor: {{service: app, digest: {{normalize: [{}]}}}}\n", patterns.join(", "));
+    expect_test::expect![[r#"
+        remoor.yml: `normalize` of the service `app`: more than 32 patterns
+    "#]]
+    .assert_eq(&linted(&[("checks/app.yml", &header)]));
+}
+
+#[test]
 fn a_check_file_adds_to_the_dependencies() {
     let summary_of = |fleet: &Fleet| summary(fleet, &Known::default()).unwrap();
     let plain = summary_of(&fleet(&[]));
