@@ -97,7 +97,8 @@ pub struct CheckHere {
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "retry_timeout")]
     pub sleep: Span,
     /// Checks at once
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256), requires = "file", conflicts_with = "add")]
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256),
+        requires = "file", conflicts_with = "add")]
     pub parallel: u16,
 }
 
