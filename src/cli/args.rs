@@ -65,9 +65,10 @@ Examples:
   remoor wait w1 --for=clean --timeout=5m")]
     Wait(WaitArgs),
     /// Examine nodes now over SSH: digest and checks; or run check files on this machine
-    #[command(
-        long_about = "Examine nodes now over SSH: digest and checks; runs nothing else. With --file, run check files on this
-machine instead, goss's or remoor's: no cluster, no daemon and no data directory are needed.
+    #[command(long_about = "Examine nodes now over SSH: digest and checks; runs nothing else.
+
+With --file, run check files on this machine instead, goss's or remoor's: no cluster, no daemon
+and no data directory are needed. With --add, write a check of what this machine has now.
 
 Examples:
   remoor check w1
@@ -75,8 +76,7 @@ Examples:
   remoor check --file checks/ --vars vars.yml       a directory; files with a `remoor:` block too
   remoor check --file - --retry-timeout 1m < goss.yaml
   remoor check --file goss.yaml -o junit > report.xml
-  remoor check --add file /etc/nginx/nginx.conf --file goss.yaml"
-    )]
+  remoor check --add file /etc/nginx/nginx.conf --file goss.yaml")]
     Check(CheckArgs),
     /// Show how the files of a node differ from what they should be
     Diff(DiffArgs),

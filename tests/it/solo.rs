@@ -51,7 +51,7 @@ fn standard_input_and_exit_codes() {
     assert_eq!(ended("file: {x: {}}\n", &[]).0, Some(2));
     assert_eq!(ended(bad, &["-o", "nagios"]).0, Some(2));
     assert_eq!(ended("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
-    assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf \\\"/%d\\\" }}\": {exists: false}}\n", &[]).0, Some(0));
+    assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::budget::Budget;
 use super::functions::{self, Call};
-use super::parse::{Base, Node, Operand, Pipeline, Program};
+use super::tree::{Base, Node, Operand, Pipeline, Program};
 use super::words::{is_true, kind, printed};
 use super::{Outside, Place, Trouble};
 use crate::check::suggest::did_you_mean;

@@ -13,6 +13,7 @@ mod lex;
 mod parse;
 mod printf;
 mod sprig;
+mod tree;
 mod words;
 
 use crate::model::Fault;

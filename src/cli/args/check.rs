@@ -30,16 +30,19 @@ impl FromStr for CheckFormat {
     }
 }
 
+/// What has no meaning for nodes: each has to be said here, since clap waives `requires` where the required is in conflict.
+const HERE: [&str; 8] = ["file", "add", "vars", "vars_inline", "only", "retry_timeout", "sleep", "parallel"];
+
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Names of nodes
-    #[arg(value_name = "NODE", required_unless_present_any = ["group", "all", "file", "add"], conflicts_with_all = ["file", "add"])]
+    #[arg(value_name = "NODE", required_unless_present_any = ["group", "all", "file", "add"], conflicts_with_all = HERE)]
     pub nodes: Vec<String>,
     /// All nodes of a host group
-    #[arg(short, long, value_name = "GROUP", conflicts_with_all = ["nodes", "file", "add"])]
+    #[arg(short, long, value_name = "GROUP", conflicts_with = "nodes", conflicts_with_all = HERE)]
     pub group: Option<String>,
     /// All nodes of the applied fleet
-    #[arg(long, conflicts_with_all = ["nodes", "group", "file", "add"])]
+    #[arg(long, conflicts_with_all = ["nodes", "group"], conflicts_with_all = HERE)]
     pub all: bool,
     /// Which check files concern the node, and why not the others; nothing is asked of it
     #[arg(long, conflicts_with_all = ["group", "all", "file", "add"])]
@@ -103,7 +106,8 @@ pub struct CheckHere {
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "retry_timeout")]
     pub sleep: Span,
     /// Checks at once
-    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256), requires = "file", conflicts_with = "add")]
+    #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256),
+        requires = "file", conflicts_with = "add")]
     pub parallel: u16,
 }
 

@@ -94,7 +94,7 @@ fn the_forms_of_goss() {
         File: DIR/secret: contents:
         Expected
             "(secret)"
-        to have patterns
+        to be as expected
             "(secret)"
 
         Command: say: stdout:
@@ -121,7 +121,7 @@ fn the_forms_of_goss() {
         not ok 4 - File: DIR/none: exists: Expected false to equal true
         ok 5 - # SKIP File: DIR/none: mode: skipped
         ok 6 - File: DIR/secret: exists: matches expectation: true
-        not ok 7 - File: DIR/secret: contents: Expected "(secret)" to have patterns "(secret)"
+        not ok 7 - File: DIR/secret: contents: Expected "(secret)" to be as expected "(secret)"
         ok 8 - Command: say: exit-status: matches expectation: 0
         not ok 9 - Command: say: stdout: Expected "a\u001b[2J\nok 99 - forged" to have prefix "b"
         ok 10 - # SKIP Command: idle: exit-status: skipped
@@ -135,16 +135,16 @@ fn the_forms_of_goss() {
         <system-out>File: DIR/f: exists: matches expectation: true</system-out>
         </testcase>
         <testcase classname="goss" name="File DIR/f mode" time="TIME">
-        <system-err>File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;</system-err>
         <failure message="File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;">File: DIR/f: mode:&#10;Expected&#10;    &#34;0644&#34;&#10;to equal&#10;    &#34;0600&#34;</failure>
+        <system-err>File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/f contents" time="TIME">
-        <system-err>File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
         <failure message="File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;one\ntwo\n&#34;&#10;to have patterns&#10;    &#34;[one, three, !two]&#34;&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
+        <system-err>File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/none exists" time="TIME">
-        <system-err>File: DIR/none: exists: Expected false to equal true</system-err>
         <failure message="File: DIR/none: exists: Expected false to equal true">File: DIR/none: exists:&#10;Expected&#10;    false&#10;to equal&#10;    true</failure>
+        <system-err>File: DIR/none: exists: Expected false to equal true</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/none mode" time="TIME">
         <skipped/><system-out>File: DIR/none: mode: skipped</system-out>
@@ -153,22 +153,22 @@ fn the_forms_of_goss() {
         <system-out>File: DIR/secret: exists: matches expectation: true</system-out>
         </testcase>
         <testcase classname="goss" name="File DIR/secret contents" time="TIME">
-        <system-err>File: DIR/secret: contents: Expected &#34;(secret)&#34; to have patterns &#34;(secret)&#34;</system-err>
-        <failure message="File: DIR/secret: contents: Expected &#34;(secret)&#34; to have patterns &#34;(secret)&#34;">File: DIR/secret: contents:&#10;Expected&#10;    &#34;(secret)&#34;&#10;to have patterns&#10;    &#34;(secret)&#34;</failure>
+        <failure message="File: DIR/secret: contents: Expected &#34;(secret)&#34; to be as expected &#34;(secret)&#34;">File: DIR/secret: contents:&#10;Expected&#10;    &#34;(secret)&#34;&#10;to be as expected&#10;    &#34;(secret)&#34;</failure>
+        <system-err>File: DIR/secret: contents: Expected &#34;(secret)&#34; to be as expected &#34;(secret)&#34;</system-err>
         </testcase>
         <testcase classname="goss" name="Command say exit-status" time="TIME">
         <system-out>Command: say: exit-status: matches expectation: 0</system-out>
         </testcase>
         <testcase classname="goss" name="Command say stdout" time="TIME">
-        <system-err>Command: say: stdout: Expected &#34;a\u001b[2J\nok 99 - forged&#34; to have prefix &#34;b&#34;</system-err>
         <failure message="Command: say: stdout: Expected &#34;a\u001b[2J\nok 99 - forged&#34; to have prefix &#34;b&#34;">Command: say: stdout:&#10;Expected&#10;    &#34;a\u001b[2J\nok 99 - forged&#34;&#10;to have prefix&#10;    &#34;b&#34;</failure>
+        <system-err>Command: say: stdout: Expected &#34;a\u001b[2J\nok 99 - forged&#34; to have prefix &#34;b&#34;</system-err>
         </testcase>
         <testcase classname="goss" name="Command idle exit-status" time="TIME">
         <skipped/><system-out>Command: idle: exit-status: skipped</system-out>
         </testcase>
         <testcase classname="goss" name="Command slow exit-status" time="TIME">
-        <system-err>Command: slow: exit-status: Error no answer within TIME</system-err>
         <failure message="Command: slow: exit-status: Error no answer within TIME">Command: slow: exit-status:&#10;Error&#10;    no answer within TIME</failure>
+        <system-err>Command: slow: exit-status: Error no answer within TIME</system-err>
         </testcase>
         <testcase classname="goss" name="User root exists" time="TIME">
         <system-out>User: root: exists: matches expectation: true</system-out>
