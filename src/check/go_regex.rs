@@ -119,7 +119,7 @@ impl Writer<'_> {
         Ok(Some(format!("{{{inside}}}")))
     }
 
-    /// After a `(`: a name, which nobody asks for, or flags, of which the crate knows more.
+    /// After a `(`: a name, or flags, of which the crate knows more.
     fn group(&mut self) -> Result<(), String> {
         self.out.push('(');
         let mut ahead = self.rest.clone();
@@ -135,6 +135,11 @@ impl Writer<'_> {
                 return Err(format!("`{name}` is no name of a group"));
             }
             self.rest.nth(flags.len() + 2 + name.len());
+            // The crate knows no name that begins with a digit, and none twice.
+            let written = format!("?P<{name}>");
+            if !name.starts_with(|c: char| c.is_ascii_digit()) && !self.out.contains(&written) {
+                self.out.push_str(&written);
+            }
             return Ok(());
         }
         if let Some(flag) = flags.chars().find(|c| !"imsU-".contains(*c)) {

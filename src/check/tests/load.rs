@@ -27,7 +27,7 @@ fn unknown_words() {
         f.yml:3:1: unknown resource type `services`
           hint: did you mean `service`?
         f.yml:4:1: unknown resource type `zebra`
-          hint: known: addr, command, dns, file, group, http, interface, kernel-param, matching, mount, package, port, process, service, user
+          hint: known: addr, command, dns, file, group, http, interface, kernel-param, mount, matching, package, port, process, service, user
     "#]]
     .assert_eq(&faults("fiile:\n  /etc/x: {exists: true}\nservices: {a: {running: true}}\nzebra: {}\n"));
     expect![[r#"

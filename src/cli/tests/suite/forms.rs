@@ -78,9 +78,9 @@ fn the_forms_of_goss() {
             "0600"
         File: DIR/f: contents:
         Expected
-            "one\ntwo\n"
+            "object: *strings.Reader"
         to have patterns
-            "[one, three, !two]"
+            ["one","three","!two"]
         the missing elements were
             ["three","!two"]
 
@@ -117,7 +117,7 @@ fn the_forms_of_goss() {
         1..13
         ok 1 - File: DIR/f: exists: matches expectation: true
         not ok 2 - File: DIR/f: mode: Expected "0644" to equal "0600"
-        not ok 3 - File: DIR/f: contents: Expected "one\ntwo\n" to have patterns "[one, three, !two]" the missing elements were ["three","!two"]
+        not ok 3 - File: DIR/f: contents: Expected "object: *strings.Reader" to have patterns ["one","three","!two"] the missing elements were ["three","!two"]
         not ok 4 - File: DIR/none: exists: Expected false to equal true
         ok 5 - # SKIP File: DIR/none: mode: skipped
         ok 6 - File: DIR/secret: exists: matches expectation: true
@@ -139,8 +139,8 @@ fn the_forms_of_goss() {
         <system-err>File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/f contents" time="TIME">
-        <failure message="File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;one\ntwo\n&#34;&#10;to have patterns&#10;    &#34;[one, three, !two]&#34;&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
-        <system-err>File: DIR/f: contents: Expected &#34;one\ntwo\n&#34; to have patterns &#34;[one, three, !two]&#34; the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
+        <failure message="File: DIR/f: contents: Expected &#34;object: *strings.Reader&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;object: *strings.Reader&#34;&#10;to have patterns&#10;    [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;]&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
+        <system-err>File: DIR/f: contents: Expected &#34;object: *strings.Reader&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/none exists" time="TIME">
         <failure message="File: DIR/none: exists: Expected false to equal true">File: DIR/none: exists:&#10;Expected&#10;    false&#10;to equal&#10;    true</failure>
