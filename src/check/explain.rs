@@ -19,8 +19,6 @@ pub struct Explained {
     pub transforms: Vec<Value>,
     /// What was compared, after `transforms`.
     pub actual: Value,
-    /// What was found, where something may have been made of it; else null.
-    pub untransformed: Value,
 }
 
 /// What goss shows in the place of contents that it reads line by line.
@@ -61,8 +59,7 @@ impl Matcher {
 
     /// One that is made of no others, or only of such for its elements.
     fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
-        let made = self.transformed(actual);
-        let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
+        let (value, step) = self.transformed(actual).unwrap_or_else(|| (actual.clone(), None));
         let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value, budget) };
         let not = if negated { "not " } else { "" };
         Explained {
@@ -71,7 +68,6 @@ impl Matcher {
             extra,
             transforms: step.into_iter().collect(),
             actual: if matches!(self, Matcher::Lines(_)) { READER.into() } else { value },
-            untransformed: made.map_or(Value::Null, |_| actual.clone()),
             ..explained(self.wanted(), &format!("{not}{}", self.phrase()))
         }
     }
@@ -235,7 +231,6 @@ fn explained(expected: Value, message: &str) -> Explained {
         extra: Vec::new(),
         transforms: Vec::new(),
         actual: Value::Null,
-        untransformed: Value::Null,
     }
 }
 
@@ -263,5 +258,5 @@ fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Bu
     }
     let steps = if further { std::mem::take(&mut inside.transforms) } else { Vec::new() };
     inside.transforms = std::iter::once(step).chain(steps).collect();
-    Explained { untransformed: actual.clone(), ..inside }
+    inside
 }
