@@ -19,6 +19,8 @@ pub struct Explained {
     pub transforms: Vec<Value>,
     /// What was compared, after `transforms`.
     pub actual: Value,
+    /// What was found, where something may have been made of it; else null.
+    pub untransformed: Value,
 }
 
 /// What goss shows in the place of contents that it reads line by line.
@@ -59,7 +61,8 @@ impl Matcher {
 
     /// One that is made of no others, or only of such for its elements.
     fn leaf(&self, actual: &Value, negated: bool, budget: &Budget) -> Explained {
-        let (value, step) = self.transformed(actual).unwrap_or_else(|| (actual.clone(), None));
+        let made = self.transformed(actual);
+        let (value, step) = made.clone().unwrap_or_else(|| (actual.clone(), None));
         let (missing, found, extra) = if negated { Default::default() } else { self.parts(&value, budget) };
         let not = if negated { "not " } else { "" };
         Explained {
@@ -68,6 +71,7 @@ impl Matcher {
             extra,
             transforms: step.into_iter().collect(),
             actual: if matches!(self, Matcher::Lines(_)) { READER.into() } else { value },
+            untransformed: made.map_or(Value::Null, |_| actual.clone()),
             ..explained(self.wanted(), &format!("{not}{}", self.phrase()))
         }
     }
@@ -231,6 +235,7 @@ fn explained(expected: Value, message: &str) -> Explained {
         extra: Vec::new(),
         transforms: Vec::new(),
         actual: Value::Null,
+        untransformed: Value::Null,
     }
 }
 
@@ -258,5 +263,5 @@ fn gjson(paths: &[(String, Matcher)], actual: &Value, negated: bool, budget: &Bu
     }
     let steps = if further { std::mem::take(&mut inside.transforms) } else { Vec::new() };
     inside.transforms = std::iter::once(step).chain(steps).collect();
-    inside
+    Explained { untransformed: actual.clone(), ..inside }
 }

@@ -84,7 +84,7 @@ fn a_failure_is_explained() {
     let told = |written: Value, actual: Value| {
         let told = matcher(&written).explain(&actual);
         format!(
-            "{} {} | missing {} | found {} | extra {} | {} | {}\n",
+            "{} {} | missing {} | found {} | extra {} | {} | {} of {}\n",
             told.message,
             told.expected,
             json!(told.missing),
@@ -92,6 +92,7 @@ fn a_failure_is_explained() {
             json!(told.extra),
             json!(told.transforms),
             told.actual,
+            told.untransformed,
         )
     };
     let found = [
@@ -107,15 +108,15 @@ fn a_failure_is_explained() {
     ]
     .concat();
     expect![[r#"
-        matches expectation {"have-prefix":"1"} | missing [] | found [] | extra [] | [] | 128
-        to have prefix "2" | missing [] | found [] | extra [] | [{"to-string":{}}] | "128"
-        not to have prefix "1" | missing [] | found [] | extra [] | [{"to-string":{}}] | "128"
-        to contain elements matching ["a",{"gt":5},{"have-suffix":"z"}] | missing [{"gt":5},{"have-suffix":"z"}] | found ["a"] | extra [] | [] | ["a","c"]
-        to consist of ["a",{"eq":5}] | missing [{"eq":5}] | found ["a"] | extra ["c"] | [] | ["c","a"]
-        to equal "a" | missing [] | found [] | extra [] | [] | "b"
-        to satisfy at least one of these matchers [{"eq":5},{"have-len":2}] | missing [] | found [] | extra [] | [] | "7"
-        to be numerically gt 5 | missing [] | found [] | extra [] | [{"gjson":{"Path":"n.0"}},{"to-numeric":{}}] | 3.0
-        to have patterns ["a","!b"] | missing ["!b"] | found ["a"] | extra [] | [] | "a\nb"
+        matches expectation {"have-prefix":"1"} | missing [] | found [] | extra [] | [] | 128 of null
+        to have prefix "2" | missing [] | found [] | extra [] | [{"to-string":{}}] | "128" of 128
+        not to have prefix "1" | missing [] | found [] | extra [] | [{"to-string":{}}] | "128" of 128
+        to contain elements matching ["a",{"gt":5},{"have-suffix":"z"}] | missing [{"gt":5},{"have-suffix":"z"}] | found ["a"] | extra [] | [] | ["a","c"] of null
+        to consist of ["a",{"eq":5}] | missing [{"eq":5}] | found ["a"] | extra ["c"] | [] | ["c","a"] of null
+        to equal "a" | missing [] | found [] | extra [] | [] | "b" of "b"
+        to satisfy at least one of these matchers [{"eq":5},{"have-len":2}] | missing [] | found [] | extra [] | [] | "7" of null
+        to be numerically gt 5 | missing [] | found [] | extra [] | [{"gjson":{"Path":"n.0"}},{"to-numeric":{}}] | 3.0 of "{\"n\": [\"3\", 4]}"
+        to have patterns ["a","!b"] | missing ["!b"] | found ["a"] | extra [] | [] | "a\nb" of "a\nb"
     "#]]
     .assert_eq(&found);
 }
