@@ -1,7 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long ten tools test-tools lint deny bench
+.PHONY: demo test test-long ten tools test-tools lint deny bench bench-checks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -62,6 +62,12 @@ bench: tools
 	$(CARGO) bench --quiet --bench hosts
 	@echo; echo "| what | at least | found | command |"; echo "|---|---|---|---|"
 	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
+
+# Checks and digests beside the tools that do the like, those that are installed; it says which are not. Minutes, as root.
+bench-checks: tools
+	$(CARGO) build --quiet --release --bins
+	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
+	$(CARGO) bench --quiet --bench files
 
 # Says what it gets before it does, and what is missing where it can't.
 tools:
