@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Results that are kept of one look; those that failed first.
 pub const CHECKS_MAX: usize = 500;
-/// Unreadable files that are named.
-const UNREADABLE_MAX: usize = 100;
+/// Unreadable files that are named, of all services.
+const UNREADABLE_NAMED: usize = 100;
 /// Peers that are remembered beyond those that managers named: anybody with the gossip key can invent some.
 const STRANGERS_MAX: usize = 1_024;
 
@@ -68,6 +68,7 @@ pub struct Kept {
     pub took_ms: u64,
     pub root: Sha256,
     pub generation: u64,
+    /// In words; how many more there are stands in the last.
     pub unreadable: Vec<String>,
     /// Passed, failed, could not tell.
     pub tally: (u32, u32, u32),
@@ -88,7 +89,12 @@ impl Kept {
         });
         let left_out = checks.len().saturating_sub(CHECKS_MAX) as u64;
         checks.truncate(CHECKS_MAX);
-        let unreadable = unreadable.take(UNREADABLE_MAX).collect();
+        let mut unreadable: Vec<String> = unreadable.collect();
+        let more = unreadable.len().saturating_sub(UNREADABLE_NAMED);
+        if more > 0 {
+            unreadable.truncate(UNREADABLE_NAMED);
+            unreadable.push(format!("and {more} more"));
+        }
         Self { at, took_ms, root: digest.root, generation, unreadable, tally, checks, left_out }
     }
 }

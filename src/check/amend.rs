@@ -44,6 +44,10 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
         let message = "it is a template, so nobody can say what is in it".to_owned();
         return Err(refuse(message, "without --file the check is printed; put it where it belongs"));
     }
+    if ["{{", "{%", "{#"].iter().any(|mark| more.lines(0).contains(mark)) {
+        let message = format!("`{}:{}` holds what a template takes for markup", more.kind, more.id);
+        return Err(refuse(message, "write it by hand into a file with `template: none` in its `remoor:` block"));
+    }
     let before = tree(file, text)?;
     if text.trim_start().starts_with('{') {
         return Err(refuse(

@@ -102,6 +102,9 @@ impl Matcher {
             Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
             Matcher::ConsistOf(all) => (all, true),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
+                if self.ask(value, budget).is_err() {
+                    return Default::default();
+                }
                 let text = text(value);
                 let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
                 return (values(patterns.unmet(&text)), values(patterns.met(&text)), Vec::new());

@@ -65,6 +65,11 @@ impl Check {
         }
     }
 
+    /// Labels of the checks that a group is about; of any other check none.
+    pub fn members(&self) -> &[String] {
+        &self.members
+    }
+
     /// `type:id`, as in results.
     pub fn label(&self) -> String {
         format!("{}:{}", self.kind, self.id)

@@ -194,7 +194,7 @@ impl Matcher {
             }
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
-                budget.spend(text.len() / 1024 * patterns.len())?;
+                budget.spend(text.len() / 256 * patterns.len())?;
                 patterns.unmet(&text).is_empty()
             }
         })

@@ -35,10 +35,10 @@ pub enum ObserveError {
 
 /// The attributes of resource `id` of the type `kind`, in the order of the table. Blocks as the check would. A command is run.
 pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, ObserveError> {
-    let Some(spec) = SPECS.iter().find(|spec| spec.name == kind) else {
+    let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
         let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
         return Err(ObserveError::Wrong(match did_you_mean(kind, known.iter().copied()) {
-            _ if LATER.contains(&kind) => format!("resource type `{kind}` can't be added"),
+            _ if LATER.contains(&kind) || kind == "matching" => format!("resource type `{kind}` can't be added"),
             Some(near) => format!("unknown resource type `{kind}`; {near}"),
             None => format!("unknown resource type `{kind}`; known: {}", known.join(", ")),
         }));
@@ -62,7 +62,7 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
         };
         match answers.get(property) {
             Some(Ok(Value::Array(items))) if items.is_empty() => {}
-            Some(Ok(Value::String(text))) if stream => out.push((property, patterns(text))),
+            Some(Ok(Value::String(text))) if stream => out.extend(patterns(text).map(|all| (property, all))),
             Some(Ok(value)) => out.push((property, value.clone())),
             // What it certainly has not: the target of a file that is no link.
             Some(Err(Trouble::Failed(_))) if number > 0 => {}
@@ -100,8 +100,11 @@ fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
     }
 }
 
-/// The lines of an output as patterns that mean themselves; none at all is an empty text.
-fn patterns(text: &str) -> Value {
+/// The lines of an output as patterns that mean themselves; no output is an empty text. None: no line is fit for one.
+fn patterns(text: &str) -> Option<Value> {
+    if text.is_empty() {
+        return Some("".into());
+    }
     let lines = text.lines().filter(|line| !line.trim().is_empty() && line.len() <= LINE_MAX).take(LINES_MAX);
     let patterns: Vec<String> = lines
         .map(|line| match line.starts_with(['!', '/']) {
@@ -109,5 +112,5 @@ fn patterns(text: &str) -> Value {
             false => line.to_owned(),
         })
         .collect();
-    if patterns.is_empty() { "".into() } else { patterns.into() }
+    (!patterns.is_empty()).then(|| patterns.into())
 }

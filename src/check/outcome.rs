@@ -40,7 +40,7 @@ impl Outcome {
             annotations: check.annotations.clone(),
             file: check.file.clone(),
             line: check.line,
-            explained: explained.map(bounded),
+            explained,
             started: SystemTime::UNIX_EPOCH,
             took: Duration::ZERO,
         }
@@ -48,7 +48,7 @@ impl Outcome {
 }
 
 /// Values of bounded length, so that a report of many large files stays small.
-fn bounded(mut explained: Explained) -> Explained {
+pub(super) fn bounded(mut explained: Explained) -> Explained {
     let lists = [&mut explained.missing, &mut explained.found, &mut explained.extra, &mut explained.transforms];
     for list in lists {
         list.truncate(LIST_MAX);

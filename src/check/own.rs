@@ -114,8 +114,12 @@ impl Loader<'_> {
                 self.faults.push(fault.hint(hint.unwrap_or_else(|| "write `type:id`, as in results".to_owned())));
             }
         }
-        let members: BTreeSet<&str> =
-            groups.iter().flat_map(|group| &group.check.members).map(String::as_str).collect();
+        let members: BTreeSet<&str> = groups
+            .iter()
+            .filter(|group| !group.check.skip)
+            .flat_map(|group| &group.check.members)
+            .map(String::as_str)
+            .collect();
         for check in self.loaded.checks.iter_mut().filter(|check| members.contains(check.label().as_str())) {
             counts_no_more(check);
         }
@@ -123,7 +127,8 @@ impl Loader<'_> {
 
     /// Appends the groups, each after those that it is about; what is left then are groups that are about themselves.
     fn in_order(&mut self, mut groups: Vec<Group>) {
-        let members: BTreeSet<String> = groups.iter().flat_map(|group| group.check.members.clone()).collect();
+        let asked = groups.iter().filter(|group| !group.check.skip);
+        let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();
         while !groups.is_empty() {
             let open: BTreeSet<String> = groups.iter().map(|group| group.check.label()).collect();
             let waits = |group: &Group| group.check.members.iter().any(|member| open.contains(member));

@@ -35,6 +35,14 @@ pub fn applies(
     }
     let Some(when) = &header.when else { return Ok(Applies::Yes) };
     let text = format!("{{% if {when} %}}true{{% endif %}}");
+    let mut absent = absent_names(file, &text, context);
+    absent.extend(absent_fields(file, &text, context));
+    if !absent.is_empty() {
+        return Err(absent
+            .into_iter()
+            .map(|f| Fault { line: 0, message: format!("when: {}", f.message), ..f })
+            .collect());
+    }
     let rendered = tera(WHEN, &text, header, context).map_err(|e| {
         let told = fault(file, &text, &e);
         vec![Fault { line: 0, column: 0, message: format!("when: {}", told.message), ..told }]
@@ -64,7 +72,8 @@ pub fn render(
                 return Err(absent);
             }
             let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
-            let unknown = unknown_names(file, goss_text);
+            let mut unknown = unknown_names(file, goss_text);
+            unknown.extend(absent_fields(file, goss_text, context));
             if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
         }
     }
@@ -119,6 +128,27 @@ fn absent_names(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fau
             .hint("remoor check NODE asks with all that is known")
     })
     .collect()
+}
+
+/// Fields of `node` that are known only in a fleet: in a condition Tera takes one that is not there for false.
+fn absent_fields(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fault> {
+    let Some(Value::Object(node)) = context.get("node").filter(|_| !context.contains_key("peers")) else {
+        return Vec::new();
+    };
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut out = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let markup = line.match_indices("node.").filter(|(at, _)| line[..*at].contains(['{', '%']));
+        for (at, _) in markup.filter(|(at, _)| !line[..*at].ends_with(|c: char| word(c) || c == '.')) {
+            let field: String = line[at + 5..].chars().take_while(|c| word(*c)).collect();
+            if !node.contains_key(&field) {
+                let message = format!("`node.{field}` is known only for a node of a fleet");
+                let fault = Fault::error(file, u32::try_from(number + 1).unwrap_or(u32::MAX), 1, message);
+                out.push(fault.hint("remoor check NODE asks with all that is known"));
+            }
+        }
+    }
+    out
 }
 
 fn used_names(file: &str, text: &str) -> BTreeSet<String> {

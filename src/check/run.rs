@@ -100,15 +100,14 @@ fn with_retries(check: &Check, world: &World, options: &RunOptions, detail: Deta
 fn once(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
     let (wall, started) = (SystemTime::now(), Instant::now());
     let (limit, now) = (options.timeout, options.now);
-    let answers =
-        if check.skip { Ok(Answers::new()) } else { guarded(|| probe::ask(&Ask { check, world, limit, now })) };
-    let mut judged = match answers {
-        Ok(answers) => judge(check, &answers, detail),
-        Err(panic) => {
-            let none = || Err(Trouble::Unknown(panic.clone()));
-            judge(check, &check.assertions.iter().map(|a| (a.property, none())).collect(), detail)
-        }
-    };
+    let asked = guarded(|| {
+        let answers = if check.skip { Answers::new() } else { probe::ask(&Ask { check, world, limit, now }) };
+        judge(check, &answers, detail)
+    });
+    let mut judged = asked.unwrap_or_else(|panic| {
+        let none = || Err(Trouble::Unknown(panic.clone()));
+        judge(check, &check.assertions.iter().map(|a| (a.property, none())).collect(), detail)
+    });
     let took = started.elapsed();
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     for one in &mut judged {

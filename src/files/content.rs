@@ -76,7 +76,7 @@ impl Reader {
         let mut total = 0u64;
         // Once it has as many bytes as it is long, the last look tells whether there are more; of a file in /proc, which has
         // no length, only the reader can tell.
-        while total == 0 || total < stamp.size {
+        while stamp.size == 0 || total < stamp.size {
             match file.read(&mut self.buffer) {
                 Ok(0) => break,
                 Ok(n) => {
@@ -99,6 +99,7 @@ impl Reader {
         }
         if let Some(normalize) = &how.normalize {
             normalize.kept(&self.whole).for_each(|part| hasher.update(part));
+            self.whole.clear();
             self.whole.shrink_to(BUFFER);
         }
         Ok(Try::Done(Fresh { stamp, way: how.way(secret), sha256: hasher.finish(), read_at }))
@@ -161,6 +162,20 @@ mod tests {
             let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
             let outcome = Reader::default().content(&path, &seen, &how, false, write).unwrap();
             assert!(matches!(outcome, Try::Moved));
+        }
+    }
+
+    #[test]
+    fn a_file_of_the_kernel_is_read_to_its_end() {
+        let path = Path::new("/proc/kallsyms");
+        let seen = Seen::of(&fs::symlink_metadata(path).unwrap());
+        let how = How { secret: Secret::Globs(GlobSet::empty()), key: None, normalize: None };
+        let whole = fs::read(path).unwrap();
+        assert!(whole.len() > 1 << 16, "one reading does not hold it");
+        match Reader::default().content(path, &seen, &how, false, || ()) {
+            Ok(Try::Done(fresh)) => assert_eq!(fresh.sha256, Sha256::of(&whole)),
+            Ok(Try::Moved) => {}
+            Err(why) => panic!("{why}"),
         }
     }
 

@@ -88,7 +88,9 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 fn unexpected(reply: &Reply) -> SshError {
-    SshError::Protocol(format!("asked for an examination, got {reply:?}"))
+    const SHOWN: usize = 300;
+    let told: String = format!("{reply:?}").chars().take(SHOWN).collect();
+    SshError::Protocol(format!("asked for an examination, got {told}"))
 }
 
 #[cfg(test)]

@@ -51,6 +51,9 @@ impl Normalizer {
             pattern: None,
             why: format!("the patterns are together larger than {} KiB when compiled", COMPILED_MAX >> 10),
         })?;
+        if drops_all(|line| lines.is_match(line)) {
+            return Err(NormalizeError { pattern: None, why: "the patterns together drop every line".to_owned() });
+        }
         let Sha256(hash) = Sha256::of(patterns.join("\n").as_bytes());
         let id = hash.first_chunk().map_or(1, |first| u64::from_be_bytes(*first).max(1));
         Ok(Some(Self { lines, id }))
@@ -63,7 +66,7 @@ impl Normalizer {
             return refuse("is longer than 1 KiB");
         }
         match RegexBuilder::new(pattern).size_limit(COMPILED_MAX).build() {
-            Ok(regex) if regex.is_match(b"\x01") => refuse("drops every line"),
+            Ok(regex) if drops_all(|line| regex.is_match(line)) => refuse("drops every line"),
             Ok(_) => Ok(()),
             Err(regex::Error::CompiledTooBig(_)) => refuse("is too large when compiled"),
             // Its message draws the pattern in several lines; the last one says what is wrong.
@@ -90,6 +93,12 @@ impl Normalizer {
     pub fn sha256(&self, content: &[u8]) -> Sha256 {
         Sha256::of(&self.kept(content).collect::<Vec<_>>().concat())
     }
+}
+
+/// Whether what finds lines finds a line that nobody means, or all of some that have nothing in common.
+fn drops_all(finds: impl Fn(&[u8]) -> bool) -> bool {
+    const UNLIKE: [&[u8]; 5] = [b"port = 80", b"[main]", b"  - name: \"x\"", b"</Directory>", b"0.0.0.0/0 via eth0;"];
+    finds(b"\x01") || UNLIKE.iter().all(|line| finds(line))
 }
 
 #[cfg(test)]

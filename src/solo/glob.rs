@@ -2,6 +2,7 @@
 
 use globset::GlobBuilder;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 /// Most names of one directory that are looked at, and most paths that a pattern may lead to.
@@ -23,8 +24,13 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
         for dir in found {
             if name.contains(['*', '?', '[']) {
                 next.extend(matching(&dir, &name)?);
-            } else if dir.join(&name).symlink_metadata().is_ok() {
-                next.push(dir.join(&name));
+            } else {
+                let path = dir.join(&name);
+                match path.symlink_metadata() {
+                    Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                    Err(e) => return Err(format!("{}: {e}", path.display())),
+                    Ok(_) => next.push(path),
+                }
             }
             if next.len() > PATHS_MAX {
                 return Err(format!("`{pattern}` leads to more than {PATHS_MAX} paths"));
@@ -40,9 +46,14 @@ fn matching(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
     let plain = name.replace('}', "[}]").replace('{', "[{]");
     let glob = GlobBuilder::new(&plain).literal_separator(true).build();
     let glob = glob.map_err(|e| format!("`{name}` is no pattern: {}", e.kind()))?.compile_matcher();
-    let Ok(entries) = fs::read_dir(dir) else { return Ok(Vec::new()) };
+    let told = |e: std::io::Error| format!("{}: {e}", dir.display());
+    let entries = match fs::read_dir(dir) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
+        entries => entries.map_err(told)?,
+    };
     let mut out = Vec::new();
-    for (number, entry) in entries.flatten().enumerate() {
+    for (number, entry) in entries.enumerate() {
+        let entry = entry.map_err(told)?;
         if number >= NAMES_MAX {
             return Err(format!("{} has more than {NAMES_MAX} names", dir.display()));
         }

@@ -31,9 +31,11 @@ pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
     let shown = named.display().to_string();
     let entries = fs::read_dir(named).map_err(|e| Fault::error(&shown, 0, 0, e.to_string()))?;
     let fits = |path: &PathBuf| {
-        path.extension().and_then(|end| end.to_str()).is_some_and(|end| ENDINGS.contains(&end)) && path.is_file()
+        path.extension().and_then(|end| end.to_str()).is_some_and(|end| ENDINGS.contains(&end)) && !path.is_dir()
     };
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(fits).collect();
+    let entries: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+    let entries = entries.map_err(|e| Fault::error(&shown, 0, 0, e.to_string()))?;
+    let mut files: Vec<PathBuf> = entries.into_iter().filter(fits).collect();
     files.sort();
     if files.is_empty() {
         return Err(Fault::error(&shown, 0, 0, "no file in it ends in .yml, .yaml or .json"));

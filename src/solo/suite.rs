@@ -52,6 +52,9 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
         passed_over: Vec::new(),
     };
     let mut faults = Vec::new();
+    if options.files.iter().filter(|file| *file == Path::new("-")).count() > 1 {
+        return Err(vec![Fault::error("standard input", 0, 0, "`-` is named twice, and can be read once")]);
+    }
     for named in &options.files {
         let files = source::files(named).map_err(|fault| vec![fault])?;
         for path in files {
@@ -73,7 +76,7 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
                 if known.is_empty() { "no check has any".to_owned() } else { format!("known: {}", known.join(", ")) };
             return Err(vec![fault.hint(hint)]);
         }
-        checks.retain(|check| check.tags().iter().any(|tag| options.only.iter().any(|only| only == tag)));
+        retain_tagged(&mut checks, &options.only);
     }
     if checks.is_empty() {
         let names: Vec<String> = options.files.iter().map(|file| file.display().to_string()).collect();
@@ -82,6 +85,27 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
         return Err(vec![Fault::error(&names.join(", "), 0, 0, why)]);
     }
     Ok(Suite { checks, passed_over })
+}
+
+/// A member counts by its group alone, and a group is nothing without its members: whoever asks for one has all of them.
+fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
+    let key = |check: &Check, label: &str| (check.service.clone(), check.file.clone(), label.to_owned());
+    let tagged = checks.iter().filter(|check| check.tags().iter().any(|tag| only.iter().any(|only| only == tag)));
+    let mut kept: BTreeSet<_> = tagged.map(|check| key(check, &check.label())).collect();
+    loop {
+        let before = kept.len();
+        for group in checks.iter().filter(|check| !check.members().is_empty()) {
+            let all: Vec<_> =
+                group.members().iter().map(|label| key(group, label)).chain([key(group, &group.label())]).collect();
+            if all.iter().any(|one| kept.contains(one)) {
+                kept.extend(all);
+            }
+        }
+        if kept.len() == before {
+            break;
+        }
+    }
+    checks.retain(|check| kept.contains(&key(check, &check.label())));
 }
 
 fn variables(options: &SuiteOptions) -> Result<Map<String, Value>, Vec<Fault>> {
@@ -122,6 +146,7 @@ impl Loader {
         let file = source.name.as_str();
         self.files += 1;
         let (header, text) = check::header(file, &source.text)?;
+        let own_checks = header.has_checks;
         let way = match above {
             Some(above) if !check::has_header(&source.text) => above.clone(),
             _ => Way { service: header.service.clone(), header: check::has_header(&source.text).then_some(header) },
@@ -145,7 +170,8 @@ impl Loader {
         };
         let loaded = check::load(file, &way.service, &rendered)?;
         let mut faults = Vec::new();
-        if let Some((line, column)) = loaded.header {
+        // A block with checks in it stays in the text, for these to be read.
+        if let Some((line, column)) = loaded.header.filter(|_| !own_checks) {
             let fault = Fault::error(file, line, column, "`remoor` is not the first block of the file");
             faults.push(fault.hint("write it as YAML, `remoor:` at the beginning of the first line"));
         }

@@ -168,8 +168,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         "toString" => Ok(shown(all[0]).into()),
         "trim" => Ok(call.text(0)?.trim().into()),
         "trimAll" => {
-            let set: Vec<char> = call.text(0)?.chars().collect();
-            Ok(call.text(1)?.trim_matches(&set[..]).into())
+            let set: BTreeSet<char> = call.text(0)?.chars().collect();
+            Ok(call.text(1)?.trim_matches(|c| set.contains(&c)).into())
         }
         "trimPrefix" => Ok(call.text(1)?.strip_prefix(call.text(0)?).unwrap_or(call.text(1)?).into()),
         "trimSuffix" => Ok(call.text(1)?.strip_suffix(call.text(0)?).unwrap_or(call.text(1)?).into()),

@@ -2,7 +2,7 @@
 
 use super::mount;
 use super::read::{content, filetype};
-use super::{Answer, Answers, Ask, failed, unknown};
+use super::{Answer, Answers, Ask, PRIVATE, failed, unknown};
 use md5::Md5;
 use serde_json::Value;
 use sha2::Digest;
@@ -37,9 +37,12 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         ("gid", Ok(meta.gid().into())),
         ("filetype", Ok(filetype(meta.file_type()).into())),
         ("linked-to", target(&path, &meta)),
+        (PRIVATE, Ok(owners(&meta).into())),
     ]);
     if ["contents", "md5", "sha256", "sha512"].iter().any(|property| ask.wants(property)) {
         let content = content(ask, &path);
+        // Of what it leads to, since that is whose content it is. What can't be looked at has none.
+        answers.insert(PRIVATE, Ok(fs::metadata(&path).is_ok_and(|meta| owners(&meta)).into()));
         let of = |f: fn(&[u8]) -> Value| -> Answer { content.as_deref().map(f).map_err(Clone::clone) };
         answers.insert("contents", of(|bytes| String::from_utf8_lossy(bytes).into()));
         answers.insert("md5", of(|bytes| hex::encode(Md5::digest(bytes)).into()));
@@ -47,6 +50,11 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         answers.insert("sha512", of(|bytes| hex::encode(sha2::Sha512::digest(bytes)).into()));
     }
     answers
+}
+
+/// Nobody but its owner may read it, as `remoor digest` says too.
+fn owners(meta: &Metadata) -> bool {
+    !meta.is_symlink() && meta.mode() & 0o044 == 0
 }
 
 /// `~` and `~user` stand for home directories.

@@ -29,7 +29,7 @@ pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str
     }
     match argument("proxy") {
         Some(proxy) if !proxy.starts_with("http://") || Proxy::new(proxy).is_err() => {
-            Err(format!("`{proxy}` is no proxy; write http://HOST:PORT"))
+            Err(format!("`proxy` of `{name}` is none; write http://HOST:PORT"))
         }
         _ => Ok(()),
     }
@@ -49,7 +49,8 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
         .timeout_global(Some(ask.timeout(DEFAULT_MS)))
         .http_status_as_error(false)
         .max_redirects(if ask.flag("no-follow-redirects") { 0 } else { REDIRECTS })
-        .max_redirects_will_error(false)
+        // One that goes on for ever is no answer; one that is not to be followed is.
+        .max_redirects_will_error(!ask.flag("no-follow-redirects"))
         .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
         .user_agent("remoor")
         .tls_config(tls(ask)?)
@@ -58,7 +59,7 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let mut request = Request::builder().method(ask.argument("method").unwrap_or("GET")).uri(&ask.check.name);
     let lines = ask.check.arguments.get("request-headers").and_then(Value::as_array);
     for line in lines.into_iter().flatten().filter_map(Value::as_str) {
-        let (name, value) = line.split_once(':').ok_or_else(|| unknown(format!("`{line}` is no header")))?;
+        let (name, value) = line.split_once(':').ok_or_else(|| unknown("a line of `request-headers` has no colon"))?;
         request = request.header(name.trim(), value.trim());
     }
     if let Some(user) = ask.argument("username") {
@@ -71,9 +72,12 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let response = agent.run(request).map_err(|e| trouble(&e))?;
     let status = response.status().as_u16();
     let headers = lines_of(response.headers());
+    let packed = response.headers().get("content-encoding").is_some_and(|how| how != "identity");
     let mut bytes = Vec::new();
     let read = response.into_body().into_reader().take(MAX_OUTPUT as u64 + 1).read_to_end(&mut bytes);
     let body = match read {
+        // Nothing is unpacked here, and a pattern that is to be in no line is in no packed one.
+        _ if packed => Err(unknown("the body is packed, though nothing else was asked for than it as it is")),
         Err(e) => Err(unknown(e)),
         Ok(_) if bytes.len() > MAX_OUTPUT => Err(unknown(format!("more than {MAX_OUTPUT} bytes"))),
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into()),

@@ -38,6 +38,9 @@ pub(super) enum Trouble {
     Unknown(String),
 }
 
+/// Of a `file`, beside its properties: only its owner may read it, or what it leads to.
+pub(super) const PRIVATE: &str = "private";
+
 pub(super) type Answer = Result<Value, Trouble>;
 /// By property; one that is missing was not found out.
 pub(super) type Answers = BTreeMap<&'static str, Answer>;

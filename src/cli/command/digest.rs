@@ -49,6 +49,7 @@ pub fn show(out: &Out, taken: &Taken) -> anyhow::Result<Exit> {
         out.talk(&format!(
             "{files} without content, since only their owner may read them; --key FILE has it hashed with a key"
         ));
+        exit = exit.and(Exit::CouldNotAsk);
     }
     Ok(exit.and(unclear(out, &taken.unclear())))
 }

@@ -14,6 +14,7 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// After Ctrl-C, until the programs of the checks are gone.
@@ -67,7 +68,7 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
     Ok(exit(&run, form))
 }
 
-/// The run; None: Ctrl-C came first, and what the checks had started is ended.
+/// The run; None: Ctrl-C, or another's wish that it ends, came first, and what the checks had started is ended.
 fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyhow::Result<Option<SuiteRun>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -76,7 +77,19 @@ fn until_interrupted(out: &Out, suite: Suite, options: SuiteRunOptions) -> anyho
         let talk = out.clone();
         // A thread of its own, since a check that waits can't be called back. Nobody hears of a run that came too late.
         thread::spawn(move || drop(done.send(drivers::run_suite(&suite, &options, &mut |text| talk.talk(text)))));
-        match interrupt.or(&mut run).await {
+        let (mut term, mut hangup) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        let stopped = async {
+            tokio::select! {
+                () = interrupt.wait() => {}
+                _ = term.recv() => {}
+                _ = hangup.recv() => {}
+            }
+        };
+        let ended = tokio::select! {
+            run = &mut run => Some(run),
+            () = stopped => None,
+        };
+        match ended {
             Some(run) => Ok(Some(run.context("the run ended without a result")?)),
             None => {
                 drivers::end_programs();

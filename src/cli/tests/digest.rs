@@ -46,7 +46,7 @@ fn a_digest_is_kept_and_compared() {
     expect![[r#"
         of: DIR/etc
         holds: 3 files, 1 directory, 1 symlink
-        --- 0
+        --- 3
         1 file without content, since only their owner may read them; --key FILE has it hashed with a key
     "#]]
     .assert_eq(&holds("DIR/etc"));
@@ -72,14 +72,14 @@ fn a_digest_is_kept_and_compared() {
         dir,
         "--compare DIR/kept.json",
         expect![[r#"
-        CHANGE PATH WHAT
-        changed DIR/etc/a sha256 ca978112ca1b.. -> 1fb9f4097256.., mode 0644 -> 0640
-        missing DIR/etc/gone -
-        added DIR/etc/new -
-        3 unchanged, 1 added, 1 missing, 1 changed
-        --- 3
-        DIR/etc/key: its content was not compared: only its owner may read it
-    "#]],
+            CHANGE PATH WHAT
+            changed DIR/etc/a sha256 ca978112ca1b.. -> 1fb9f4097256.., mode 0644 -> 0640
+            missing DIR/etc/gone -
+            added DIR/etc/new -
+            2 unchanged, 1 added, 1 missing, 1 changed
+            --- 3
+            DIR/etc/key: its content was not compared: only its owner may read it
+        "#]],
     );
     table(
         dir,

@@ -74,7 +74,13 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     if before.unreadable_more > 0 {
         unclear.push(format!("{} more could not be read then", before.unreadable_more));
     }
-    unclear.extend(untold(before, now, &mut was, &mut is));
+    // A path of which the earlier digest says nothing, not even that nothing is there: misspelt, as like as not.
+    let told: BTreeSet<&str> = before.entries.iter().map(|e| e.path.as_str()).collect();
+    for path in now.absent().filter(|path| !told.contains(*path)) {
+        unclear.push(format!("{path}: there is nothing, and the earlier digest knows nothing of it"));
+    }
+    let (lines, without) = untold(before, now, &mut was, &mut is);
+    unclear.extend(lines);
     // What could not be read then is not new now, so a difference must be one both ways.
     let (was, is) = (alone(was), alone(is));
     let backwards: BTreeSet<String> = differences(&is, &was).into_iter().map(|d| d.path).collect();
@@ -94,7 +100,10 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     let paths = |digest: &NodeDigest| -> BTreeSet<String> {
         digest.services.values().flat_map(|s| &s.entries).map(|e| e.path.clone()).collect()
     };
-    let unchanged = paths(&was).intersection(&paths(&is)).filter(|path| !changes.contains_key(*path)).count();
+    let unchanged = paths(&was)
+        .intersection(&paths(&is))
+        .filter(|path| !changes.contains_key(*path) && !without.contains(*path))
+        .count();
     let differences = changes.into_values().collect();
     Comparison { version: 1, before: root, root: now.root, unchanged, differences, unclear }
 }
@@ -112,7 +121,12 @@ fn present(mut entries: Vec<FileEntry>, unreadable: &BTreeMap<String, String>) -
 
 /// Takes the hashes away that can't be compared with each other, and tells of each file that was secret at both times. One
 /// that is secret now and was none, or the other way round, shows that in its mode.
-fn untold(before: &Taken, now: &Taken, was: &mut ServiceDigest, is: &mut ServiceDigest) -> Vec<String> {
+fn untold(
+    before: &Taken,
+    now: &Taken,
+    was: &mut ServiceDigest,
+    is: &mut ServiceDigest,
+) -> (Vec<String>, BTreeSet<String>) {
     let same_key = before.key.is_some() && before.key == now.key;
     let then: BTreeMap<&str, bool> = was.entries.iter().map(|e| (e.path.as_str(), e.secret)).collect();
     let (mut lines, mut without) = (Vec::new(), BTreeSet::new());
@@ -129,7 +143,7 @@ fn untold(before: &Taken, now: &Taken, was: &mut ServiceDigest, is: &mut Service
     for entry in was.entries.iter_mut().chain(&mut is.entries).filter(|e| without.contains(&e.path)) {
         entry.sha256 = None;
     }
-    lines
+    (lines, without)
 }
 
 fn alone(service: ServiceDigest) -> NodeDigest {

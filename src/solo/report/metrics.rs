@@ -21,7 +21,7 @@ pub(super) fn prometheus(run: &SuiteRun) -> String {
     for ((outcome, kind), (count, _)) in &all {
         row(&mut text, "goss_tests_outcomes_total", &[("outcome", outcome), ("type", kind)], *count as u128);
     }
-    let whole = [("outcome", if run.outcomes.iter().any(is_bad) { "fail" } else { "pass" })];
+    let whole = [("outcome", if run.is_as_wanted() { "pass" } else { "fail" })];
     family(&mut text, "goss_tests_run_duration_milliseconds", "Time that this run took.");
     row(&mut text, "goss_tests_run_duration_milliseconds", &whole, run.took.as_millis());
     family(&mut text, "goss_tests_run_outcomes_total", "Runs by outcome.");
