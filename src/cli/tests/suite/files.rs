@@ -56,6 +56,60 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
     .assert_eq(&faults.concat());
 }
 
+/// A block with checks of its own stays in the text that is loaded, and was once refused for it.
+#[test]
+fn groups_count_in_the_place_of_their_members_also_where_a_tag_chooses() {
+    let text = |tagged: &str, first: bool| {
+        format!(
+            "remoor:\n  service: web\n  all-of:\n    both: {{checks: [group:root, user:root]}}\nuser: {{root: {{exists: true}}}}\n\
+             group: {{root: {{exists: {first}{tagged}}}}}\nfile: {{/none: {{exists: false}}}}\n"
+        )
+    };
+    let dir = place(&[
+        ("good.yml", &text("", true)),
+        ("bad.yml", &text("", false)),
+        ("member.yml", &text(", meta: {tags: [a]}", false)),
+        ("skip.yml", &text("", false).replace("user:root]", "user:root], skip: true")),
+    ]);
+    let check = |line: &str| check(dir.path(), line);
+    let (answer, _, exit) = check("--file DIR/good.yml -o tap");
+    assert!(answer.contains("ok 4 - AllOf: both: holds: matches expectation") && exit == Exit::Done, "{answer}");
+    let (answer, _, exit) = check("--file DIR/bad.yml -o tap");
+    assert!(answer.contains("not passed: group:root") && exit == Exit::No, "{answer}");
+    let (answer, _, exit) = check("--file DIR/member.yml --only a -o tap");
+    assert!(answer.starts_with("1..3\n") && exit == Exit::No, "the member, its group, and the other member: {answer}");
+    let (answer, _, exit) = check("--file DIR/skip.yml -o tap");
+    assert_eq!(exit, Exit::No, "members of a group that is skipped count themselves: {answer}");
+}
+
+/// What can't be read is never passed over, and what is asked of a node that nobody knows is no condition that is false.
+#[test]
+fn nothing_is_left_out_in_silence() {
+    let ok = "user: {root: {exists: true}}\n";
+    let dir = place(&[
+        ("all/a.yml", ok),
+        (
+            "role.yml",
+            "remoor: {service: web}\nuser: {root: {exists: true}}\n{% if node.role == 'x' %}file: {/none: {exists: true}}{% endif %}\n",
+        ),
+        ("when.yml", "remoor: {service: web, when: node.role == 'manager'}\nuser: {root: {exists: true}}\n"),
+        ("peers.yml", "remoor: {service: web, when: peers | length > 2}\nuser: {root: {exists: true}}\n"),
+        ("ok.yml", ok),
+    ]);
+    std::os::unix::fs::symlink("gone", dir.path().join("all/b.yml")).unwrap();
+    let check = |line: &str| check(dir.path(), line);
+    for (line, said) in [
+        ("--file DIR/all", "DIR/all/b.yml: No such file"),
+        ("--file DIR/role.yml", "`node.role` is known only for a node of a fleet"),
+        ("--file DIR/when.yml DIR/ok.yml", "`node.role` is known only for a node of a fleet"),
+        ("--file DIR/peers.yml DIR/ok.yml", "`peers` is known only for a node of a fleet"),
+        ("--file - -", "`-` is named twice"),
+    ] {
+        let (_, talk, exit) = check(line);
+        assert!(talk.contains(said) && exit == Exit::Usage, "{line}: {talk}");
+    }
+}
+
 #[test]
 fn files_include_files() {
     let user = "user: {root: {exists: true}}\n";

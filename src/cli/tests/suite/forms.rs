@@ -228,6 +228,28 @@ fn no_form_shows_a_secret_or_steers_a_terminal() {
     }
 }
 
+/// A link to a file that only its owner may read shows its content as little as the file does, and what is called secret
+/// hides the values of every type.
+#[test]
+fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
+    let suite = "file:\n  DIR/link: {exists: true, contents: {have-prefix: x}, sha256: y}\n\
+                 matching:\n  m: {content: hunter2, matches: z, meta: {remoor: {secret: true}}}\n\
+                 kernel-param:\n  kernel.ostype: {value: z, meta: {remoor: {secret: true}}}\n";
+    let dir = place(&[("goss.yml", suite), ("private", "hunter3")]);
+    let private = dir.path().join("private");
+    std::fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o620)).unwrap();
+    std::os::unix::fs::symlink("private", dir.path().join("link")).unwrap();
+    let sum = hex::encode(<sha2::Sha256 as sha2::Digest>::digest("hunter3"));
+    for form in ["table", "wide", "json", "documentation", "structured", "tap", "junit"] {
+        let (answer, talk, exit) = check(dir.path(), &format!("--file DIR/goss.yml -o {form}"));
+        let all = answer + &talk;
+        assert_eq!(exit, Exit::No, "{all}");
+        for secret in ["hunter", &sum[..], "Linux"] {
+            assert!(!all.contains(secret), "{form} shows {secret}: {all}");
+        }
+    }
+}
+
 #[test]
 fn the_json_is_that_of_goss() {
     let dir = place(&[("goss.yml", MIXED)]);
