@@ -251,10 +251,12 @@ fn impostor(c: &Cluster) -> Result<()> {
         ensure!(before.contains(was), "no {was} in {name}: {before}");
         std::fs::write(&path, before.replace(was, is))?;
     }
-    // It learns a little later which generation it was set up with.
-    let before = c.wait("w1's agent to know its generation", |s| {
+    // It learns a little later which generation it was set up with, and tells of its files at its next look.
+    let before = c.wait("w1's agent to know its generation and to have looked", |s| {
         let row = row(s, "w1")?;
-        (row["report"]["generation"] == row["baseline"]["generation"]).then(|| row.clone())
+        let (root, told) = (row["baseline"]["root"].as_str()?, row["report"]["digest"].as_str()?);
+        let same = row["report"]["generation"] == row["baseline"]["generation"] && root.starts_with(told);
+        (same && !told.is_empty() && row["report"]["checks"] == "pass").then(|| row.clone())
     })?;
     let (remoor, log, socket) = (five::built("remoor")?, dir.path().join("log"), dir.path().join("socket"));
     let mut command = c.lab.op_command(&[text(&remoor), "agent", "--dir", text(dir.path()), "--socket", text(&socket)]);
