@@ -4,6 +4,7 @@
 use super::words::{equal, is_true, kind, order, printed, shown};
 use super::{Outside, Place, Trouble, printf, sprig};
 use crate::check::go_regex::go_regex;
+use crate::check::markup::entity;
 use crate::check::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
@@ -198,13 +199,9 @@ fn print(all: &[&Value]) -> String {
 fn html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
+        match entity(c) {
+            Some(written) => out.push_str(written),
+            None => out.push(c),
         }
     }
     out

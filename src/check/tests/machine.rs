@@ -5,7 +5,7 @@ use crate::model::CheckState;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// `property state` of each, with what was found or said.
 fn found(text: &str) -> Vec<String> {
@@ -69,16 +69,6 @@ fn packages() {
     );
     let absent = "package: {no-such-package: {installed: true, meta: {remoor: {deb-constraint: '= 1'}}}}";
     assert_eq!(answers(absent), ["installed Fail", "deb-constraint Skip"]);
-}
-
-/// A child that does not outlive its test, however that ends.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

@@ -46,3 +46,13 @@ fn in_the_end(ask: impl Fn() -> Vec<String>, are_so: impl Fn(&[String]) -> bool)
         assert!(Instant::now() < deadline, "{found:?}");
     }
 }
+
+/// A child that does not outlive its test, however that ends.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

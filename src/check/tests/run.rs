@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -132,16 +132,6 @@ fn ports() {
     in_the_end(|| ask("listening: true, ip: [127.0.0.1]"), |found| found == ["listening Fail", "ip Skip"]);
     let reachable = || answers(&format!("addr: {{'tcp://127.0.0.1:{port}': {{reachable: true}}}}"));
     in_the_end(reachable, |found| found == ["reachable Fail"]);
-}
-
-/// A child that does not outlive its test, however that ends.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[test]

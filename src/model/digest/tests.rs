@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 
-fn entry(path: &str) -> FileEntry {
+pub fn entry(path: &str) -> FileEntry {
     FileEntry {
         path: path.to_owned(),
         kind: FileKind::File,

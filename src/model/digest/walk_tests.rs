@@ -2,20 +2,11 @@
 
 use super::super::outline::{FLAT_MAX, Trees};
 use super::*;
-use crate::model::{FileKind, differences};
+use crate::model::differences;
 use proptest::prelude::*;
 
 fn entry(path: &str) -> FileEntry {
-    FileEntry {
-        path: path.to_owned(),
-        kind: FileKind::File,
-        mode: 0o644,
-        owner: "root".to_owned(),
-        group: "root".to_owned(),
-        sha256: Some(Sha256::of(path.as_bytes())),
-        target: None,
-        secret: false,
-    }
+    FileEntry { sha256: Some(Sha256::of(path.as_bytes())), ..crate::model::digest::tests::entry(path) }
 }
 
 fn service(entries: Vec<FileEntry>) -> ServiceDigest {

@@ -2,6 +2,7 @@
 
 use super::json::moment;
 use super::{Counts, is_bad, is_skipped, told, told_compact, type_name};
+use crate::check::entity;
 use crate::solo::run::SuiteRun;
 
 pub(super) fn junit(run: &SuiteRun) -> String {
@@ -44,15 +45,13 @@ fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
             '\n' | '\t' | '\r' => out.push_str(&format!("&#{};", u32::from(c))),
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c if c.is_control() => out.push('\u{fffd}'),
-            c => out.push(c),
+            c => match entity(c) {
+                Some(written) => out.push_str(written),
+                None => out.push(c),
+            },
         }
     }
     out
