@@ -56,8 +56,9 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             .generation()
             .and_then(|g| g.summary.services.get(&service))
             .is_some_and(|s| s.resetup_on_recorded);
-        let grave =
+        let speaks =
             evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
+        let grave = speaks && !inventory.watches(&service);
         reasons.push(Reason { service, text: difference.to_string(), grave, by: Witness::Digest });
     }
     for check in &exam.checks {
@@ -65,7 +66,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
                 service: check.service.clone(),
                 text: format!("{}: {}", check.service, check.told()),
-                grave: check.on_fail == OnFail::Resetup,
+                grave: check.on_fail == OnFail::Resetup && !inventory.watches(&check.service),
                 by: Witness::Check,
             }),
             CheckState::Unknown if check.on_fail != OnFail::None => unclear.push(check.told()),
@@ -184,6 +185,10 @@ mod tests {
 
     /// A node of a fleet whose service `app` opts in or not, with a baseline.
     fn inventory(opted: bool) -> Inventory {
+        inventory_of(ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() })
+    }
+
+    fn inventory_of(service: ServiceSummary) -> Inventory {
         let mut inventory = Inventory::default();
         let mut write = |index, command| {
             let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
@@ -195,7 +200,6 @@ mod tests {
         let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
         summary.hosts.insert("w1".into(), host);
         summary.groups.insert("web".into(), GroupSummary::default());
-        let service = ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() };
         summary.services.insert("app".into(), service);
         write(2, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
         let baseline = Baseline {
@@ -244,6 +248,28 @@ mod tests {
         assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
         let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
         assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
+    }
+
+    #[test]
+    fn nothing_of_what_is_only_looked_at_is_grave() {
+        let watched = ServiceSummary { resetup_on_recorded: true, watched: true, ..ServiceSummary::default() };
+        let inventory = inventory_of(watched);
+        let node = inventory.by_name("w1").unwrap();
+        let mut found = digest("after");
+        let app = found.services.get_mut("app").unwrap();
+        app.entries.push(FileEntry { path: "/etc/app.d/extra".to_owned(), ..app.entries[0].clone() });
+        let judge = |digest: NodeDigest| {
+            let exam = Exam { digest, checks: vec![failing(OnFail::Resetup)], ..Exam::default() };
+            let rendered = BTreeSet::from(["/etc/app.conf".to_owned()]);
+            compare(&inventory, node, &Evidence { exam, expected: Some(self::digest("before")), rendered })
+        };
+        let (verdict, reasons) = judge(found);
+        assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.grave), "{reasons:?}");
+        // With files as they were a failing check only alerts.
+        let (verdict, reasons) = judge(digest("before"));
+        assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
+        assert!(!reasons[0].grave && reasons[0].by == Witness::Check, "{reasons:?}");
     }
 
     /// A node on which somebody put `count` files with names of that length into a managed directory of `app`.

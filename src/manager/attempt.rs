@@ -394,16 +394,8 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let mut order = (Vec::new(), Vec::new(), Vec::new());
-        for service in prepared.manifest.services {
-            if job.services.is_empty() || job.services.contains(&service.name) {
-                order.0.extend(service.units);
-                order.1.extend(service.files);
-                order.2.extend(service.keep);
-                order.2.extend(service.state);
-            }
-        }
-        let (units, files, keep) = order;
+        let (units, files, keep) =
+            super::cleaned::taken_down(prepared.manifest.services, &job.services, &before.summary);
         let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
