@@ -34,6 +34,7 @@ mod spawn;
 mod spec;
 mod suggest;
 mod vars;
+mod xpath;
 mod yaml;
 
 pub use amend::{Addition, add};

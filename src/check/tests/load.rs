@@ -149,7 +149,8 @@ fn matchers() {
         f.yml:13:17: a line pattern is a string, this is a map
           hint: for matchers write `contain-elements: [...]`
         f.yml:14:3: `matching:m` lacks `matches`
-        f.yml:15:29: matcher `xml` comes in a later version
+        f.yml:15:35: unknown key `a` of `xml`
+          hint: known: xpath, result
         f.yml:15:43: unknown attribute `id` of matching
           hint: known: matches, content, as-reader, title, meta, skip
     "#]]
@@ -177,6 +178,29 @@ fn matchers() {
     for depth in [40, 60, 5000] {
         assert!(faults(&nested(depth)).starts_with("f.yml:1:"), "an error and no overflow");
     }
+}
+
+#[test]
+fn xml_takes_a_path_and_a_result() {
+    expect![[r#"
+        f.yml:2:4: `xml` takes `xpath` and `result`
+          hint: `result: ""` asks whether there is such a node
+        f.yml:3:17: no XPath: it ends where `)` is missing
+        f.yml:4:17: no XPath: the axis `namespace` is unknown here
+        f.yml:5:9: `xml` is a list, not a map of `xpath` and `result`
+        f.yml:6:30: `result` is a list, not a string
+    "#]]
+    .assert_eq(&faults(
+        "command: {a: {exec: x, exit-status: 0, stdout: {and: [
+  {xml: {xpath: //a}},
+  {xml: {xpath: count(//a, result: 1}},
+  {xml: {xpath: 'namespace::a', result: ''}},
+  {xml: [//a]},
+  {xml: {xpath: //a, result: [1]}},
+  {xml: {xpath: //a, result: 1.50}}
+]}}}
+",
+    ));
 }
 
 #[test]
