@@ -1,5 +1,6 @@
 //! `http`: one request. Uses the proxy that the check names and no other, whatever the environment says.
 
+use super::super::goss_names::capital;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
@@ -159,9 +160,4 @@ fn lines_of(headers: &HeaderMap) -> String {
         format!("{}: {}\n", parts.join("-"), String::from_utf8_lossy(value.as_bytes()))
     };
     headers.iter().map(line).collect()
-}
-
-fn capital(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
