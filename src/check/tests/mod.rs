@@ -11,6 +11,7 @@ mod names;
 mod network;
 mod own;
 mod run;
+mod types;
 
 use super::*;
 use crate::model::{CheckResult, Wall};
