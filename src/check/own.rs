@@ -22,12 +22,12 @@ struct Group {
 impl Loader<'_> {
     /// The checks of the block that stand for themselves. What else is in it is the header's.
     pub fn own_types(&mut self, block: &Node) {
-        for (_, resources) in pairs(block).iter().filter(|(key, _)| key.text == "cert") {
+        for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
             if !matches!(resources.yaml, Yaml::Map(_)) {
                 self.faults
                     .push(resources.fault(self.file, format!("`cert` is {}, not a map of ids", resources.kind())));
             }
-            for (id, node) in pairs(resources) {
+            for (id, node) in resources.pairs() {
                 self.resource(Kind::Cert.spec(), id, node);
             }
         }
@@ -37,13 +37,13 @@ impl Loader<'_> {
     /// group behind those that it is about.
     pub fn groups(&mut self, block: &Node) {
         let mut groups = Vec::new();
-        for (key, node) in pairs(block) {
+        for (key, node) in block.pairs() {
             let Some(spec) = OWN.iter().find(|spec| spec.kind.is_group() && spec.name == key.text) else { continue };
             if !matches!(node.yaml, Yaml::Map(_)) {
                 self.faults
                     .push(node.fault(self.file, format!("`{}` is {}, not a map of groups", spec.name, node.kind())));
             }
-            for (id, node) in pairs(node) {
+            for (id, node) in node.pairs() {
                 groups.extend(self.group(spec, id, node));
             }
         }
@@ -193,13 +193,6 @@ fn days(text: &str) -> Option<Number> {
         _ => return None,
     };
     Number::from_f64(days)
-}
-
-fn pairs(node: &Node) -> &[(Key, Node)] {
-    match &node.yaml {
-        Yaml::Map(pairs) => pairs,
-        _ => &[],
-    }
 }
 
 fn text(node: &Node) -> Option<&str> {
