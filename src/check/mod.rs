@@ -20,6 +20,7 @@ mod leftover;
 mod load;
 mod load_matcher;
 mod markup;
+mod masked;
 mod matcher;
 mod meta;
 mod observe;
@@ -54,7 +55,7 @@ pub use render::{Applies, applies, merged_vars, render};
 pub use run::{RunOptions, run, run_in_full};
 pub use spawn::end_programs;
 pub use spec::Kind;
-pub use vars::vars;
+pub use vars::{go_vars, vars};
 
 #[cfg(test)]
 mod tests;

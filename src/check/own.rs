@@ -1,6 +1,7 @@
 //! Checks that only remoor knows: certificates and groups, in the `remoor:` block, which goss passes over.
 
 use super::load::{Assertion, Check, Loader};
+use super::masked::masked;
 use super::matcher::Matcher;
 use super::spec::{HOLDS, Kind, OWN, Spec};
 use super::suggest::did_you_mean;
@@ -80,7 +81,7 @@ impl Loader<'_> {
             self.faults.push(fault.hint("write a list: [\"port:tcp:80\", \"process:nginx\"]"));
             return None;
         };
-        check.members = places.iter().filter_map(text).map(str::to_owned).collect();
+        check.members = places.iter().filter_map(text).map(masked).collect();
         let matcher = Matcher::Is(Value::Bool(true));
         check.assertions.push(Assertion { property: HOLDS, stream: false, matcher });
         Some(Group { check, places })
@@ -108,9 +109,9 @@ impl Loader<'_> {
         let labels: BTreeSet<String> =
             self.loaded.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
         for item in groups.iter().flat_map(|group| &group.places) {
-            if let Some(label) = text(item).filter(|label| !labels.contains(*label)) {
+            if let Some(label) = text(item).map(masked).filter(|label| !labels.contains(label)) {
                 let fault = item.fault(self.file, format!("there is no check `{label}` in this file"));
-                let hint = did_you_mean(label, labels.iter().map(String::as_str));
+                let hint = did_you_mean(&label, labels.iter().map(String::as_str));
                 self.faults.push(fault.hint(hint.unwrap_or_else(|| "write `type:id`, as in results".to_owned())));
             }
         }

@@ -204,6 +204,35 @@ fn xml_takes_a_path_and_a_result() {
 }
 
 #[test]
+fn a_retry_is_said_once() {
+    let told = |own: &str| {
+        faults(&format!(
+            "command: {{a: {{exec: x, exit-status: 0, retry_delay: 5, retry_count: 2, meta: {{remoor: {{retry: {own}}}}}}}}}"
+        ))
+    };
+    let both = |key: &str| format!("`{key}` and `retry` of `meta.remoor` say the same");
+    let (delay, count) = (told("{delay: 1s}"), told("{count: 0}"));
+    assert!(delay.contains(&both("retry_delay")) && !delay.contains(&both("retry_count")), "{delay}");
+    assert!(count.contains(&both("retry_count")) && !count.contains(&both("retry_delay")), "{count}");
+}
+
+#[test]
+fn the_password_of_a_url_is_in_no_result() {
+    let url = |password: &str| format!("http://me:{password}@127.0.0.1:1/");
+    let text = format!(
+        "remoor: {{service: s, any-of: {{g: ['http:{0}']}}}}\nhttp: {{'{0}': {{status: 200}}}}\n",
+        url("secret")
+    );
+    let found = results(&text);
+    assert_eq!(found[0].check, "http:http://me:***@127.0.0.1:1/");
+    assert_eq!((found.len(), found.iter().any(|result| format!("{result:?}").contains("secret"))), (2, false));
+    let twice = format!("http: {{'{}': {{status: 200}}, '{}': {{}}}}", url("secret"), url("other"));
+    let told = faults(&twice);
+    assert!(told.contains("is there already, with another password") && told.contains("lacks `status`"), "{told}");
+    assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
+}
+
+#[test]
 fn the_extensions() {
     expect![[r#"
         f.yml:6:16: unknown key `severty`
