@@ -41,7 +41,8 @@ pub struct Suite {
 
 /// Loads everything, or says everything that is wrong.
 pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
-    let (vars, go_vars) = variables(options)?;
+    let texts = variable_texts(options)?;
+    let (vars, go_vars) = (variables(&texts, check::vars)?, variables(&texts, check::go_vars)?);
     let mut loader = Loader {
         env: machine::environment(),
         context: json!({"node": machine::node(), "vars": vars}).as_object().cloned().unwrap_or_default(),
@@ -109,20 +110,26 @@ fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     checks.retain(|check| kept.contains(&key(check, &check.label())));
 }
 
-/// As remoor's templates see them, and as goss's.
-fn variables(options: &SuiteOptions) -> Result<(Map<String, Value>, Map<String, Value>), Vec<Fault>> {
+/// Name and text of each; a pipe can be read but once.
+fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<Fault>> {
     let mut texts = Vec::new();
     for path in &options.vars {
         let source = source::read(path).map_err(|fault| vec![fault])?;
         texts.push((source.name, source.text));
     }
     texts.extend(options.vars_inline.iter().map(|text| ("--vars-inline".to_owned(), text.clone())));
-    let (mut vars, mut go_vars) = (Map::new(), Map::new());
-    for (name, text) in &texts {
-        vars.extend(check::vars(name, text)?);
-        go_vars.extend(check::go_vars(name, text)?);
+    Ok(texts)
+}
+
+type Read = Result<Map<String, Value>, Vec<Fault>>;
+
+/// All of them, as remoor's templates see them or as goss's.
+fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
+    let mut vars = Map::new();
+    for (name, text) in texts {
+        vars.extend(read(name, text)?);
     }
-    Ok((vars, go_vars))
+    Ok(vars)
 }
 
 struct Loader {
