@@ -1,7 +1,7 @@
 //! Adds a check to the text of a check file, and leaves every other line of it as it is. Pure.
 
 use super::header::header;
-use super::yaml::{self, Key, Node, Yaml};
+use super::yaml::{self, Key, Node};
 use crate::model::Fault;
 use serde_json::{Map, Value};
 
@@ -55,9 +55,9 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
             "without --file the check is printed",
         ));
     }
-    let types = pairs(&before);
+    let types = before.pairs();
     let block = types.iter().find(|(key, _)| key.text == more.kind);
-    if let Some((id, _)) = block.and_then(|(_, ids)| pairs(ids).iter().find(|(id, _)| id.text == more.id)) {
+    if let Some((id, _)) = block.and_then(|(_, ids)| ids.pairs().iter().find(|(id, _)| id.text == more.id)) {
         let message = format!("`{}:{}` is there already", more.kind, more.id);
         return Err(vec![Fault::error(file, id.line, id.column, message)]);
     }
@@ -106,7 +106,7 @@ fn append(text: &str, block: &str) -> String {
 
 /// After the last line of the block of its type. `after`: the line on which the next block begins.
 fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Addition) -> String {
-    let indent = pairs(ids).first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
+    let indent = ids.pairs().first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
     let lines: Vec<&str> = text.lines().collect();
     let end = after.map_or(lines.len(), |line| line.saturating_sub(1) as usize).min(lines.len());
     let is_block = |line: &&&str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
@@ -119,13 +119,6 @@ fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Additio
         out.push('\n');
     }
     out
-}
-
-fn pairs(node: &Node) -> &[(Key, Node)] {
-    match &node.yaml {
-        Yaml::Map(pairs) => pairs,
-        _ => &[],
-    }
 }
 
 fn key(text: &str) -> String {

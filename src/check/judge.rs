@@ -61,9 +61,12 @@ fn is_private(check: &Check, answers: &Answers) -> bool {
     check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
 
-/// Which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of
+/// What is at a path of XML, which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of
 /// them. Else nothing.
 fn unmet(matcher: &Matcher, value: &Value) -> String {
+    if let Some(there) = matcher.at_path(value) {
+        return if there.is_empty() { "nothing at the path".to_owned() } else { short(&there.into()) };
+    }
     if !matches!(matcher, Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_)) {
         return String::new();
     }

@@ -9,6 +9,7 @@ use super::go_regex::GoRegex;
 use super::go_value::{Numeric, text};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
+use super::xpath::Xml;
 use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -42,6 +43,8 @@ pub(super) enum Matcher {
     Semver(SemverRange),
     /// All of it, by path.
     Gjson(Vec<(String, Matcher)>),
+    /// What an XPath finds, as a text.
+    Xml(Xml),
     /// `have-patterns`: of any value, as a text.
     Patterns(Patterns),
     /// A list for contents, output or a body, which goss reads line by line.
@@ -100,6 +103,13 @@ impl Budget {
 }
 
 impl Matcher {
+    /// For `xml`, what is at the path; None for other matchers, and where nothing can be said.
+    pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
+        let Matcher::Xml(xml) = self else { return None };
+        let budget = Budget::full(actual);
+        xml.found(actual.as_str()?, &|cost| budget.spend(cost)).ok()
+    }
+
     /// Err: the value is of a kind that this can't be asked of; that is a failure, and `not` does not turn it into a pass.
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
@@ -192,6 +202,7 @@ impl Matcher {
                 }
                 all
             }
+            Matcher::Xml(xml) => xml.holds(plain_text(actual)?, &|cost| budget.spend(cost))?,
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
                 budget.spend(text.len() / 256 * patterns.len())?;
@@ -235,10 +246,12 @@ pub(super) fn elements(value: &Value) -> Result<Cow<'_, [Value]>, String> {
 
 /// The JSON in a text.
 pub(super) fn document(value: &Value) -> Result<Value, String> {
-    match value {
-        Value::String(text) => serde_json::from_str(text).map_err(|e| format!("not JSON: {e}")),
-        other => Err(format!("{} is not text", kind(other))),
-    }
+    serde_json::from_str(plain_text(value)?).map_err(|e| format!("not JSON: {e}"))
+}
+
+/// A text that is one already.
+fn plain_text(value: &Value) -> Result<&str, String> {
+    value.as_str().ok_or_else(|| format!("{} is not text", kind(value)))
 }
 
 /// What is at a path of it.
@@ -306,6 +319,7 @@ impl fmt::Display for Matcher {
                 let parts: Vec<String> = paths.iter().map(|(path, matcher)| format!("{path}: {matcher}")).collect();
                 write!(f, "gjson {{{}}}", parts.join(", "))
             }
+            Matcher::Xml(xml) => write!(f, "xml {xml}"),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => write!(f, "{patterns}"),
         }
     }

@@ -36,6 +36,14 @@ impl Node {
         Fault::error(file, self.line, self.column, message)
     }
 
+    /// The entries of a map; of anything else none.
+    pub fn pairs(&self) -> &[(Key, Node)] {
+        match &self.yaml {
+            Yaml::Map(pairs) => pairs,
+            _ => &[],
+        }
+    }
+
     /// What it is, for messages.
     pub fn kind(&self) -> &'static str {
         match self.yaml {

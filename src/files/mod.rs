@@ -5,6 +5,7 @@
 
 mod cache;
 mod content;
+mod environment;
 mod expand;
 mod names;
 mod read;
@@ -13,6 +14,7 @@ mod shown;
 mod watch;
 
 pub use cache::Cache;
+pub use environment::environment;
 pub use names::{Account, Names};
 pub use watch::{Event, WatchError, Watcher, directories, watch};
 

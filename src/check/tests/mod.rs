@@ -12,6 +12,7 @@ mod network;
 mod own;
 mod run;
 mod shipped;
+mod types;
 
 use super::*;
 use crate::model::{CheckResult, Wall};

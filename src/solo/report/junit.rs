@@ -1,8 +1,8 @@
 //! JUnit's XML. Whatever names and values are, it is well formed.
 
 use super::json::moment;
-use super::{Counts, is_bad, is_skipped, told, told_compact, type_name};
-use crate::check::entity;
+use super::{Counts, is_bad, is_skipped, property, told, told_compact};
+use crate::check::{entity, goss_type};
 use crate::solo::run::SuiteRun;
 
 pub(super) fn junit(run: &SuiteRun) -> String {
@@ -17,7 +17,7 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         moment(run.started)
     );
     for outcome in &run.outcomes {
-        let name = format!("{} {} {}", type_name(&outcome.kind), outcome.id, outcome.result.property);
+        let name = format!("{} {} {}", goss_type(&outcome.kind), outcome.id, property(outcome));
         text += &format!(
             "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",
             escaped(outcome.result.service.as_str()),
