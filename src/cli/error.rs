@@ -203,8 +203,10 @@ pub fn invalid_fleet(faults: &[Fault]) -> Stop {
 
 /// `--changed-only` where nothing can be kept, or nothing was.
 pub fn no_state_home() -> Stop {
-    Stop::usage("--changed-only has no directory in which to keep what a run found: neither XDG_STATE_HOME nor HOME is set")
-        .next("XDG_STATE_HOME=/var/lib/remoor-checks before the same command")
+    Stop::usage(
+        "--changed-only has no directory in which to keep what a run found: neither XDG_STATE_HOME nor HOME is set",
+    )
+    .next("XDG_STATE_HOME=/var/lib/remoor-checks before the same command")
 }
 
 pub fn no_last_run_of_standard_input() -> Stop {

@@ -499,8 +499,7 @@ impl Work {
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
-        let baseline =
-            Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
+        let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))

@@ -84,7 +84,9 @@ pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     let new = amended(&shown, old, more)?;
     match replace(&real, dir, &new, before.as_ref()) {
         Ok(true) => sync_dir(dir).map_err(AdditionError::Write),
-        Ok(false) => Err(refused("it belongs to another owner or group, and only root could leave it to them".to_owned())),
+        Ok(false) => {
+            Err(refused("it belongs to another owner or group, and only root could leave it to them".to_owned()))
+        }
         Err(error) => Err(AdditionError::Write(DiskError::io("replacing", &real)(error))),
     }
 }

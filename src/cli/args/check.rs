@@ -33,14 +33,17 @@ impl FromStr for CheckFormat {
 
 /// Whether the arguments, readable or not, ask for the answer of a plugin.
 pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
-    let words: Vec<&str> = args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
-    let ends_with_o = |word: &str| word == "--output" || word.ends_with('o') && word.starts_with('-') && !word.starts_with("--");
+    let words: Vec<&str> =
+        args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let ends_with_o =
+        |word: &str| word == "--output" || word.ends_with('o') && word.starts_with('-') && !word.starts_with("--");
     let whole = |word: &str| {
         let value = word.strip_suffix("nagios").unwrap_or_default();
         ends_with_o(value.strip_suffix('=').unwrap_or(value))
     };
     words.first() == Some(&"check")
-        && (words.iter().any(|word| whole(word)) || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
+        && (words.iter().any(|word| whole(word))
+            || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
 /// What has no meaning for nodes: each has to be said here, since clap waives `requires` where the required is in conflict.

@@ -198,7 +198,11 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
         &|v| v["seal"] = "0".repeat(64).into(),
     ];
     for change in changes {
-        assert!(why(change).ends_with("its seal is not that of what stands in it, so it was changed"), "{}", why(change));
+        assert!(
+            why(change).ends_with("its seal is not that of what stands in it, so it was changed"),
+            "{}",
+            why(change)
+        );
     }
     assert!(why(&|v| v["more"] = 1.into()).contains("not as in an answer of -o json"));
     assert!(why(&|v| v["entries"] = 1.into()).contains("is no digest"));

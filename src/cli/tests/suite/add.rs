@@ -106,7 +106,11 @@ fn a_file_stays_what_it_is_but_for_its_content() {
     symlink("gone.yml", path("dangling.yml")).unwrap();
     let (_, talk, exit) = check("--add group root --file DIR/link.yml");
     assert_eq!((exit, path("link.yml").is_symlink()), (Exit::Done, true), "{talk}");
-    assert!(read("goss.yml").ends_with("group:\r\n  root:\r\n    exists: true\r\n    gid: 0\r\n"), "{}", read("goss.yml"));
+    assert!(
+        read("goss.yml").ends_with("group:\r\n  root:\r\n    exists: true\r\n    gid: 0\r\n"),
+        "{}",
+        read("goss.yml")
+    );
     fs::hard_link(path("goss.yml"), path("other.yml")).unwrap();
     let before = read("goss.yml");
     let told = ["goss.yml", "dangling.yml"].map(|name| {
@@ -138,6 +142,7 @@ fn additions_at_once_are_all_there() {
     let text = fs::read_to_string(dir.path().join("new.yml")).unwrap();
     let missing: Vec<i32> = (0..16).filter(|number| !text.contains(&format!("/no/such/{number}:"))).collect();
     assert_eq!(missing, [0; 0], "{text}");
-    let left = fs::read_dir(dir.path()).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().ends_with(".tmp"));
+    let left =
+        fs::read_dir(dir.path()).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().ends_with(".tmp"));
     assert_eq!(left.count(), 0);
 }

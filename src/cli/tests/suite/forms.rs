@@ -234,7 +234,10 @@ fn no_form_shows_a_secret_or_steers_a_terminal() {
 /// What a program reads is as it is, but where a terminal shows it.
 #[test]
 fn neither_a_template_nor_json_steers_a_terminal() {
-    let dir = place(&[("goss.yml", "command: {say: {exec: \"printf 'a\\\\033[2J\\\\302\\\\2331m'\", exit-status: 0, stdout: {have-prefix: b}}}")]);
+    let dir = place(&[(
+        "goss.yml",
+        "command: {say: {exec: \"printf 'a\\\\033[2J\\\\302\\\\2331m'\", exit-status: 0, stdout: {have-prefix: b}}}",
+    )]);
     let args = super::parsed(dir.path(), "--file DIR/goss.yml");
     let shown = |format: Format, tty: bool| {
         let out = Out::memory(format, tty);
