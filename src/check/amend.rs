@@ -99,26 +99,30 @@ fn with(tree: Value, more: &Addition) -> Value {
     Value::Object(types)
 }
 
+/// As the lines of `text` end: new ones end so too.
+fn line_end(text: &str) -> &'static str {
+    match text.split_once('\n') {
+        Some((first, _)) if first.ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
+}
+
 fn append(text: &str, block: &str) -> String {
-    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{gap}{block}")
+    let end = line_end(text);
+    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { end };
+    format!("{text}{gap}{}", block.replace('\n', end))
 }
 
 /// After the last line of the block of its type. `after`: the line on which the next block begins.
 fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Addition) -> String {
     let indent = ids.pairs().first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let end = after.map_or(lines.len(), |line| line.saturating_sub(1) as usize).min(lines.len());
     let is_block = |line: &&&str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
     let own = lines.get(kind.line as usize..end).unwrap_or_default();
     let length = own.iter().rposition(|line| is_block(&line)).map_or(0, |at| at + 1);
     let at = (kind.line as usize + length).min(lines.len());
-    let mut out = lines[..at].join("\n") + "\n" + &more.lines(indent);
-    for line in &lines[at..] {
-        out += line;
-        out.push('\n');
-    }
-    out
+    append(&lines[..at].concat(), &more.lines(indent)) + &lines[at..].concat()
 }
 
 fn key(text: &str) -> String {
@@ -193,7 +197,7 @@ mod tests {
             user:
               root: {exists: true}
         "##]]
-        .assert_eq(&added(text));
+        .assert_eq(&(added(text) + "\n"));
         expect![[r#"
             file:
               /etc/x:
@@ -245,6 +249,16 @@ mod tests {
             .map(added)
             .concat(),
         );
+    }
+
+    #[test]
+    fn lines_end_as_they_did() {
+        let text = "# a\r\nfile:\r\n  /etc/a: {exists: true}\r\n\r\nuser:\r\n  root: {exists: true}";
+        let new = "  /etc/x:\r\n    exists: true\r\n    mode: \"0644\"\r\n";
+        assert_eq!(added(text), text.replace("true}\r\n\r\nuser", &format!("true}}\r\n{new}\r\nuser")));
+        let text = "user:\r\n  root: {exists: true}";
+        assert_eq!(added(text), format!("{text}\r\nfile:\r\n{new}"));
+        assert_eq!(added("file:\r\n  /etc/a: {exists: true}"), format!("file:\r\n  /etc/a: {{exists: true}}\r\n{new}"));
     }
 
     proptest! {

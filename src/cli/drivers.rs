@@ -15,7 +15,8 @@ use std::time::Duration;
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::digest;
 pub use crate::solo::{
-    AdditionError, Form, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs, goss_json, in_form,
+    AdditionError, Changes, Form, LastRun, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs,
+    goss_json, in_form, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);

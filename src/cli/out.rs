@@ -9,7 +9,7 @@ use super::sanitize;
 use super::table::{Look, Table};
 use crate::rpc::view::AsOf;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 #[cfg(test)]
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -32,6 +32,8 @@ pub struct Out {
     tty: bool,
     /// Columns of the terminal that shows the answer.
     width: Option<usize>,
+    /// The exit code is an answer too.
+    judging: bool,
 }
 
 /// Columns of the terminal on standard output; `None` where there is none, or it does not say.
@@ -50,19 +52,22 @@ impl Out {
             quiet: output.quiet,
             tty,
             width: terminal_width(),
+            judging: false,
         }
     }
 
     /// For commands without output flags.
     pub fn plain() -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { sink: Sink::Process, format: Format::Table, headers: true, quiet: false, tty, width: terminal_width() }
+        let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
+        Self { sink, format, headers: true, quiet: false, tty, width, judging: false }
     }
 
     /// Keeps what is written.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
-        Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty, width: None }
+        let sink = Sink::Memory(Arc::default());
+        Self { sink, format, headers: true, quiet: false, tty, width: None, judging: false }
     }
 
     /// What a memory output has: answer and talk.
@@ -78,6 +83,12 @@ impl Out {
     #[cfg(test)]
     pub fn quietly(mut self, quiet: bool) -> Self {
         self.quiet = quiet;
+        self
+    }
+
+    /// For commands whose exit code is an answer too: a reader that goes away does not end them.
+    pub fn judging(mut self) -> Self {
+        self.judging = true;
         self
     }
 
@@ -100,13 +111,15 @@ impl Out {
         }
     }
 
-    /// Text as it is: for programs, or already harmless.
+    /// Text as it is: already harmless, or meant for the terminal.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
                 let mut stdout = anstream::stdout().lock();
-                stdout.write_all(text.as_bytes())?;
-                stdout.flush()
+                match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+                    Err(e) if self.judging && e.kind() == ErrorKind::BrokenPipe => Ok(()),
+                    written => written,
+                }
             }
             #[cfg(test)]
             Sink::Memory(both) => {
@@ -141,10 +154,19 @@ impl Out {
 
     /// Prints the view if a program reads; true: done.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
-        match self.format.machine(view)? {
-            Some(text) => self.raw(&text).map(|()| true).map_err(Into::into),
-            None => Ok(false),
-        }
+        self.of_machine(self.format.machine(view)?)
+    }
+
+    /// The same on one line, for streams.
+    pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<bool> {
+        self.of_machine(self.format.machine_line(view)?)
+    }
+
+    /// Where a terminal shows it, it steers nothing either.
+    fn of_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
+        let Some(text) = text else { return Ok(false) };
+        self.text(&text)?;
+        Ok(true)
     }
 
     pub fn table(&self, table: &Table) -> std::io::Result<()> {
@@ -153,7 +175,7 @@ impl Out {
 
     /// Names, one a line.
     pub fn names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> std::io::Result<()> {
-        self.text(&names.into_iter().map(|name| format!("{name}\n")).collect::<String>())
+        self.text(&names.into_iter().map(|name| format!("{}\n", sanitize::cell(name))).collect::<String>())
     }
 
     /// The last line of an answer: who said so, and when. A stale one is said loudly, and is the exit code.

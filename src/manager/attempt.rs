@@ -473,20 +473,25 @@ impl Work {
         let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
             .await
             .map_err(|e| ssh(phase, e))?;
-        let digest = &evidence.exam.digest;
-        let wanted = prepared.wanted();
-        let wrong = wrong_files(&wanted, digest, &job.services);
-        let record = examine::record(&wanted, &facts, prepared.known.clone(), digest);
-        let record = record.of_part(&job.services, before.as_ref());
-        let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
+        let services = job.services.clone();
+        // Expressions are compiled and contents hashed for it, which is no work for the threads that answer.
+        let compared = tokio::task::spawn_blocking(move || {
+            let wanted = prepared.wanted();
+            let wrong = wrong_files(&wanted, &evidence.exam.digest, &services);
+            let record = examine::record(&wanted, &facts, prepared.known.clone(), &evidence.exam.digest);
+            let record = record.of_part(&services, before.as_ref());
+            (evidence, wrong, record.root, rmp_serde::to_vec_named(&record))
+        });
+        let compared = compared.await.map_err(|_| plan(phase, "a task of this manager ended early"))?;
+        let (evidence, wrong, root, bytes) = compared;
+        let bytes = bytes.map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
         })?;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
-        let baseline =
-            Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
+        let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))

@@ -7,7 +7,7 @@
 use super::source::{self, Source};
 use super::{glob, machine};
 use crate::check::{self, Applies, Check, Header, Include, Outside, Template};
-use crate::model::{Fault, ServiceName};
+use crate::model::{Fault, ServiceName, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,12 +37,15 @@ pub struct Suite {
     pub checks: Vec<Check>,
     /// Files that do not apply to this machine.
     pub passed_over: Vec<String>,
+    /// By which the same suite is known again: of the paths that were named, the tags and the variables.
+    pub name: Sha256,
 }
 
 /// Loads everything, or says everything that is wrong.
 pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
     let texts = variable_texts(options)?;
     let (vars, go_vars) = (variables(&texts, check::vars)?, variables(&texts, check::go_vars)?);
+    let name = name(options, &vars);
     let mut loader = Loader {
         env: machine::environment(),
         context: json!({"node": machine::node(), "vars": vars}).as_object().cloned().unwrap_or_default(),
@@ -86,7 +89,13 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
             if passed_over.is_empty() { "there is no check in it" } else { "no check of it applies to this machine" };
         return Err(vec![Fault::error(&names.join(", "), 0, 0, why)]);
     }
-    Ok(Suite { checks, passed_over })
+    Ok(Suite { checks, passed_over, name })
+}
+
+fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
+    let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let paths: Vec<String> = options.files.iter().map(|path| format!("{:?}", whole(path))).collect();
+    Sha256::of(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
 /// A member counts by its group alone, and a group is nothing without its members: whoever asks for one has all of them.

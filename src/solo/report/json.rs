@@ -10,7 +10,7 @@ use std::time::SystemTime;
 /// One result an assertion, in the order of the files, and a summary. Times in RFC 3339, durations in nanoseconds.
 pub fn goss_json(run: &SuiteRun) -> Value {
     let counts = Counts::of(run);
-    let results: Vec<Value> = run.outcomes.iter().map(result).collect();
+    let results: Vec<Value> = run.told().map(result).collect();
     json!({
         "results": results,
         "summary": {

@@ -6,7 +6,7 @@ use crate::check::{entity, goss_type};
 use crate::solo::run::SuiteRun;
 
 pub(super) fn junit(run: &SuiteRun) -> String {
-    let counts = Counts::of(run);
+    let counts = Counts::told(run);
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"remoor\" errors=\"0\" tests=\"{}\" failures=\"{}\" \
          skipped=\"{}\" time=\"{:.3}\" timestamp=\"{}\">\n",
@@ -16,7 +16,7 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         run.took.as_secs_f64(),
         moment(run.started)
     );
-    for outcome in &run.outcomes {
+    for outcome in run.told() {
         let name = format!("{} {} {}", goss_type(&outcome.kind), outcome.id, property(outcome));
         text += &format!(
             "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",
