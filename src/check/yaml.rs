@@ -89,9 +89,13 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
     };
     let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
     let mut faults = Vec::new();
-    let lines: Vec<&str> = text.lines().collect();
-    ambiguous(file, &lines, &node, &mut faults);
+    ambiguous(file, &lines(text), &node, &mut faults);
     if faults.is_empty() { Ok(node) } else { Err(faults) }
+}
+
+/// As YAML counts them: a carriage return alone ends one, too.
+fn lines(text: &str) -> Vec<&str> {
+    text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r')).collect()
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
@@ -261,6 +265,10 @@ mod tests {
               hint: write `true`, or "On" if you mean the word
         "#]]
         .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
+        // Found by fuzzing: where lines end in another way, the words stand elsewhere.
+        for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
+            assert!(faults(text).contains("`0644` is octal"), "{text:?}");
+        }
         expect![[r#"
             f.yml:2:1: duplicate mapping key: a
               hint: put both under one key

@@ -272,13 +272,13 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
     sources
 }
 
-/// Everything that people wrote: not the lock file, not what was built.
+/// Everything that people wrote: not the lock files, not what was built.
 fn texts() -> Vec<(String, String)> {
     let dirs = ["src", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
     let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
     let top = top.filter(|e| e.path().is_file()).map(|e| e.file_name().to_string_lossy().into_owned());
-    let top = top.filter(|n| n != "Cargo.lock" && n != ".git");
-    let paths = dirs.iter().flat_map(|d| walk(d)).chain(top);
+    let paths = dirs.iter().flat_map(|d| walk(d)).chain(top.filter(|n| n != ".git"));
+    let paths = paths.filter(|p| !p.ends_with("Cargo.lock"));
     paths.filter_map(|p| Some((p.clone(), String::from_utf8(fs::read(root().join(&p)).ok()?).ok()?))).collect()
 }
 
