@@ -18,7 +18,6 @@ pub mod raft; // the log by openraft
 pub mod rpc; // identity, TLS, wire types, client and server plumbing
 pub mod ssh; // the manager's end of an executor session
 pub mod telemetry; // logs and metrics
-pub mod template; // Tera within bounds
 
 pub mod fleet; // what a fleet directory means for one node: lint, manifest, plans
 

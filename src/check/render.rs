@@ -1,10 +1,9 @@
-//! Tera over a check file's text, and whether the file concerns a node at all. No files, no environment.
+//! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
 
 use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::suggest::did_you_mean;
 use crate::model::Fault;
-use crate::template::{self, Stop};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use tera::{Context, Error, ErrorKind, Tera};
@@ -45,7 +44,7 @@ pub fn applies(
             .collect());
     }
     let rendered = tera(WHEN, &text, header, context).map_err(|e| {
-        let told = stopped(file, &text, &e);
+        let told = fault(file, &text, &e);
         vec![Fault { line: 0, column: 0, message: format!("when: {}", told.message), ..told }]
     })?;
     Ok(if rendered == "true" { Applies::Yes } else { Applies::WhenFalse })
@@ -53,8 +52,7 @@ pub fn applies(
 
 /// The goss text for one node. `context` holds `node`, `vars`, `peers` and `expected`; the header's `vars` fill in what `vars` lacks.
 /// A Go template sees `vars` only, no environment and no files.
-/// An undefined name is a fault; of `vars` and `node` at every depth, elsewhere except in the condition of an `if` one level below a
-/// defined one, which Tera takes for false.
+/// An undefined name is a fault, except in the condition of an `if` one level below a defined one, which Tera takes for false.
 pub fn render(
     file: &str,
     header: &Header,
@@ -73,15 +71,7 @@ pub fn render(
             if !absent.is_empty() {
                 return Err(absent);
             }
-            let rendered = match tera(file, goss_text, header, context) {
-                Ok(rendered) => rendered,
-                // What only a fleet knows is told as such.
-                Err(stop @ Stop::Undefined { .. }) => {
-                    let absent = absent_fields(file, goss_text, context);
-                    return Err(if absent.is_empty() { vec![stopped(file, goss_text, &stop)] } else { absent });
-                }
-                Err(stop) => return Err(vec![stopped(file, goss_text, &stop)]),
-            };
+            let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
             let mut unknown = unknown_names(file, goss_text);
             unknown.extend(absent_fields(file, goss_text, context));
             if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
@@ -98,7 +88,7 @@ pub fn merged_vars(header: &Header, context: &Map<String, Value>) -> Map<String,
     vars
 }
 
-fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Stop> {
+fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -> Result<String, Error> {
     let mut values = Context::new();
     for known in NAMES {
         match context.get(known) {
@@ -106,24 +96,11 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
             None => values.insert(known, &Value::Object(Map::new())),
         }
     }
-    let vars = Value::Object(merged_vars(header, context));
-    values.insert("vars", &vars);
+    values.insert("vars", &merged_vars(header, context));
     let mut tera = Tera::new();
     tera.autoescape_on(Vec::<&str>::new());
-    let missing = |path: &[&str]| match path {
-        ["vars", path @ ..] => is_missing(&vars, path),
-        ["node", path @ ..] => context.get("node").is_some_and(|node| is_missing(node, path)),
-        _ => false,
-    };
-    template::render(&tera, name, text, &values, &missing)
-}
-
-/// Whether a map on the way lacks the next name.
-fn is_missing(value: &Value, path: &[&str]) -> bool {
-    match (value, path) {
-        (Value::Object(map), [name, rest @ ..]) => map.get(*name).is_none_or(|value| is_missing(value, rest)),
-        _ => false,
-    }
+    tera.add_raw_template(name, text)?;
+    tera.render(name, &values)
 }
 
 /// Names of no meaning that rendering did not stumble over, since Tera takes them for false in a condition.
@@ -194,16 +171,6 @@ fn set_name(tag: &str) -> Option<&str> {
         tag.trim_start_matches('-').split(|c: char| c.is_whitespace() || c == '=').filter(|w| !w.is_empty());
     words.next().filter(|word| matches!(*word, "set" | "set_global"))?;
     words.next()
-}
-
-fn stopped(file: &str, text: &str, stop: &Stop) -> Fault {
-    match stop {
-        Stop::Tera(error) => fault(file, text, error),
-        Stop::Bound { line, column, why } => Fault::error(file, *line, *column, why.clone()),
-        Stop::Undefined { line, column, name } => Fault::error(file, *line, *column, stop.to_string()).hint(format!(
-            "ask `{{% if {name} is defined %}}` first, or add `| default(value=...)`, where it may be missing"
-        )),
-    }
 }
 
 fn fault(file: &str, text: &str, error: &Error) -> Fault {
@@ -314,31 +281,6 @@ mod tests {
         "#]]
         .assert_eq(&rendered(text));
         assert_eq!(rendered(&text.replace("prxy", "proxy")), "\n\nab");
-    }
-
-    #[test]
-    fn what_is_not_defined_is_no_silent_false() {
-        expect![[r#"
-            f.yml:2:7: `vars.x` is not defined
-              hint: ask `{% if vars.x is defined %}` first, or add `| default(value=...)`, where it may be missing
-        "#]]
-        .assert_eq(&rendered("a\n{% if vars.x == 1 %}b{% endif %}"));
-        for text in [
-            "{{ 'a' if node.nme else 'b' }}",
-            "{% if vars[\"x\"] %}{% endif %}",
-            "{% set a = not vars.port or vars.x %}",
-        ] {
-            assert!(rendered(text).contains("` is not defined\n"), "{text}: {}", rendered(text));
-        }
-        // Only where it is asked for, and not where it is asked whether it is there.
-        for text in [
-            "{% if node.group == 'db' %}{% if vars.x %}a{% endif %}{% endif %}",
-            "{% if vars.x is defined and vars.x %}a{% endif %}{% if vars.x is not defined %}{% endif %}",
-            "{% if vars.x | default(value=false) %}a{% endif %}{% if vars?.x %}a{% endif %}",
-            "{# vars.x #}{% raw %}{% endraw %}{% set vars = node %}{% if vars.x %}a{% endif %}",
-        ] {
-            assert_eq!(rendered(text), "", "{text}");
-        }
     }
 
     #[test]

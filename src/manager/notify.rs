@@ -157,7 +157,7 @@ fn worded(rule: &Notify, node: &str, text: &str) -> String {
     context.insert("node", node);
     context.insert("text", text);
     let tera = tera::Tera::default();
-    crate::template::render(&tera, "text", template, &context, &|_| false).unwrap_or_else(|error| {
+    tera.render_str(template, &context, false).unwrap_or_else(|error| {
         tracing::warn!(%error, "the text of a notification can't be rendered");
         text.to_owned()
     })

@@ -3,7 +3,6 @@
 use super::expr;
 use super::scope::{Scope, traced};
 use super::template_fault::TemplateFault;
-use crate::template::{self, Stop};
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use tera::{Context, Kwargs, State, Tera};
@@ -106,12 +105,7 @@ pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateF
             unknown = Some(name);
         }
     }
-    let rendered = template::render(&tera, "template", text, &context, &|_| false).map_err(|stop| match stop {
-        Stop::Tera(error) => fault(path, text, &error, scope),
-        Stop::Bound { line, column, why: message } | Stop::Undefined { line, column, name: message } => {
-            TemplateFault { path: path.to_owned(), line, column, message, ..TemplateFault::default() }
-        }
-    })?;
+    let rendered = tera.render("template", &context).map_err(|e| fault(path, text, &e, scope))?;
     match unknown {
         None => Ok(rendered),
         // Tera takes it for false in a condition, and `default` steps in for it: another text than a run's.

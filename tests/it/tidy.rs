@@ -18,7 +18,6 @@ use std::path::Path;
 const LAYERS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("engine", &["model"]),
-    ("template", &[]),
     ("disk", &["model"]),
     ("telemetry", &["model"]),
     ("config", &["model"]),
@@ -26,17 +25,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("gossip", &["model", "disk"]),
     ("raft", &["model", "disk"]),
     ("rpc", &["model", "disk"]),
-    ("check", &["model", "files", "template"]),
-    ("playbook", &["model", "files", "disk", "template"]),
+    ("check", &["model", "files"]),
+    ("playbook", &["model", "files", "disk"]),
     ("exec", &["model", "disk", "files"]),
     ("exec/nodework.rs", &["model", "disk", "files", "check", "playbook"]),
     ("ssh", &["model", "disk", "exec::wire", "exec::frame", "exec::STATE_DIR"]),
     ("fleet", &["model", "disk", "config", "check", "playbook"]),
     ("agent", &["model", "disk", "files", "check", "gossip", "rpc", "telemetry"]),
-    (
-        "manager",
-        &["model", "disk", "template", "config", "fleet", "gossip", "raft", "rpc", "ssh", "exec::wire", "telemetry"],
-    ),
+    ("manager", &["model", "disk", "config", "fleet", "gossip", "raft", "rpc", "ssh", "exec::wire", "telemetry"]),
     // The decisions are fed and obeyed in these files of the manager, and in no other place of the crate.
     ("manager/mod.rs", &["model", "disk", "gossip", "raft", "rpc::view", "engine"]),
     ("manager/perform.rs", &["model", "ssh", "engine"]),
