@@ -10,9 +10,8 @@ pub fn taken_down(
     summary: &FleetSummary,
 ) -> (Vec<String>, Vec<String>, Vec<String>) {
     let (mut units, mut files, mut keep) = (Vec::new(), Vec::new(), Vec::new());
-    let watched = |name: &ServiceName| summary.services.get(name).is_some_and(|s| s.watched);
     let mine = |service: &ServiceManifest| of_job.is_empty() || of_job.contains(&service.name);
-    for service in all.into_iter().filter(|service| mine(service) && !watched(&service.name)) {
+    for service in all.into_iter().filter(|service| mine(service) && !summary.watches(&service.name)) {
         units.extend(service.units);
         files.extend(service.files);
         keep.extend(service.keep);

@@ -107,6 +107,13 @@ impl GroupSummary {
     }
 }
 
+impl FleetSummary {
+    /// Whether a service is only looked at.
+    pub fn watches(&self, service: &ServiceName) -> bool {
+        self.services.get(service).is_some_and(|s| s.watched)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,

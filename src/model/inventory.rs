@@ -98,7 +98,7 @@ impl Inventory {
 
     /// Whether a service of the current generation is only looked at.
     pub fn watches(&self, service: &ServiceName) -> bool {
-        self.generation().and_then(|g| g.summary.services.get(service)).is_some_and(|s| s.watched)
+        self.generation().is_some_and(|g| g.summary.watches(service))
     }
 
     /// Of the current generation; the defaults before there is one.
