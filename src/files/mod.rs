@@ -1,7 +1,8 @@
 //! Takes the digest of a node's declared files, and watches their directories.
 //!
 //! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
-//! opens anything but regular files, never waits for a file server that does not answer. What the digest means, and what differs, is `model`'s.
+//! opens anything but regular files, never waits for a file server that does not answer, unless an automount is only about to
+//! mount it. What the digest means, and what differs, is `model`'s.
 
 mod cache;
 mod content;

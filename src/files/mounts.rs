@@ -1,7 +1,8 @@
 //! What is mounted where, and whether the server of a network filesystem answers: a question to one that is away waits without
 //! end, and takes its thread with it. So before a path is touched, the places on its way are asked once each, with a deadline.
 //!
-//! A server that goes away after it has answered holds up whoever reads from it just then; the next pass leaves it alone.
+//! A server that goes away after it has answered holds up whoever reads from it just then; the next pass leaves it alone. Whose
+//! filesystem is mounted only when somebody comes (autofs, `.automount`) is in no table before, and is not asked either.
 
 use super::deadline::within;
 use std::collections::{BTreeMap, VecDeque};
@@ -30,7 +31,9 @@ pub struct Mount {
 
 impl Mount {
     fn is_of_server(&self) -> bool {
-        OF_SERVERS.contains(&self.filesystem.as_str()) || self.filesystem.starts_with("fuse")
+        let of = self.filesystem.as_str();
+        // Not `fusectl`, which is the kernel's own and mounted everywhere.
+        OF_SERVERS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
     }
 }
 
@@ -99,7 +102,7 @@ fn unescape(text: &str) -> String {
 /// Whom one pass over files depends on.
 #[derive(Debug, Default)]
 pub struct Servers {
-    /// All mounts; none, if none is of a server.
+    /// Those of servers, and those on top of them or below. None: nothing depends on a server.
     mounts: Vec<Mount>,
     /// By mount point.
     answered: Mutex<BTreeMap<String, Result<(), String>>>,
@@ -112,8 +115,9 @@ impl Servers {
     }
 
     fn of(mounts: Vec<Mount>) -> Self {
-        let some = mounts.iter().any(Mount::is_of_server);
-        Self { mounts: if some { mounts } else { Vec::new() }, answered: Mutex::default() }
+        let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
+        let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
+        Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
     }
 
     /// Err: `path` itself can't be looked at without waiting for a server that does not answer. Blocks for a second at most,
@@ -216,7 +220,11 @@ mod tests {
         assert_eq!((on("/srv"), on("/srv/x/y")), (Some("/srv".to_owned()), Some("/srv".to_owned())));
         assert_eq!(["/", "/srvx", "/srv/local", "/srv/local/x", "/etc/passwd"].map(on), [const { None::<String> }; 5]);
         assert_eq!(on("/m/x").as_deref(), Some("/m"));
-        assert!(Servers::of(parse(&line("/", "ext4"))).mounts.is_empty());
+        // What every machine has, one of a server or not, is no reason to ask.
+        let local = [("/", "ext4"), ("/sys/fs/fuse/connections", "fusectl"), ("/proc/sys/fs/binfmt_misc", "autofs")];
+        assert!(Servers::of(parse(&local.map(|(point, of)| line(point, of)).concat())).mounts.is_empty());
+        let servers = Servers::of(parse(&[local[0], local[1], ("/f", "fuse")].map(|(p, of)| line(p, of)).concat()));
+        assert_eq!(servers.mounts.iter().map(|mount| mount.point.as_str()).collect::<Vec<_>>(), ["/f"]);
     }
 
     #[test]
