@@ -104,6 +104,21 @@ fn sshd_has_to_let_the_managers_in() {
         exec(&other)
             .is_some_and(|exec| exec.ends_with("-C user=admin,host=127.0.0.1,addr=127.0.0.1,laddr=127.0.0.1,lport=22"))
     );
+    // Where nobody could be asked, it is said, and nothing is told amiss.
+    let wanted = rendered("sshd", json!({"sshd_wanted": ["usedns yes"], "sshd_socket": "no-such.socket"}));
+    let exec = |name: &str| checks(&wanted).iter().find(|c| c.label() == name).map(|c| c.name.clone()).expect(name);
+    for name in ["command:config", "command:settings", "command:settings-wanted"] {
+        // As with a socket and without the directory; nothing else of it is about this machine.
+        let asked = exec(name).replace("[ ! -d /run/sshd ] && systemctl -q is-active no-such.socket", "true");
+        let output = Command::new("sh").arg("-c").arg(asked).output().expect("a shell");
+        let told = String::from_utf8(output.stdout).expect("a text");
+        assert!(output.status.success() && told.starts_with("sshd was not asked"), "{name}: {told}");
+        assert!(holds(&wanted, name, "stdout", &told), "{name}: {told}");
+        assert!(
+            name == "command:config" || !holds(&wanted, name, "stdout", "permitrootlogin yes\nusedns no\n"),
+            "{name}"
+        );
+    }
     // Quotes and the like stay as a site writes them.
     let wanted = rendered("sshd", json!({"sshd_wanted": ["banner 'none'", "/^port \\d+$/"]}));
     let settings = "command:settings-wanted";
