@@ -2,7 +2,7 @@
 //! an attribute is read in `load_matcher`.
 
 use super::include::{self, Include};
-use super::masked::masked;
+use super::masked::{MASK, masked};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::own;
@@ -173,7 +173,9 @@ impl Loader<'_> {
             self.faults.push(node.fault(self.file, format!("`{label}` is {}, not a map of attributes", node.kind())));
             return;
         };
-        if check.id != id.text && self.loaded.checks.iter().any(|other| other.label() == label) {
+        // Each is known by its label: two that look the same are none. Two of the same text have been refused.
+        let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
+        if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
             let fault = id.fault(self.file, format!("`{label}` is there already, with another password"));
             self.faults.push(fault.hint(format!("give it a name, and the id as `{}`", spec.name_attribute)));
         }

@@ -79,11 +79,13 @@ pub(super) struct Budget {
     left: Cell<u64>,
     /// A list is found whole: as the machine's lists are texts, their lines may be a number. A list in JSON never is.
     list: bool,
+    /// Errors quote nothing of the value.
+    hushed: bool,
 }
 
 impl Budget {
     pub fn full(actual: &Value) -> Self {
-        Self { left: Cell::new(MOST), list: actual.is_array() }
+        Self { left: Cell::new(MOST), list: actual.is_array(), hushed: false }
     }
 
     /// Whether so much is left; if not, nothing is.
@@ -103,22 +105,28 @@ impl Budget {
 }
 
 impl Matcher {
-    /// For `xml`, what is at the path; None for other matchers, and where nothing can be said.
-    pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
-        let Matcher::Xml(xml) = self else { return None };
-        let budget = Budget::full(actual);
-        xml.found(actual.as_str()?, &|cost| budget.spend(cost)).ok()
-    }
-
     /// Err: the value is of a kind that this can't be asked of; that is a failure, and `not` does not turn it into a pass.
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        let budget = Budget::full(actual);
-        let answer = self.ask(actual, &budget)?;
+        self.told(actual, false).map(|(answer, _)| answer)
+    }
+
+    /// The same, with what is at the path of an `xml` that does not hold: it is looked for once.
+    ///
+    /// `hushed`: an error quotes nothing of the value.
+    pub(super) fn told(&self, actual: &Value, hushed: bool) -> Result<(bool, Option<String>), String> {
+        let budget = Budget { hushed, ..Budget::full(actual) };
+        let (answer, there) = match self {
+            Matcher::Xml(xml) => {
+                let there = xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?;
+                (there.is_none(), there)
+            }
+            other => (other.ask(actual, &budget)?, None),
+        };
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
-        Ok(answer)
+        Ok((answer, there))
     }
 
     pub(super) fn ask(&self, actual: &Value, budget: &Budget) -> Result<bool, String> {
@@ -192,7 +200,10 @@ impl Matcher {
                     Comparison::Le => found <= limit,
                 }
             }
-            Matcher::Semver(range) => range.holds(actual)?,
+            Matcher::Semver(range) => match range.holds(actual) {
+                Err(_) if budget.hushed => return Err(format!("{} is no version", kind(actual))),
+                answer => answer?,
+            },
             Matcher::Gjson(paths) => {
                 let document = document(actual)?;
                 let mut all = true;
@@ -202,7 +213,7 @@ impl Matcher {
                 }
                 all
             }
-            Matcher::Xml(xml) => xml.holds(plain_text(actual)?, &|cost| budget.spend(cost))?,
+            Matcher::Xml(xml) => xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
                 budget.spend(text.len() / 256 * patterns.len())?;
@@ -222,9 +233,10 @@ pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) ->
 }
 
 fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
-    Numeric::read(value)
-        .filter(|_| budget.list || !value.is_array())
-        .ok_or_else(|| format!("{} is not a number", short(value)))
+    Numeric::read(value).filter(|_| budget.list || !value.is_array()).ok_or_else(|| match budget.hushed {
+        true => format!("{} is not a number", kind(value)),
+        false => format!("{} is not a number", short(value)),
+    })
 }
 
 /// goss's `to-array`: a text becomes its lines, what stands behind the last newline included.

@@ -97,7 +97,7 @@ impl Loader<'_> {
                     self.faults.push(item.fault(self.file, format!("a member is `type:id`, this is {}", item.kind())))
                 }
                 Some(label) if !seen.insert(label) => {
-                    self.faults.push(item.fault(self.file, format!("`{label}` is named twice")));
+                    self.faults.push(item.fault(self.file, format!("`{}` is named twice", masked(label))));
                 }
                 Some(_) => {}
             }

@@ -1,5 +1,6 @@
 //! YAML into one tree in which every node knows its place. Refuses what YAML 1.1 and 1.2 read differently.
 
+use super::masked::masked;
 use crate::model::Fault;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -105,7 +106,8 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
     let (line, column) = error.location().map_or((0, 0), |at| (small(at.line()), small(at.column())));
     let text = message.to_lowercase();
-    let fault = Fault::error(file, line, column, message);
+    // A key that is quoted may be a URL.
+    let fault = Fault::error(file, line, column, masked(message));
     if text.contains("escape") {
         fault.hint("write regular expressions in single quotes: '\\.' keeps its backslash")
     } else if text.contains("duplicate") {

@@ -10,8 +10,10 @@ use super::table::{Look, Table};
 use crate::rpc::view::AsOf;
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Where the text of a command goes.
 #[derive(Debug, Clone)]
@@ -34,6 +36,8 @@ pub struct Out {
     width: Option<usize>,
     /// The exit code is an answer too.
     judging: bool,
+    /// The reader of the answer has gone away.
+    broken: Arc<AtomicBool>,
 }
 
 /// Columns of the terminal on standard output; `None` where there is none, or it does not say.
@@ -53,6 +57,7 @@ impl Out {
             tty,
             width: terminal_width(),
             judging: false,
+            broken: Arc::default(),
         }
     }
 
@@ -60,14 +65,14 @@ impl Out {
     pub fn plain() -> Self {
         let tty = std::io::stdout().is_terminal();
         let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
-        Self { sink, format, headers: true, quiet: false, tty, width, judging: false }
+        Self { sink, format, headers: true, quiet: false, tty, width, judging: false, broken: Arc::default() }
     }
 
     /// Keeps what is written.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
         let sink = Sink::Memory(Arc::default());
-        Self { sink, format, headers: true, quiet: false, tty, width: None, judging: false }
+        Self { sink, format, headers: true, quiet: false, tty, width: None, judging: false, broken: Arc::default() }
     }
 
     /// What a memory output has: answer and talk.
@@ -90,6 +95,11 @@ impl Out {
     pub fn judging(mut self) -> Self {
         self.judging = true;
         self
+    }
+
+    /// The reader has gone away before all was written; known of commands that are judging.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// A terminal shows the answer.
@@ -117,7 +127,10 @@ impl Out {
             Sink::Process => {
                 let mut stdout = anstream::stdout().lock();
                 match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-                    Err(e) if self.judging && e.kind() == ErrorKind::BrokenPipe => Ok(()),
+                    Err(e) if self.judging && e.kind() == ErrorKind::BrokenPipe => {
+                        self.broken.store(true, Ordering::Relaxed);
+                        Ok(())
+                    }
                     written => written,
                 }
             }

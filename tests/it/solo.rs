@@ -79,6 +79,28 @@ fn a_reader_that_goes_away_changes_no_verdict() {
 }
 
 #[test]
+fn what_nobody_read_is_told_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("goss.yml");
+    fs::write(&file, "file: {/no/such/file: {exists: true}}\n").expect("written");
+    let asked = || {
+        let mut command = remoor();
+        command.args(["check", "--changed-only", "--file"]).arg(&file).env("XDG_STATE_HOME", dir.path());
+        command
+    };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut unread = asked();
+    assert_eq!(unread.stdout(writer).status().expect("an end").code(), Some(1));
+    assert!(!dir.path().join("remoor").exists(), "nothing is kept");
+    for told in [true, false] {
+        let Output { stdout, .. } = asked().output().expect("an end");
+        let text = String::from_utf8_lossy(&stdout).into_owned();
+        assert_eq!(text.contains("/no/such/file"), told, "{text}");
+    }
+}
+
+#[test]
 fn an_interrupted_run_leaves_no_process() {
     let mark = format!("86395.{}", std::process::id());
     let text =

@@ -230,6 +230,19 @@ fn the_password_of_a_url_is_in_no_result() {
     let told = faults(&twice);
     assert!(told.contains("is there already, with another password") && told.contains("lacks `status`"), "{told}");
     assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
+    // Whatever is first: of two that are shown alike one has to have a name.
+    let shown = format!("http: {{'{}': {{status: 200}}, '{}': {{status: 200}}}}", url("secret"), url("***"));
+    assert!(faults(&shown).contains("with another password"));
+    for text in [
+        format!("http: {{'{0}': {{status: 200}}, '{0}': {{status: 200}}}}", url("secret")),
+        format!("remoor: {{service: s, any-of: {{g: ['http:{0}', 'http:{0}']}}}}", url("secret")),
+    ] {
+        let told = faults(&text);
+        assert!(told.contains("http://me:***@") && !told.contains("secret"), "{told}");
+    }
+    // A port is no password: these are two.
+    let ports = |port| format!("'curl -s http://localhost:{port} -u me@x': {{exit-status: 0}}");
+    assert_eq!(checks(&format!("command: {{{}, {}}}", ports(80), ports(81))).len(), 2);
 }
 
 #[test]

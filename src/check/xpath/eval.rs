@@ -2,6 +2,7 @@
 
 use super::expr::{Axis, Expr, Operator, Start, Step, Test};
 use super::tree::{Kind, Node, Tree};
+use std::collections::BTreeSet;
 
 /// What an expression comes to. Nodes are in the order of the document, none twice.
 #[derive(Debug, Clone)]
@@ -74,24 +75,61 @@ impl Eval<'_> {
         })
     }
 
-    /// Of nodes it holds if it does for one of them, or for one pair.
+    /// Of nodes it holds if it does for one of them, or for one pair. No pair is looked for: it costs as much as each side alone.
     fn compare(&self, operator: Operator, left: Value, right: Value) -> Result<bool, String> {
-        let equality = matches!(operator, Operator::Equal | Operator::Unlike);
-        let (left, right) = match (left, right) {
-            // With a truth, nodes are one thing: whether there are any.
-            (Value::Bool(a), b) if equality => (vec![Value::Bool(a)], vec![Value::Bool(self.is_true(b))]),
-            (a, Value::Bool(b)) if equality => (vec![Value::Bool(self.is_true(a))], vec![Value::Bool(b)]),
-            (a, b) => (self.single(a)?, self.single(b)?),
+        let is_equality = matches!(operator, Operator::Equal | Operator::Unlike);
+        // With a truth, nodes are one thing: whether there are any.
+        let beside = |value: Value, other_is_truth: bool| match value {
+            Value::Nodes(nodes) if other_is_truth => Value::Bool(!nodes.is_empty()),
+            value if other_is_truth && is_equality => Value::Bool(self.is_true(value)),
+            value => value,
         };
-        self.spend(left.len().saturating_mul(right.len()))?;
-        Ok(left.iter().any(|a| right.iter().any(|b| holds(operator, a, b))))
+        let (left_is_truth, right_is_truth) = (matches!(left, Value::Bool(_)), matches!(right, Value::Bool(_)));
+        let (left, right) = (beside(left, right_is_truth), beside(right, left_is_truth));
+        let is_text = |value: &Value| matches!(value, Value::Nodes(_) | Value::Text(_));
+        if is_equality && is_text(&left) && is_text(&right) {
+            let (left, right) = (self.texts(left)?, self.texts(right)?);
+            return Ok(match operator {
+                Operator::Equal => {
+                    let known: BTreeSet<&str> = left.iter().map(String::as_str).collect();
+                    right.iter().any(|text| known.contains(text.as_str()))
+                }
+                // Two are unlike unless all are the same.
+                _ => match (left.first(), right.first()) {
+                    (Some(first), Some(_)) => left.iter().chain(&right).any(|text| text != first),
+                    _ => false,
+                },
+            });
+        }
+        let (left, right) = (self.numbers(left)?, self.numbers(right)?);
+        let least = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::min);
+        let most = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::max);
+        Ok(match operator {
+            // One of the sides is a single number or truth: two paths are compared as texts.
+            Operator::Equal => left.iter().any(|a| right.contains(a)),
+            Operator::Unlike => left.iter().any(|a| right.iter().any(|b| a != b)),
+            Operator::Less => least(&left).zip(most(&right)).is_some_and(|(a, b)| a < b),
+            Operator::LessOrEqual => least(&left).zip(most(&right)).is_some_and(|(a, b)| a <= b),
+            Operator::Greater => most(&left).zip(least(&right)).is_some_and(|(a, b)| a > b),
+            _ => most(&left).zip(least(&right)).is_some_and(|(a, b)| a >= b),
+        })
     }
 
-    /// Nodes as their texts; anything else as it is.
-    fn single(&self, value: Value) -> Result<Vec<Value>, String> {
+    /// Nodes as their texts.
+    fn texts(&self, value: Value) -> Result<Vec<String>, String> {
         match value {
-            Value::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node).map(Value::Text)).collect(),
-            other => Ok(vec![other]),
+            Value::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node)).collect(),
+            Value::Text(text) => Ok(vec![text]),
+            Value::Number(number) => Ok(vec![printed(number)]),
+            Value::Bool(truth) => Ok(vec![truth.to_string()]),
+        }
+    }
+
+    /// The numbers of all nodes, or the one of anything else.
+    fn numbers(&self, value: Value) -> Result<Vec<f64>, String> {
+        match value {
+            Value::Nodes(nodes) => nodes.into_iter().map(|node| Ok(number_of(&self.value_of(node)?))).collect(),
+            other => Ok(vec![as_number(&other)]),
         }
     }
 
@@ -141,17 +179,17 @@ impl Eval<'_> {
         if matches!(axis, Axis::Itself | Axis::AncestorOrSelf | Axis::DescendantOrSelf) {
             visit(node)?;
         }
+        // What is passed over is paid for like what is visited.
+        let but_attributes = |number| if is_attribute(&number) { self.spend(1) } else { visit(number) };
         match axis {
             Axis::Itself => Ok(()),
             Axis::Parent => parent(&node).into_iter().try_for_each(visit),
             Axis::Ancestor | Axis::AncestorOrSelf => std::iter::successors(parent(&node), parent).try_for_each(visit),
             Axis::Attribute => tree.attributes(node).try_for_each(visit),
             Axis::Child => tree.children(node).try_for_each(visit),
-            Axis::Descendant | Axis::DescendantOrSelf => {
-                (node + 1..it.end).filter(|number| !is_attribute(number)).try_for_each(visit)
-            }
+            Axis::Descendant | Axis::DescendantOrSelf => (node + 1..it.end).try_for_each(but_attributes),
             // Behind an attribute stands what is in its element.
-            Axis::Following => (it.end..tree.nodes.len()).filter(|number| !is_attribute(number)).try_for_each(visit),
+            Axis::Following => (it.end..tree.nodes.len()).try_for_each(but_attributes),
             Axis::Preceding => {
                 let begins = if it.kind == Kind::Attribute { it.parent } else { node };
                 let before = |number: &usize| !is_attribute(number) && tree.nodes[*number].end <= begins;
@@ -243,22 +281,6 @@ fn fits(test: &Test, axis: Axis, node: &Node) -> bool {
         Test::Instruction(target) => {
             node.kind == Kind::Instruction && target.as_ref().is_none_or(|target| node.name == *target)
         }
-    }
-}
-
-fn holds(operator: Operator, left: &Value, right: &Value) -> bool {
-    let equal = || match (left, right) {
-        (Value::Bool(a), Value::Bool(b)) => a == b,
-        (Value::Text(a), Value::Text(b)) => a == b,
-        _ => as_number(left) == as_number(right),
-    };
-    match operator {
-        Operator::Equal => equal(),
-        Operator::Unlike => !equal(),
-        Operator::Less => as_number(left) < as_number(right),
-        Operator::LessOrEqual => as_number(left) <= as_number(right),
-        Operator::Greater => as_number(left) > as_number(right),
-        _ => as_number(left) >= as_number(right),
     }
 }
 

@@ -11,6 +11,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod wellformed;
 
 use super::go_value::float;
 use eval::{Eval, Here, Value};
@@ -46,19 +47,14 @@ impl Xml {
         &self.wanted
     }
 
+    /// What is there in the place of what is wanted: nodes as XML, one behind the other, a number as Go prints it. None: it is what is wanted.
     /// Err: the text is no XML, or too much.
-    pub fn holds(&self, text: &str, spend: Spend<'_>) -> Result<bool, String> {
+    pub fn unlike(&self, text: &str, spend: Spend<'_>) -> Result<Option<String>, String> {
         let tree = read(text, spend)?;
         match (self.find(&tree, spend)?, self.wanted.trim()) {
-            (Value::Nodes(nodes), "") => Ok(!nodes.is_empty()),
-            (found, _) => Ok(written(&tree, found, spend)? == self.wanted),
+            (Value::Nodes(nodes), "") => Ok(nodes.is_empty().then(String::new)),
+            (found, _) => Ok(Some(written(&tree, found, spend)?).filter(|there| *there != self.wanted)),
         }
-    }
-
-    /// What is there: nodes as XML, one behind the other, a number as Go prints it.
-    pub fn found(&self, text: &str, spend: Spend<'_>) -> Result<String, String> {
-        let tree = read(text, spend)?;
-        written(&tree, self.find(&tree, spend)?, spend)
     }
 
     fn find(&self, tree: &Tree, spend: Spend<'_>) -> Result<Value, String> {

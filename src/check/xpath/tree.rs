@@ -1,11 +1,14 @@
 //! An XML text as a flat list of nodes in the order of the document, so that a number is a place and a subtree a range.
 //!
 //! Expands nothing but character references and the five names that XML has; fetches nothing. Bounded in bytes, nodes and depth.
+//! What it says of a text that is no XML quotes nothing of it: it may be a secret. A document type is passed over and not proven.
 
-use quick_xml::Reader;
-use quick_xml::XmlVersion;
+use super::wellformed::{NO_CHARACTER, NO_ENTITY, NO_NAME, NOT_ENDED, OUTSIDE};
+use super::wellformed::{are_apart, is_char, is_instruction, is_name, predefined, told};
 use quick_xml::events::{BytesStart, Event};
-use std::collections::BTreeMap;
+use quick_xml::{Reader, XmlVersion};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Most nodes of one document, attributes included, and elements within elements.
 const NODES_MAX: usize = 200_000;
@@ -19,8 +22,6 @@ pub(super) enum Kind {
     Element,
     Attribute,
     Text,
-    /// A text that stood in `<![CDATA[...]]>`; shown as one, otherwise a text.
-    Cdata,
     Comment,
     Instruction,
 }
@@ -41,7 +42,7 @@ pub(super) struct Node {
 
 impl Node {
     pub fn is_text(&self) -> bool {
-        matches!(self.kind, Kind::Text | Kind::Cdata)
+        self.kind == Kind::Text
     }
 
     pub fn local_name(&self) -> &str {
@@ -57,6 +58,8 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub nodes: Vec<Node>,
+    /// Of texts, by their number: the bytes that stood in `<![CDATA[...]]>`, and are written so again.
+    cdata: BTreeMap<usize, Vec<Range<usize>>>,
 }
 
 /// The tree of `text`. Err: why it is none, or that it is too much.
@@ -64,58 +67,74 @@ pub(super) fn read(text: &str) -> Result<Tree, String> {
     if text.len() > TEXT_MAX {
         return Err(format!("XML of more than {TEXT_MAX} bytes"));
     }
+    if let Some(at) = text.char_indices().find(|(_, c)| !is_char(*c)).map(|(at, _)| at) {
+        return Err(format!("not XML, behind byte {at}: {NO_CHARACTER}"));
+    }
     let mut reader = Reader::from_str(text);
-    let mut growing = Growing { nodes: Vec::new(), open: Vec::new(), prefixes: BTreeMap::new() };
+    reader.config_mut().enable_all_checks(true);
+    let mut growing = Growing::default();
     growing.add(Kind::Root, "", String::new())?;
     growing.open.push(0);
+    let (mut is_first, mut has_type) = (true, false);
     loop {
         let byte = reader.buffer_position();
         let at = |why: String| format!("not XML, behind byte {byte}: {why}");
-        match reader.read_event().map_err(|e| format!("not XML: {e}"))? {
+        match reader.read_event().map_err(|e| at(told(&e)))? {
             Event::Start(tag) => growing.element(&tag).map_err(at)?,
             Event::Empty(tag) => {
                 growing.element(&tag).map_err(at)?;
                 growing.close();
             }
             Event::End(_) => growing.close(),
-            Event::Text(text) => growing.text(&text.xml10_content()).map_err(at)?,
+            Event::Text(text) if text.contains("]]>") => return Err(at("`]]>` in a text".to_owned())),
+            Event::Text(text) => growing.text(&text.xml10_content(), false).map_err(at)?,
             Event::GeneralRef(name) => {
-                let one = match name.resolve_char_ref().map_err(|e| at(e.to_string()))? {
+                let one = match name.resolve_char_ref().map_err(|e| at(told(&e)))? {
+                    Some(one) if !is_char(one) => return Err(at(NO_CHARACTER.to_owned())),
                     Some(one) => one,
-                    None => predefined(&name).ok_or_else(|| at(format!("the entity `{}` is unknown here", &*name)))?,
+                    None => predefined(&name).ok_or_else(|| at(NO_ENTITY.to_owned()))?,
                 };
-                growing.text(one.encode_utf8(&mut [0; 4])).map_err(at)?;
+                if growing.inside() == 0 {
+                    return Err(at(OUTSIDE.to_owned()));
+                }
+                growing.text(one.encode_utf8(&mut [0; 4]), false).map_err(at)?;
             }
-            Event::CData(text) => drop(growing.add(Kind::Cdata, "", text.xml10_content().into_owned()).map_err(at)?),
+            Event::CData(text) => growing.text(&text.xml10_content(), true).map_err(at)?,
             Event::Comment(text) => {
                 growing.add(Kind::Comment, "", text.xml10_content().into_owned()).map_err(at)?;
             }
+            Event::PI(it) if !is_instruction(it.target()) => return Err(at(NO_NAME.to_owned())),
             Event::PI(it) => {
                 growing.add(Kind::Instruction, it.target(), it.content().trim().to_owned()).map_err(at)?;
             }
-            Event::Decl(_) | Event::DocType(_) => {}
+            Event::Decl(declaration) => {
+                if !is_first {
+                    return Err(at("`<?xml` stands at the beginning or nowhere".to_owned()));
+                }
+                declaration.version().map_err(|_| at("`<?xml` without a version".to_owned()))?;
+            }
+            Event::DocType(_) => {
+                if has_type || growing.has_element {
+                    return Err(at("a document type is told once, before the outermost element".to_owned()));
+                }
+                has_type = true;
+            }
             Event::Eof => return growing.finished(),
         }
+        is_first = false;
     }
 }
 
-fn predefined(name: &str) -> Option<char> {
-    Some(match name {
-        "lt" => '<',
-        "gt" => '>',
-        "amp" => '&',
-        "quot" => '"',
-        "apos" => '\'',
-        _ => return None,
-    })
-}
-
+#[derive(Default)]
 struct Growing {
     nodes: Vec<Node>,
+    cdata: BTreeMap<usize, Vec<Range<usize>>>,
     /// The root, and the elements that were begun and not ended.
     open: Vec<usize>,
     /// Prefixes that are declared there, each as often as it is.
     prefixes: BTreeMap<String, usize>,
+    /// The outermost element was begun.
+    has_element: bool,
 }
 
 impl Growing {
@@ -128,9 +147,6 @@ impl Growing {
         if number == NODES_MAX {
             return Err(format!("more than {NODES_MAX} nodes"));
         }
-        if self.open.len() == 1 && kind == Kind::Cdata {
-            return Err("a text outside of all elements".to_owned());
-        }
         let behind = number + 1;
         let name = name.to_owned();
         self.nodes.push(Node { kind, name, text, parent: self.inside(), inside: behind, end: behind });
@@ -138,30 +154,55 @@ impl Growing {
     }
 
     fn element(&mut self, tag: &BytesStart<'_>) -> Result<(), String> {
-        if self.open.len() == 1 && self.nodes.iter().any(|node| node.kind == Kind::Element) {
+        if self.open.len() == 1 && self.has_element {
             return Err("a second element beside the outermost".to_owned());
         }
         if self.open.len() > DEEPEST {
             return Err(format!("more than {DEEPEST} elements within each other"));
         }
-        let name = tag.name();
-        let element = self.add(Kind::Element, name.as_ref(), String::new())?;
+        self.has_element = true;
+        if !is_name(tag.name().as_ref()) {
+            return Err(NO_NAME.to_owned());
+        }
+        if !are_apart(tag.attributes_raw()) {
+            return Err("no blank between two attributes".to_owned());
+        }
+        let element = self.add(Kind::Element, tag.name().as_ref(), String::new())?;
         self.open.push(element);
-        // One attribute twice is told apart by nobody later, and to look for it costs a square of their number.
+        // That none is there twice is asked of a set: the reader's own way costs a square of their number.
+        let mut seen = BTreeSet::new();
         for attribute in tag.attributes().with_checks(false) {
             let attribute = attribute.map_err(|e| e.to_string())?;
-            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|e| e.to_string())?;
-            self.add(Kind::Attribute, attribute.key.as_ref(), value.into_owned())?;
-            if let Some(prefix) = attribute.key.as_ref().strip_prefix("xmlns:") {
+            let key = attribute.key.as_ref();
+            if !is_name(key) {
+                return Err(NO_NAME.to_owned());
+            }
+            if !seen.insert(key.to_owned()) {
+                return Err("an attribute is there twice".to_owned());
+            }
+            if attribute.value.contains('<') {
+                return Err("`<` in the value of an attribute".to_owned());
+            }
+            let value = attribute.normalized_value(XmlVersion::Implicit1_0).map_err(|_| NO_ENTITY.to_owned())?;
+            if !value.chars().all(is_char) {
+                return Err(NO_CHARACTER.to_owned());
+            }
+            if let Some(prefix) = key.strip_prefix("xmlns:") {
+                if value.is_empty() || matches!(prefix, "xml" | "xmlns") {
+                    return Err("a declaration of a namespace that is none".to_owned());
+                }
                 *self.prefixes.entry(prefix.to_owned()).or_default() += 1;
             }
+            self.add(Kind::Attribute, key, value.into_owned())?;
         }
         self.nodes[element].inside = self.nodes.len();
-        let prefix = self.nodes[element].prefix();
-        if !prefix.is_empty() && prefix != "xml" && !self.prefixes.contains_key(prefix) {
-            return Err(format!("the prefix `{prefix}` is not declared"));
-        }
-        Ok(())
+        let known = |node: &Node| {
+            let prefix = node.prefix();
+            matches!(prefix, "" | "xml")
+                || self.prefixes.contains_key(prefix)
+                || (prefix == "xmlns" && node.kind == Kind::Attribute)
+        };
+        if self.nodes[element..].iter().all(known) { Ok(()) } else { Err("a prefix that is not declared".to_owned()) }
     }
 
     fn close(&mut self) {
@@ -178,31 +219,38 @@ impl Growing {
         }
     }
 
-    /// What stands beside a text, with nothing but references between them, is one text with it.
-    fn text(&mut self, text: &str) -> Result<(), String> {
+    /// What stands beside a text, with nothing but references between them or in `<![CDATA[...]]>`, is one text with it.
+    fn text(&mut self, text: &str, is_cdata: bool) -> Result<(), String> {
         let inside = self.inside();
         if inside == 0 {
-            return match text.trim() {
-                "" => Ok(()),
-                _ => Err("a text outside of all elements".to_owned()),
-            };
+            let is_blank = text.bytes().all(|b| b.is_ascii_whitespace());
+            return if is_blank && !is_cdata { Ok(()) } else { Err(OUTSIDE.to_owned()) };
+        }
+        // No text is without a character.
+        if text.is_empty() {
+            return Ok(());
         }
         match self.nodes.last_mut() {
             Some(last) if last.kind == Kind::Text && last.parent == inside => last.text.push_str(text),
             _ => drop(self.add(Kind::Text, "", text.to_owned())?),
+        }
+        let number = self.nodes.len() - 1;
+        if is_cdata {
+            let end = self.nodes[number].text.len();
+            self.cdata.entry(number).or_default().push(end - text.len()..end);
         }
         Ok(())
     }
 
     fn finished(mut self) -> Result<Tree, String> {
         if self.open.len() > 1 {
-            return Err(format!("not XML: `{}` is not ended", self.nodes[self.inside()].name));
+            return Err(format!("not XML: {NOT_ENDED}"));
         }
-        if !self.nodes.iter().any(|node| node.kind == Kind::Element) {
+        if !self.has_element {
             return Err("not XML: there is no element".to_owned());
         }
         self.nodes[0].end = self.nodes.len();
-        Ok(Tree { nodes: self.nodes })
+        Ok(Tree { nodes: self.nodes, cdata: self.cdata })
     }
 }
 
@@ -288,8 +336,15 @@ impl Tree {
                         open.push(number);
                     }
                 }
-                Kind::Text => *out += &escaped(&it.text),
-                Kind::Cdata => *out += &format!("<![CDATA[{}]]>", it.text),
+                Kind::Text => {
+                    let mut from = 0;
+                    for part in self.cdata.get(&number).into_iter().flatten() {
+                        *out += &escaped(&it.text[from..part.start]);
+                        *out += &format!("<![CDATA[{}]]>", &it.text[part.clone()]);
+                        from = part.end;
+                    }
+                    *out += &escaped(&it.text[from..]);
+                }
                 Kind::Comment => *out += &format!("<!--{}-->", it.text),
                 Kind::Instruction if it.text.is_empty() => *out += &format!("<?{}?>", it.name),
                 Kind::Instruction => *out += &format!("<?{} {}?>", it.name, it.text),

@@ -87,7 +87,7 @@ fn answered(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::R
         out.talk(&format!("no longer asked since the last run: {}", counted(gone, "assertion")));
     }
     // Only what was told is known: whoever did not hear of it hears of it the next time.
-    if let Some(Err(error)) = last.map(|last| last.keep(&run)) {
+    if let Some(Err(error)) = last.filter(|_| !out.is_broken()).map(|last| last.keep(&run)) {
         let stop = Stop::new(Exit::Done, "").cause(&error);
         out.talk(&format!("warning: the run is not kept, the next one tells this again: {}", stop.causes.join(": ")));
     }
