@@ -137,16 +137,39 @@ fn absent_fields(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fa
     };
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let mut out = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let markup = line.match_indices("node.").filter(|(at, _)| line[..*at].contains(['{', '%']));
-        for (at, _) in markup.filter(|(at, _)| !line[..*at].ends_with(|c: char| word(c) || c == '.')) {
-            let field: String = line[at + 5..].chars().take_while(|c| word(*c)).collect();
-            if !node.contains_key(&field) {
-                let message = format!("`node.{field}` is known only for a node of a fleet");
-                let fault = Fault::error(file, u32::try_from(number + 1).unwrap_or(u32::MAX), 1, message);
-                out.push(fault.hint("remoor check NODE asks with all that is known"));
+    for (begin, piece) in markup(text) {
+        for (at, _) in piece.match_indices("node.") {
+            let field: String = piece[at + 5..].chars().take_while(|c| word(*c)).collect();
+            if piece[..at].ends_with(|c: char| word(c) || c == '.') || node.contains_key(&field) {
+                continue;
             }
+            let line = text[..begin + at].matches('\n').count() + 1;
+            let message = format!("`node.{field}` is known only for a node of a fleet");
+            let fault = Fault::error(file, u32::try_from(line).unwrap_or(u32::MAX), 1, message);
+            out.push(fault.hint("remoor check NODE asks with all that is known"));
         }
+    }
+    out
+}
+
+/// What stands within `{{ }}` and `{% %}`, and where: not what a YAML map has in its braces, and no comment.
+fn markup(text: &str) -> Vec<(usize, &str)> {
+    let mut out = Vec::new();
+    let mut from = 0;
+    while let Some(begin) = text[from..].find('{').map(|at| from + at) {
+        from = begin + 1;
+        let closing = match text[from..].chars().next() {
+            Some('{') => "}}",
+            Some('%') => "%}",
+            Some('#') => "#}",
+            _ => continue,
+        };
+        from += 1;
+        let piece = text[from..].split(closing).next().unwrap_or_default();
+        if closing != "#}" {
+            out.push((from, piece));
+        }
+        from += piece.len();
     }
     out
 }

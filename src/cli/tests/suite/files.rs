@@ -92,6 +92,11 @@ fn nothing_is_left_out_in_silence() {
             "role.yml",
             "remoor: {service: web}\nuser: {root: {exists: true}}\n{% if node.role == 'x' %}file: {/none: {exists: true}}{% endif %}\n",
         ),
+        ("lines.yml", "remoor: {service: web}\nuser: {root: {exists: true}}\n{% if\n node.role == 'x' %}{% endif %}\n"),
+        (
+            "names.yml",
+            "remoor: {service: web}\n{# node.role #}\nmatching: {a: {content: node.example.org, matches: {or: [node.example.org, \"{{ node.name }}\"]}}}\n",
+        ),
         ("when.yml", "remoor: {service: web, when: node.role == 'manager'}\nuser: {root: {exists: true}}\n"),
         ("peers.yml", "remoor: {service: web, when: peers | length > 2}\nuser: {root: {exists: true}}\n"),
         ("ok.yml", ok),
@@ -101,6 +106,7 @@ fn nothing_is_left_out_in_silence() {
     for (line, said) in [
         ("--file DIR/all", "DIR/all/b.yml: No such file"),
         ("--file DIR/role.yml", "`node.role` is known only for a node of a fleet"),
+        ("--file DIR/lines.yml", "lines.yml:4:1: `node.role` is known only for a node of a fleet"),
         ("--file DIR/when.yml DIR/ok.yml", "`node.role` is known only for a node of a fleet"),
         ("--file DIR/peers.yml DIR/ok.yml", "`peers` is known only for a node of a fleet"),
         ("--file - -", "`-` is named twice"),
@@ -108,6 +114,9 @@ fn nothing_is_left_out_in_silence() {
         let (_, talk, exit) = check(line);
         assert!(talk.contains(said) && exit == Exit::Usage, "{line}: {talk}");
     }
+    // A name in braces of YAML or in a comment asks for nothing.
+    let (answer, talk, exit) = check("--file DIR/names.yml");
+    assert_eq!(exit, Exit::Done, "{answer}{talk}");
 }
 
 #[test]
