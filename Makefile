@@ -1,7 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
 
-.PHONY: demo test test-long ten tools test-tools lint deny bench bench-checks
+.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -12,6 +12,7 @@ test: test-tools lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	tests/fuzz/run.sh
 	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production: hours.
@@ -19,6 +20,7 @@ test-long: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	REMOOR_FUZZ_SECONDS=600 tests/fuzz/run.sh
 	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # Ten runs in a row of the host tests with the program that users run, strict: nothing is told twice, and the first failure
@@ -44,6 +46,7 @@ ten: test-tools
 
 lint:
 	$(CARGO) fmt --check
+	$(CARGO) fmt --check --manifest-path tests/fuzz/Cargo.toml
 	$(CARGO) clippy --quiet --all-targets -- -D warnings
 
 # What may be depended upon (deny.toml). Advisories need a database from the network, so they are asked for by hand.
@@ -52,6 +55,11 @@ deny:
 	@command -v cargo-deny >/dev/null || $(CARGO) install --quiet --locked --debug cargo-deny \
 		|| echo "SKIPPED: CARGO DENY: it can't be installed here"
 	@! command -v cargo-deny >/dev/null || $(CARGO) deny --log-level error check bans licenses sources
+
+# What others wrote, as check files and templates, or send, as digests and gossip, in forms that nobody would write: no fault
+# and no hang, for a minute each. REMOOR_FUZZ_SECONDS=3600 for a long look.
+fuzz:
+	tests/fuzz/run.sh
 
 # The figures of docs/performance.md, measured here and now; an hour, as root. REMOOR_BENCH_ROUNDS=3 is a first look.
 FIGURES = $(or $(CARGO_TARGET_DIR),target)/tmp/figures

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail};
 use figures::Figure;
 use lab::tool::find_program;
 use lab::{Lab, five};
-use serde_json::Value;
 
 const HOST: &str = "h1";
 const COMMAND: &str = "make bench-checks";
 const SCRIPT: &str = include_str!("checks.py");
+const PEAK: &str = include_str!("peak.py");
 /// A figure is the middle of so many.
 const ROUNDS: &str = "15";
 
@@ -29,7 +29,7 @@ struct Times {
 
 impl std::fmt::Display for Times {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ms ({} to {}), {} MB", self.median, self.least, self.most, self.mb)
+        write!(f, "{} ms ({} to {}), {:.1} MB", self.median, self.least, self.most, self.mb)
     }
 }
 
@@ -39,6 +39,7 @@ fn main() -> Result<()> {
     }
     let lab = Lab::up("checks", &[HOST])?;
     lab.push(HOST, SCRIPT.as_bytes(), "/srv/bench.py", 0o644)?;
+    lab.push(HOST, PEAK.as_bytes(), "/srv/peak.py", 0o644)?;
     lab.push(HOST, &std::fs::read(five::built("remoor")?)?, five::REMOOR, 0o755)?;
     let goss = match find_program("goss") {
         Some(goss) => {
@@ -90,7 +91,8 @@ fn main() -> Result<()> {
 
 fn times(lab: &Lab, command: &str) -> Result<Times> {
     let told = lab.shell(HOST, &format!("python3 /srv/bench.py {ROUNDS} {command}"))?;
-    let told: Value = serde_json::from_str(&told).with_context(|| format!("{command}: {told}"))?;
-    let ms = |at: usize| told["ms"][at].as_u64().context("milliseconds");
-    Ok(Times { median: ms(0)?, least: ms(1)?, most: ms(2)?, mb: told["mb"].as_f64().context("megabytes")? })
+    let ms: [u64; 3] = serde_json::from_str(&told).with_context(|| format!("{command}: {told}"))?;
+    let kb = lab.shell(HOST, &format!("python3 -I -S /srv/peak.py {ROUNDS} {command}"))?;
+    let kb: f64 = kb.trim().parse().with_context(|| format!("{command}: {kb}"))?;
+    Ok(Times { median: ms[0], least: ms[1], most: ms[2], mb: kb / 1024.0 })
 }

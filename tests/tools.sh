@@ -36,6 +36,8 @@ real() {
     need setpriv util-linux
     # The hosts bring their own; only the tests of the manager's end of SSH want one beside them.
     [ "$1" != test ] || need sshd openssh-server
+    # libFuzzer is C++.
+    [ "$1" != test ] || need c++ g++
     [ -n "$missing" ] || return 0
     missing=$(echo "$missing" | tr ' ' '\n' | sort -u | xargs)
     if ! has apt-get; then

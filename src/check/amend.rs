@@ -1,7 +1,7 @@
 //! Adds a check to the text of a check file, and leaves every other line of it as it is. Pure.
 
 use super::header::header;
-use super::yaml::{self, Key, Node, Yaml};
+use super::yaml::{self, Key, Node};
 use crate::model::Fault;
 use serde_json::{Map, Value};
 
@@ -55,9 +55,9 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
             "without --file the check is printed",
         ));
     }
-    let types = pairs(&before);
+    let types = before.pairs();
     let block = types.iter().find(|(key, _)| key.text == more.kind);
-    if let Some((id, _)) = block.and_then(|(_, ids)| pairs(ids).iter().find(|(id, _)| id.text == more.id)) {
+    if let Some((id, _)) = block.and_then(|(_, ids)| ids.pairs().iter().find(|(id, _)| id.text == more.id)) {
         let message = format!("`{}:{}` is there already", more.kind, more.id);
         return Err(vec![Fault::error(file, id.line, id.column, message)]);
     }
@@ -99,33 +99,30 @@ fn with(tree: Value, more: &Addition) -> Value {
     Value::Object(types)
 }
 
+/// As the lines of `text` end: new ones end so too.
+fn line_end(text: &str) -> &'static str {
+    match text.split_once('\n') {
+        Some((first, _)) if first.ends_with('\r') => "\r\n",
+        _ => "\n",
+    }
+}
+
 fn append(text: &str, block: &str) -> String {
-    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{gap}{block}")
+    let end = line_end(text);
+    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { end };
+    format!("{text}{gap}{}", block.replace('\n', end))
 }
 
 /// After the last line of the block of its type. `after`: the line on which the next block begins.
 fn insert(text: &str, kind: &Key, ids: &Node, after: Option<u32>, more: &Addition) -> String {
-    let indent = pairs(ids).first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
-    let lines: Vec<&str> = text.lines().collect();
+    let indent = ids.pairs().first().map_or(2, |(id, _)| id.column.saturating_sub(1) as usize);
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let end = after.map_or(lines.len(), |line| line.saturating_sub(1) as usize).min(lines.len());
     let is_block = |line: &&&str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
     let own = lines.get(kind.line as usize..end).unwrap_or_default();
     let length = own.iter().rposition(|line| is_block(&line)).map_or(0, |at| at + 1);
     let at = (kind.line as usize + length).min(lines.len());
-    let mut out = lines[..at].join("\n") + "\n" + &more.lines(indent);
-    for line in &lines[at..] {
-        out += line;
-        out.push('\n');
-    }
-    out
-}
-
-fn pairs(node: &Node) -> &[(Key, Node)] {
-    match &node.yaml {
-        Yaml::Map(pairs) => pairs,
-        _ => &[],
-    }
+    append(&lines[..at].concat(), &more.lines(indent)) + &lines[at..].concat()
 }
 
 fn key(text: &str) -> String {
@@ -200,7 +197,7 @@ mod tests {
             user:
               root: {exists: true}
         "##]]
-        .assert_eq(&added(text));
+        .assert_eq(&(added(text) + "\n"));
         expect![[r#"
             file:
               /etc/x:
@@ -252,6 +249,16 @@ mod tests {
             .map(added)
             .concat(),
         );
+    }
+
+    #[test]
+    fn lines_end_as_they_did() {
+        let text = "# a\r\nfile:\r\n  /etc/a: {exists: true}\r\n\r\nuser:\r\n  root: {exists: true}";
+        let new = "  /etc/x:\r\n    exists: true\r\n    mode: \"0644\"\r\n";
+        assert_eq!(added(text), text.replace("true}\r\n\r\nuser", &format!("true}}\r\n{new}\r\nuser")));
+        let text = "user:\r\n  root: {exists: true}";
+        assert_eq!(added(text), format!("{text}\r\nfile:\r\n{new}"));
+        assert_eq!(added("file:\r\n  /etc/a: {exists: true}"), format!("file:\r\n  /etc/a: {{exists: true}}\r\n{new}"));
     }
 
     proptest! {

@@ -55,6 +55,13 @@ impl Matcher {
             },
             Matcher::Or(all) => whole("to satisfy at least one of these matchers", all),
             Matcher::Gjson(paths) => gjson(paths, actual, negated, budget),
+            Matcher::Xml(xml) => {
+                let message = match negated {
+                    false => "satisfied XPath match with intended result",
+                    true => "cannot match xpath query with intended result",
+                };
+                Explained { actual: actual.clone(), ..explained(xml.wanted().into(), message) }
+            }
             leaf => leaf.leaf(actual, negated, budget),
         }
     }
@@ -143,7 +150,7 @@ impl Matcher {
             Matcher::Compare(how, _) => return format!("to be numerically {}", how.name()),
             Matcher::Semver(_) => "to satisfy semver constraint",
             Matcher::Lines(_) | Matcher::Patterns(_) => "to have patterns",
-            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) => "to match",
+            Matcher::Not(_) | Matcher::And(_) | Matcher::Or(_) | Matcher::Gjson(_) | Matcher::Xml(_) => "to match",
         }
         .to_owned()
     }
@@ -167,6 +174,7 @@ impl Matcher {
             Matcher::Compare(_, limit) => Value::Number(limit.clone()),
             Matcher::Semver(range) => range.to_string().into(),
             Matcher::Gjson(paths) => paths.iter().map(|(_, inner)| inner.marshalled()).collect(),
+            Matcher::Xml(xml) => xml.path().into(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => patterns.texts().map(Value::from).collect(),
         }
     }
@@ -190,6 +198,7 @@ impl Matcher {
             Matcher::Compare(how, _) => how.name(),
             Matcher::Semver(_) => "semver-constraint",
             Matcher::Gjson(_) => "gjson",
+            Matcher::Xml(_) => "xml",
             Matcher::Lines(_) | Matcher::Patterns(_) => "have-patterns",
         }
     }
@@ -224,6 +233,7 @@ impl Matcher {
                     paths.iter().map(|(path, inner)| (path.clone(), inner.written())).collect();
                 json!({self.name(): paths})
             }
+            Matcher::Xml(xml) => json!({self.name(): {"xpath": xml.path(), "result": xml.wanted()}}),
             other => json!({other.name(): other.wanted()}),
         }
     }

@@ -46,6 +46,16 @@ pub(super) fn float(number: f64) -> String {
     }
 }
 
+/// With all numbers as floating point, as Go reads JSON.
+pub(super) fn floats(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
+        Value::Array(items) => items.into_iter().map(floats).collect(),
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, floats(value))).collect(),
+        other => other,
+    }
+}
+
 /// A number as goss compares it: two whole ones exactly, otherwise as floating point.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Numeric {

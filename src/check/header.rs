@@ -128,12 +128,12 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn file(&mut self, tree: &Node) -> Header {
         let mut header = Header::default();
-        let Some((key, block)) = pairs(tree).first() else { return header };
+        let Some((key, block)) = tree.pairs().first() else { return header };
         if !matches!(block.yaml, Yaml::Map(_)) {
             self.faults.push(key.fault(self.file, format!("`remoor` is {}, not a map", block.kind())));
             return header;
         }
-        for (key, node) in pairs(block) {
+        for (key, node) in block.pairs() {
             match key.text.as_str() {
                 "service" => header.service = self.text(key, node).into(),
                 "roles" => header.roles = self.texts(key, node),
@@ -162,7 +162,7 @@ impl Reader<'_> {
         if !matches!(node.yaml, Yaml::Map(_)) {
             self.wrong(key, node, "a map");
         }
-        for (key, node) in pairs(node) {
+        for (key, node) in node.pairs() {
             match key.text.as_str() {
                 "include" => digest.include = self.paths(key, node),
                 "exclude" => digest.exclude = self.paths(key, node),
@@ -240,13 +240,6 @@ impl Reader<'_> {
                 Vec::new()
             }
         }
-    }
-}
-
-fn pairs(node: &Node) -> &[(Key, Node)] {
-    match &node.yaml {
-        Yaml::Map(pairs) => pairs,
-        _ => &[],
     }
 }
 

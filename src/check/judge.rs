@@ -61,8 +61,7 @@ fn is_private(check: &Check, answers: &Answers) -> bool {
     check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
 
-/// Which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of
-/// them. Else nothing.
+/// Which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of them. Else nothing.
 fn unmet(matcher: &Matcher, value: &Value) -> String {
     if !matches!(matcher, Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_)) {
         return String::new();
@@ -105,10 +104,14 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
-        let (state, message) = match assertion.matcher.matches(value) {
-            Ok(true) => (CheckState::Pass, String::new()),
+        let hushed = self.is_content(assertion);
+        let (state, message) = match assertion.matcher.told(value, hushed) {
+            Ok((true, _)) => (CheckState::Pass, String::new()),
             Err(why) => (CheckState::Fail, why),
-            Ok(false) => (CheckState::Fail, unmet(&assertion.matcher, value)),
+            Ok((false, Some(there))) if there.is_empty() => (CheckState::Fail, "nothing at the path".to_owned()),
+            Ok((false, Some(_))) if hushed => (CheckState::Fail, "another result at the path".to_owned()),
+            Ok((false, Some(there))) => (CheckState::Fail, short(&there.into())),
+            Ok((false, None)) => (CheckState::Fail, unmet(&assertion.matcher, value)),
         };
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
     }
@@ -147,9 +150,7 @@ impl Judge<'_> {
         let found = match found {
             None => String::new(),
             Some(_) if self.hides(assertion) => SECRET.to_owned(),
-            Some(Value::String(text)) if assertion.stream && self.check.kind == Kind::File => {
-                format!("{} lines", text.lines().count())
-            }
+            Some(Value::String(text)) if self.is_content(assertion) => format!("{} lines", text.lines().count()),
             Some(value) => short(value),
         };
         let expected = if self.hides(assertion) { SECRET.to_owned() } else { assertion.matcher.to_string() };
@@ -165,6 +166,11 @@ impl Judge<'_> {
             message,
             took_ms: 0,
         }
+    }
+
+    /// Of a file's content no word is told: nobody need have said that there is a password in it.
+    fn is_content(&self, assertion: &Assertion) -> bool {
+        assertion.stream && self.check.kind == Kind::File
     }
 
     /// Whether values of this property would tell something of a secret.

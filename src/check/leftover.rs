@@ -2,16 +2,14 @@
 //!
 //! Whatever clears its environment, or runs as somebody into whose environment this process may not look, is not found.
 
+use crate::files::environment;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 const NAME: &str = "REMOOR_CHECK";
-/// So much of one environment is read; the kernel's bound for one variable is less.
-const ENVIRON_MAX: u64 = 1 << 20;
 /// Longest search: what starts others faster than they are ended is left to itself.
 const SEARCH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -56,11 +54,8 @@ impl Mark {
         })
     }
 
-    /// One that has ended and was not yet waited for has no environment.
     fn is_on(&self, pid: Pid) -> bool {
-        let mut environ = Vec::new();
-        let path = format!("/proc/{}/environ", pid.as_raw_nonzero());
-        let read = File::open(path).and_then(|file| file.take(ENVIRON_MAX).read_to_end(&mut environ));
-        read.is_ok() && environ.split(|byte| *byte == 0).any(|variable| variable == self.0.as_bytes())
+        let variables = environment(pid.as_raw_nonzero().get());
+        variables.is_some_and(|all| all.iter().any(|variable| variable == self.0.as_bytes()))
     }
 }

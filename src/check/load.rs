@@ -2,6 +2,7 @@
 //! an attribute is read in `load_matcher`.
 
 use super::include::{self, Include};
+use super::masked::{MASK, masked};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::own;
@@ -28,6 +29,7 @@ pub struct Check {
     pub file: String,
     pub line: u32,
     pub kind: Kind,
+    /// As written, without the passwords of URLs.
     pub id: String,
     pub title: Option<String>,
     pub meta: Meta,
@@ -165,13 +167,18 @@ impl Loader<'_> {
     }
 
     pub fn resource(&mut self, spec: &'static Spec, id: &Key, node: &Node) {
+        let mut check = self.check(spec, id);
+        let label = check.label();
         let Yaml::Map(attributes) = &node.yaml else {
-            let fault = node
-                .fault(self.file, format!("`{}:{}` is {}, not a map of attributes", spec.name, id.text, node.kind()));
-            self.faults.push(fault);
+            self.faults.push(node.fault(self.file, format!("`{label}` is {}, not a map of attributes", node.kind())));
             return;
         };
-        let mut check = self.check(spec, id);
+        // Each is known by its label: two that look the same are none. Two of the same text have been refused.
+        let is_same = |other: &Check| other.kind == check.kind && other.id == check.id;
+        if check.id.contains(MASK) && self.loaded.checks.iter().any(is_same) {
+            let fault = id.fault(self.file, format!("`{label}` is there already, with another password"));
+            self.faults.push(fault.hint(format!("give it a name, and the id as `{}`", spec.name_attribute)));
+        }
         let before = self.faults.len();
         // `meta` comes first, since some attributes change what it says; so does what says how `matches` is read.
         let early = |key: &Key| key.text == "meta" || key.text == AS_READER;
@@ -181,10 +188,10 @@ impl Loader<'_> {
         }
         let has = |name: &str| attributes.iter().any(|(key, _)| current_name(&key.text) == name);
         for (name, _) in spec.attributes.iter().filter(|(name, use_)| *use_ == Use::Required && !has(name)) {
-            self.faults.push(id.fault(self.file, format!("`{}:{}` lacks `{name}`", spec.name, id.text)));
+            self.faults.push(id.fault(self.file, format!("`{label}` lacks `{name}`")));
         }
         if check.assertions.is_empty() && self.faults.len() == before {
-            self.faults.push(id.fault(self.file, format!("`{}:{}` asserts nothing", spec.name, id.text)));
+            self.faults.push(id.fault(self.file, format!("`{label}` asserts nothing")));
         }
         if let Err(why) = super::probe::validate(&check) {
             self.faults.push(id.fault(self.file, why));
@@ -200,7 +207,8 @@ impl Loader<'_> {
             file: self.file.to_owned(),
             line: id.line,
             kind: spec.kind,
-            id: id.text.clone(),
+            // Shown everywhere, and part of what history keeps.
+            id: masked(&id.text),
             title: None,
             meta: Meta::default(),
             annotations: Map::new(),
@@ -280,7 +288,7 @@ impl Loader<'_> {
                 check.assertions.push(Assertion { property: name, stream: false, matcher });
                 self.known_attribute(check, name, Use::Text, key, node);
             }
-            Use::Retries if check.meta.retries > 0 => {
+            Use::Retries | Use::Delay if says_retry(check, if use_ == Use::Delay { "delay" } else { "count" }) => {
                 self.faults.push(key.fault(self.file, format!("`{name}` and `retry` of `meta.remoor` say the same")));
             }
             Use::Retries => check.meta.retries = meta::retries(self.file, key, node, &mut self.faults),
@@ -308,6 +316,12 @@ impl Loader<'_> {
     pub fn wrong(&mut self, key: &Key, node: &Node, wanted: &str) {
         self.faults.push(node.fault(self.file, format!("`{}` is {}, not {wanted}", key.text, node.kind())));
     }
+}
+
+/// Whether `retry` of `meta.remoor`, which is read before, has this key.
+fn says_retry(check: &Check, key: &str) -> bool {
+    let own = check.annotations.get("remoor").and_then(|own| own.get("retry"));
+    own.is_some_and(|retry| retry.get(key).is_some())
 }
 
 fn is_text(node: &Node) -> bool {

@@ -2,14 +2,16 @@
 
 use super::gjson;
 use super::go_regex::go_regex;
+use super::go_value::printed;
 use super::load::Loader;
 use super::matcher::{Comparison, Matcher};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
 use super::suggest::did_you_mean;
+use super::xpath::Xml;
 use super::yaml::{Key, Node, Yaml};
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "have-prefix",
     "have-suffix",
     "match-regexp",
@@ -30,6 +32,7 @@ const KNOWN: [&str; 20] = [
     "equal",
     "gjson",
     "semver-constraint",
+    "xml",
 ];
 
 impl Loader<'_> {
@@ -107,10 +110,7 @@ impl Loader<'_> {
             "lt" => self.comparison(Comparison::Lt, key, node),
             "le" => self.comparison(Comparison::Le, key, node),
             "gjson" => self.gjson(key, node),
-            "xml" => {
-                self.faults.push(key.fault(self.file, format!("matcher `{}` comes in a later version", key.text)));
-                None
-            }
+            "xml" => self.xml(key, node),
             unknown => {
                 let hint = did_you_mean(unknown, KNOWN).unwrap_or_else(|| format!("known: {}", KNOWN.join(", ")));
                 self.faults.push(key.fault(self.file, format!("unknown matcher `{unknown}`")).hint(hint));
@@ -139,6 +139,36 @@ impl Loader<'_> {
             paths.push((path.text.clone(), self.matcher(node)?));
         }
         Some(Matcher::Gjson(paths))
+    }
+
+    fn xml(&mut self, key: &Key, node: &Node) -> Option<Matcher> {
+        let Yaml::Map(pairs) = &node.yaml else { return self.refuse(key, node, "a map of `xpath` and `result`") };
+        let (mut path, mut result) = (None, None);
+        for (part, value) in pairs {
+            match (part.text.as_str(), &value.yaml) {
+                ("xpath", Yaml::Text(text)) => path = Some((value, text)),
+                ("xpath", _) => return self.refuse(part, value, "a string"),
+                ("result", Yaml::Text(_) | Yaml::Number(_) | Yaml::Bool(_)) => {
+                    result = Some(printed(&value.value()).into_owned());
+                }
+                ("result", _) => return self.refuse(part, value, "a string"),
+                (other, _) => {
+                    let fault = part.fault(self.file, format!("unknown key `{other}` of `xml`"));
+                    self.faults.push(fault.hint("known: xpath, result"));
+                    return None;
+                }
+            }
+        }
+        match (path, result) {
+            (Some((node, path)), Some(result)) => {
+                self.checked(node, Xml::new(path, result).map(Matcher::Xml), "no XPath")
+            }
+            _ => {
+                let fault = key.fault(self.file, "`xml` takes `xpath` and `result`");
+                self.faults.push(fault.hint("`result: \"\"` asks whether there is such a node"));
+                None
+            }
+        }
     }
 
     /// A list that asserts something; only `consist-of` may be empty.

@@ -9,6 +9,7 @@ use super::go_regex::GoRegex;
 use super::go_value::{Numeric, text};
 use super::patterns::Patterns;
 use super::semver_range::SemverRange;
+use super::xpath::Xml;
 use serde_json::{Number, Value};
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -42,6 +43,8 @@ pub(super) enum Matcher {
     Semver(SemverRange),
     /// All of it, by path.
     Gjson(Vec<(String, Matcher)>),
+    /// What an XPath finds, as a text.
+    Xml(Xml),
     /// `have-patterns`: of any value, as a text.
     Patterns(Patterns),
     /// A list for contents, output or a body, which goss reads line by line.
@@ -76,11 +79,13 @@ pub(super) struct Budget {
     left: Cell<u64>,
     /// A list is found whole: as the machine's lists are texts, their lines may be a number. A list in JSON never is.
     list: bool,
+    /// Errors quote nothing of the value.
+    hushed: bool,
 }
 
 impl Budget {
     pub fn full(actual: &Value) -> Self {
-        Self { left: Cell::new(MOST), list: actual.is_array() }
+        Self { left: Cell::new(MOST), list: actual.is_array(), hushed: false }
     }
 
     /// Whether so much is left; if not, nothing is.
@@ -104,11 +109,24 @@ impl Matcher {
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        let budget = Budget::full(actual);
-        let answer = self.ask(actual, &budget)?;
+        self.told(actual, false).map(|(answer, _)| answer)
+    }
+
+    /// The same, with what is at the path of an `xml` that does not hold: it is looked for once.
+    ///
+    /// `hushed`: an error quotes nothing of the value.
+    pub(super) fn told(&self, actual: &Value, hushed: bool) -> Result<(bool, Option<String>), String> {
+        let budget = Budget { hushed, ..Budget::full(actual) };
+        let (answer, there) = match self {
+            Matcher::Xml(xml) => {
+                let there = xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?;
+                (there.is_none(), there)
+            }
+            other => (other.ask(actual, &budget)?, None),
+        };
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
-        Ok(answer)
+        Ok((answer, there))
     }
 
     pub(super) fn ask(&self, actual: &Value, budget: &Budget) -> Result<bool, String> {
@@ -182,7 +200,10 @@ impl Matcher {
                     Comparison::Le => found <= limit,
                 }
             }
-            Matcher::Semver(range) => range.holds(actual)?,
+            Matcher::Semver(range) => match range.holds(actual) {
+                Err(_) if budget.hushed => return Err(format!("{} is no version", kind(actual))),
+                answer => answer?,
+            },
             Matcher::Gjson(paths) => {
                 let document = document(actual)?;
                 let mut all = true;
@@ -192,6 +213,7 @@ impl Matcher {
                 }
                 all
             }
+            Matcher::Xml(xml) => xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
                 budget.spend(text.len() / 256 * patterns.len())?;
@@ -211,9 +233,10 @@ pub(super) fn pair(matchers: &[Matcher], elements: &[Value], budget: &Budget) ->
 }
 
 fn numeric(value: &Value, budget: &Budget) -> Result<Numeric, String> {
-    Numeric::read(value)
-        .filter(|_| budget.list || !value.is_array())
-        .ok_or_else(|| format!("{} is not a number", short(value)))
+    Numeric::read(value).filter(|_| budget.list || !value.is_array()).ok_or_else(|| match budget.hushed {
+        true => format!("{} is not a number", kind(value)),
+        false => format!("{} is not a number", short(value)),
+    })
 }
 
 /// goss's `to-array`: a text becomes its lines, what stands behind the last newline included.
@@ -235,10 +258,12 @@ pub(super) fn elements(value: &Value) -> Result<Cow<'_, [Value]>, String> {
 
 /// The JSON in a text.
 pub(super) fn document(value: &Value) -> Result<Value, String> {
-    match value {
-        Value::String(text) => serde_json::from_str(text).map_err(|e| format!("not JSON: {e}")),
-        other => Err(format!("{} is not text", kind(other))),
-    }
+    serde_json::from_str(plain_text(value)?).map_err(|e| format!("not JSON: {e}"))
+}
+
+/// A text that is one already.
+fn plain_text(value: &Value) -> Result<&str, String> {
+    value.as_str().ok_or_else(|| format!("{} is not text", kind(value)))
 }
 
 /// What is at a path of it.
@@ -306,6 +331,7 @@ impl fmt::Display for Matcher {
                 let parts: Vec<String> = paths.iter().map(|(path, matcher)| format!("{path}: {matcher}")).collect();
                 write!(f, "gjson {{{}}}", parts.join(", "))
             }
+            Matcher::Xml(xml) => write!(f, "xml {xml}"),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => write!(f, "{patterns}"),
         }
     }

@@ -96,11 +96,7 @@ pub(super) fn read(file: &str, node: &Node, spec: &Spec, faults: &mut Vec<Fault>
 
 /// Those of the keys of `meta.remoor` that only `spec` takes.
 pub(super) fn extensions<'n>(node: &'n Node, spec: &Spec) -> Vec<(&'n Key, &'n Node)> {
-    let map = |node: &'n Node| match &node.yaml {
-        Yaml::Map(pairs) => &pairs[..],
-        _ => &[],
-    };
-    let own = map(node).iter().find(|(key, _)| key.text == "remoor").map_or(&[][..], |(_, own)| map(own));
+    let own = node.pairs().iter().find(|(key, _)| key.text == "remoor").map_or(&[][..], |(_, own)| own.pairs());
     let known = |key: &Key| spec.extensions().iter().any(|(name, _)| *name == key.text);
     own.iter().filter(|(key, _)| known(key)).map(|(key, node)| (key, node)).collect()
 }

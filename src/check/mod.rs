@@ -11,6 +11,7 @@ mod gjson;
 mod go_regex;
 mod go_template;
 mod go_value;
+mod goss_names;
 mod groups;
 mod header;
 mod include;
@@ -19,6 +20,7 @@ mod leftover;
 mod load;
 mod load_matcher;
 mod markup;
+mod masked;
 mod matcher;
 mod meta;
 mod observe;
@@ -34,11 +36,13 @@ mod spawn;
 mod spec;
 mod suggest;
 mod vars;
+mod xpath;
 mod yaml;
 
 pub use amend::{Addition, add};
 pub use explain::Explained;
 pub use go_template::{Outside, render as render_go};
+pub use goss_names::{goss_property, goss_type};
 pub use header::{DigestOptions, Header, Template, has_header, header};
 pub use include::Include;
 pub use load::{Check, Loaded, load, parse};
@@ -51,7 +55,7 @@ pub use render::{Applies, applies, merged_vars, render};
 pub use run::{RunOptions, run, run_in_full};
 pub use spawn::end_programs;
 pub use spec::Kind;
-pub use vars::vars;
+pub use vars::{go_vars, vars};
 
 #[cfg(test)]
 mod tests;

@@ -38,7 +38,9 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
     let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
         let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
         return Err(ObserveError::Wrong(match did_you_mean(kind, known.iter().copied()) {
-            _ if LATER.contains(&kind) || kind == "matching" => format!("resource type `{kind}` can't be added"),
+            _ if LATER.contains(&kind) || matches!(kind, "gossfile" | "matching") => {
+                format!("resource type `{kind}` can't be added")
+            }
             Some(near) => format!("unknown resource type `{kind}`; {near}"),
             None => format!("unknown resource type `{kind}`; known: {}", known.join(", ")),
         }));

@@ -1,6 +1,7 @@
 //! Checks that only remoor knows: certificates and groups, in the `remoor:` block, which goss passes over.
 
 use super::load::{Assertion, Check, Loader};
+use super::masked::masked;
 use super::matcher::Matcher;
 use super::spec::{HOLDS, Kind, OWN, Spec};
 use super::suggest::did_you_mean;
@@ -22,12 +23,12 @@ struct Group {
 impl Loader<'_> {
     /// The checks of the block that stand for themselves. What else is in it is the header's.
     pub fn own_types(&mut self, block: &Node) {
-        for (_, resources) in pairs(block).iter().filter(|(key, _)| key.text == "cert") {
+        for (_, resources) in block.pairs().iter().filter(|(key, _)| key.text == "cert") {
             if !matches!(resources.yaml, Yaml::Map(_)) {
                 self.faults
                     .push(resources.fault(self.file, format!("`cert` is {}, not a map of ids", resources.kind())));
             }
-            for (id, node) in pairs(resources) {
+            for (id, node) in resources.pairs() {
                 self.resource(Kind::Cert.spec(), id, node);
             }
         }
@@ -37,13 +38,13 @@ impl Loader<'_> {
     /// group behind those that it is about.
     pub fn groups(&mut self, block: &Node) {
         let mut groups = Vec::new();
-        for (key, node) in pairs(block) {
+        for (key, node) in block.pairs() {
             let Some(spec) = OWN.iter().find(|spec| spec.kind.is_group() && spec.name == key.text) else { continue };
             if !matches!(node.yaml, Yaml::Map(_)) {
                 self.faults
                     .push(node.fault(self.file, format!("`{}` is {}, not a map of groups", spec.name, node.kind())));
             }
-            for (id, node) in pairs(node) {
+            for (id, node) in node.pairs() {
                 groups.extend(self.group(spec, id, node));
             }
         }
@@ -80,7 +81,7 @@ impl Loader<'_> {
             self.faults.push(fault.hint("write a list: [\"port:tcp:80\", \"process:nginx\"]"));
             return None;
         };
-        check.members = places.iter().filter_map(text).map(str::to_owned).collect();
+        check.members = places.iter().filter_map(text).map(masked).collect();
         let matcher = Matcher::Is(Value::Bool(true));
         check.assertions.push(Assertion { property: HOLDS, stream: false, matcher });
         Some(Group { check, places })
@@ -96,7 +97,7 @@ impl Loader<'_> {
                     self.faults.push(item.fault(self.file, format!("a member is `type:id`, this is {}", item.kind())))
                 }
                 Some(label) if !seen.insert(label) => {
-                    self.faults.push(item.fault(self.file, format!("`{label}` is named twice")));
+                    self.faults.push(item.fault(self.file, format!("`{}` is named twice", masked(label))));
                 }
                 Some(_) => {}
             }
@@ -108,9 +109,9 @@ impl Loader<'_> {
         let labels: BTreeSet<String> =
             self.loaded.checks.iter().chain(groups.iter().map(|group| &group.check)).map(Check::label).collect();
         for item in groups.iter().flat_map(|group| &group.places) {
-            if let Some(label) = text(item).filter(|label| !labels.contains(*label)) {
+            if let Some(label) = text(item).map(masked).filter(|label| !labels.contains(label)) {
                 let fault = item.fault(self.file, format!("there is no check `{label}` in this file"));
-                let hint = did_you_mean(label, labels.iter().map(String::as_str));
+                let hint = did_you_mean(&label, labels.iter().map(String::as_str));
                 self.faults.push(fault.hint(hint.unwrap_or_else(|| "write `type:id`, as in results".to_owned())));
             }
         }
@@ -193,13 +194,6 @@ fn days(text: &str) -> Option<Number> {
         _ => return None,
     };
     Number::from_f64(days)
-}
-
-fn pairs(node: &Node) -> &[(Key, Node)] {
-    match &node.yaml {
-        Yaml::Map(pairs) => pairs,
-        _ => &[],
-    }
 }
 
 fn text(node: &Node) -> Option<&str> {

@@ -5,6 +5,7 @@ use super::judge::{Detail, Judged, judge};
 use super::load::Check;
 use super::outcome::Outcome;
 use super::probe::{self, Answers, Ask, Trouble, World};
+use super::spec::Kind;
 use crate::model::{CheckResult, CheckState, Wall};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,8 +72,7 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
         done
     };
     let mut all: Vec<(usize, Answer)> = thread::scope(|scope| {
-        let threads = options.parallelism.clamp(1, checks.len().max(1));
-        let started: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let started: Vec<_> = (1..threads(checks, options.parallelism)).map(|_| scope.spawn(work)).collect();
         let mut all = work();
         // A worker can't panic: what it runs is guarded.
         all.extend(started.into_iter().flat_map(|thread| thread.join().unwrap_or_default()));
@@ -83,6 +83,27 @@ fn answers(checks: &[Check], options: &RunOptions, detail: Detail) -> Vec<Answer
     let judged: Vec<&mut Vec<Judged>> = all.iter_mut().map(|answer| &mut answer.judged).collect();
     groups::settle(checks, judged, detail, |check, result| waive(check, result, options.now));
     all
+}
+
+/// How many threads are of use: one for each check that waits for others, and for what the machine knows by itself no more than
+/// there are processors, but two where files are read from a disk. Each costs memory, and a start.
+fn threads(checks: &[Check], parallelism: usize) -> usize {
+    let waiting = checks.iter().filter(|check| waits(check)).count();
+    // What is asked once for all of its kind: one thread waits for it, and another has all the rest.
+    let shared = usize::from(checks.iter().any(|check| matches!(check.kind, Kind::Service | Kind::Package)));
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let own = (checks.len() - waiting).min(processors.max(2)) + shared;
+    own.max(waiting).clamp(1, parallelism.max(1))
+}
+
+/// For a program, for somebody else's answer, or for a time to pass.
+fn waits(check: &Check) -> bool {
+    let for_others = match check.kind {
+        Kind::Addr | Kind::Cert | Kind::Command | Kind::Dns | Kind::Http | Kind::Mount => true,
+        Kind::File | Kind::Group | Kind::Interface | Kind::KernelParam | Kind::Matching | Kind::Port => false,
+        Kind::Package | Kind::Process | Kind::Service | Kind::User | Kind::AnyOf | Kind::AllOf => false,
+    };
+    for_others || check.meta.retries > 0
 }
 
 fn with_retries(check: &Check, world: &World, options: &RunOptions, detail: Detail) -> Answer {
@@ -138,6 +159,19 @@ fn waive(check: &Check, result: &mut CheckResult, now: Wall) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_has_a_thread_of_its_own_and_nobody_else() {
+        let of = |text: &str, parallelism| threads(&super::super::parse("f", &"s".into(), text).unwrap(), parallelism);
+        let many = |line: &str| (0..40).map(|n| line.replace('N', &n.to_string())).collect::<String>();
+        let waiting = format!("command:\n{}", many("  cN: {exec: x, exit-status: 0}\n"));
+        let own = format!("file:\n{}", many("  /N: {exists: true}\n"));
+        let processors = thread::available_parallelism().unwrap().get().max(2);
+        assert_eq!([1, 8, 100].map(|most| of(&waiting, most)), [1, 8, 40]);
+        assert_eq!([1, 100].map(|most| of(&own, most)), [1, processors.min(40)]);
+        assert_eq!(of(&format!("{own}service: {{s: {{running: true}}}}"), 100), processors.min(41) + 1);
+        assert_eq!(of("file: {/x: {exists: true}}", 0), 1);
+    }
 
     #[test]
     fn a_panic_is_told_and_goes_no_further() {

@@ -263,7 +263,7 @@ const fn group(kind: Kind, name: &'static str) -> Spec {
 pub(super) const HOLDS: &str = "holds";
 
 /// goss knows these types, this version does not.
-pub(super) const LATER: [&str; 2] = ["gossfile", "registry"];
+pub(super) const LATER: [&str; 1] = ["registry"];
 
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];

@@ -1,7 +1,9 @@
 //! Variables for templates, from a YAML or JSON text.
 
+use super::go_value::floats;
 use super::yaml::{self, Yaml};
 use crate::model::Fault;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 /// The map that `text` is; an empty text is an empty map. Strict as check files are: what two readers of YAML take for
@@ -12,5 +14,14 @@ pub fn vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
         (Yaml::Null, _) => Ok(Map::new()),
         (_, Value::Object(map)) => Ok(map),
         _ => Err(vec![tree.fault(file, format!("variables are a map, this is {}", tree.kind()))]),
+    }
+}
+
+/// The same as goss's templates see them: numbers of JSON are floating point, so that a million prints as `1e+06`.
+pub fn go_vars(file: &str, text: &str) -> Result<Map<String, Value>, Vec<Fault>> {
+    let vars = vars(file, text)?;
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => Ok(vars.into_iter().map(|(key, value)| (key, floats(value))).collect()),
+        Err(_) => Ok(vars),
     }
 }

@@ -1,5 +1,6 @@
 //! YAML into one tree in which every node knows its place. Refuses what YAML 1.1 and 1.2 read differently.
 
+use super::masked::masked;
 use crate::model::Fault;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -34,6 +35,14 @@ pub(super) struct Key {
 impl Node {
     pub fn fault(&self, file: &str, message: impl Into<String>) -> Fault {
         Fault::error(file, self.line, self.column, message)
+    }
+
+    /// The entries of a map; of anything else none.
+    pub fn pairs(&self) -> &[(Key, Node)] {
+        match &self.yaml {
+            Yaml::Map(pairs) => pairs,
+            _ => &[],
+        }
     }
 
     /// What it is, for messages.
@@ -81,9 +90,13 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Node, Vec<Fault>> {
     };
     let node: Node = serde_saphyr::from_str_with_options(text, options).map_err(|e| vec![syntax(file, &e)])?;
     let mut faults = Vec::new();
-    let lines: Vec<&str> = text.lines().collect();
-    ambiguous(file, &lines, &node, &mut faults);
+    ambiguous(file, &lines(text), &node, &mut faults);
     if faults.is_empty() { Ok(node) } else { Err(faults) }
+}
+
+/// As YAML counts them: a carriage return alone ends one, too.
+fn lines(text: &str) -> Vec<&str> {
+    text.split('\n').flat_map(|line| line.strip_suffix('\r').unwrap_or(line).split('\r')).collect()
 }
 
 fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
@@ -93,7 +106,8 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Fault {
     let message = message.split(", set DuplicateKeyPolicy").next().unwrap_or(message);
     let (line, column) = error.location().map_or((0, 0), |at| (small(at.line()), small(at.column())));
     let text = message.to_lowercase();
-    let fault = Fault::error(file, line, column, message);
+    // A key that is quoted may be a URL.
+    let fault = Fault::error(file, line, column, masked(message));
     if text.contains("escape") {
         fault.hint("write regular expressions in single quotes: '\\.' keeps its backslash")
     } else if text.contains("duplicate") {
@@ -253,6 +267,10 @@ mod tests {
               hint: write `true`, or "On" if you mean the word
         "#]]
         .assert_eq(&faults("a: {mode: 0644, x: [0o17, yes], é: off}\nb: On\n"));
+        // Found by fuzzing: where lines end in another way, the words stand elsewhere.
+        for text in ["# old\rmode: 0644\n", "# old\r\nmode: 0644\r\n", "# old\rx: 1\r\nmode: 0644"] {
+            assert!(faults(text).contains("`0644` is octal"), "{text:?}");
+        }
         expect![[r#"
             f.yml:2:1: duplicate mapping key: a
               hint: put both under one key

@@ -15,7 +15,8 @@ use std::time::Duration;
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::digest;
 pub use crate::solo::{
-    AdditionError, Form, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs, goss_json, in_form,
+    AdditionError, Changes, Form, LastRun, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs,
+    goss_json, in_form, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -219,8 +220,14 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
 }
 
 /// Check files of this machine, with what they include, or everything that is wrong with them.
+///
+/// Beside a small suite most of the memory is the program: reading arguments, reading files and running checks each use another
+/// part of it.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
-    solo::load(options)
+    daemon::let_go();
+    let suite = solo::load(options)?;
+    daemon::let_go();
+    Ok(suite)
 }
 
 /// Runs them here; `tell` hears of each try but the last.

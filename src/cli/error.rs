@@ -201,6 +201,24 @@ pub fn invalid_fleet(faults: &[Fault]) -> Stop {
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
+/// `--changed-only` where nothing can be kept, or nothing was.
+pub fn no_state_home() -> Stop {
+    Stop::usage(
+        "--changed-only has no directory in which to keep what a run found: neither XDG_STATE_HOME nor HOME is set",
+    )
+    .next("XDG_STATE_HOME=/var/lib/remoor-checks before the same command")
+}
+
+pub fn no_last_run_of_standard_input() -> Stop {
+    Stop::usage("--changed-only finds the last run by the names of the files, and standard input has none")
+        .next("the same command with --file FILE")
+}
+
+pub fn no_last_check_of_nodes() -> Stop {
+    Stop::usage("--changed-only is for --file: of an examination the managers keep how many checks passed, not which")
+        .next("remoor history NODE, which tells what changed at each examination")
+}
+
 /// A check that was not added; the file is as it was.
 pub fn of_addition(error: &AdditionError) -> Stop {
     let message = error.to_string();

@@ -35,8 +35,15 @@ use std::process::ExitCode;
 
 /// Runs one command to its end. Never panics on a closed output: nobody reads, so it is done.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let plugin = args::asks_for_a_plugin(&args);
     let cli = match args::parse(args) {
         Ok(cli) => cli,
+        Err(error) if plugin && error.use_stderr() => {
+            // In the words of clap, which are several lines.
+            let text = error.to_string();
+            return suite::unknown(&Out::plain(), &Stop::usage(text.trim_end().trim_start_matches("error: "))).into();
+        }
         Err(error) => {
             // Where help or usage can't be printed there is nobody to tell.
             let _ = error.print();
@@ -46,7 +53,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Verb::Exec(exec) = &cli.verb {
         return drivers::exec(&exec.state_dir).unwrap_or_else(|e| end(Err(e)).into());
     }
-    end(dispatch(cli.verb)).into()
+    match dispatch(cli.verb) {
+        Err(error) if plugin => suite::unknown(&Out::plain(), &Stop::of(&error)).into(),
+        result => end(result).into(),
+    }
 }
 
 fn end(result: anyhow::Result<Exit>) -> Exit {
@@ -74,9 +84,10 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
-        Verb::Digest(args) => digest::run(&Out::new(&args.output), args),
+        Verb::Digest(args) => digest::run(&Out::new(&args.output).judging(), args),
         Verb::Check(args) if args.is_here() => suite::run(&suite::out(&args), &args),
-        Verb::Lint(args) => fleet::lint(&Out::new(&args.output), &args),
+        Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
+        Verb::Lint(args) => fleet::lint(&Out::new(&args.output).judging(), &args),
         Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&asked(&args)?), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -104,6 +115,9 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         }};
     }
     match verb {
+        Verb::Status(args) if args.exit_code && args.watch.is_none() => {
+            ask!(args, async |api, out: &Out, args| status::run(api, &out.clone().judging(), args).await)
+        }
         Verb::Status(args) => ask!(args, status::run),
         Verb::Nodes(args) => ask!(args, nodes::run),
         Verb::Watch(args) => ask!(args, async |api, out, _| watch::run(api, out).await),
@@ -114,15 +128,18 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             let (api, out) = open(connection, output)?;
             job::run(&api, &out, verb).await
         }
-        Verb::Wait(args) => ask!(args, wait::run),
+        Verb::Wait(args) => ask!(args, async |api, out: &Out, args| wait::run(api, &out.clone().judging(), args).await),
         Verb::Check(args) => {
             let (api, out) = open(&args.connection, &asked(args)?)?;
+            let out = out.judging();
             if args.list || args.render {
                 return listed::asked(&api, &out, args).await;
             }
             examine::check(&api, &out, args).await
         }
-        Verb::Diff(args) => ask!(args, examine::diff),
+        Verb::Diff(args) => {
+            ask!(args, async |api, out: &Out, args| examine::diff(api, &out.clone().judging(), args).await)
+        }
         Verb::Adopt(args) => ask!(args, examine::adopt),
         Verb::Resetup(args) => ask!(args, order::resetup),
         Verb::Undo(args) => ask!(args, order::undo),

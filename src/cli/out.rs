@@ -9,9 +9,11 @@ use super::sanitize;
 use super::table::{Look, Table};
 use crate::rpc::view::AsOf;
 use serde::Serialize;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 #[cfg(test)]
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Where the text of a command goes.
 #[derive(Debug, Clone)]
@@ -32,6 +34,10 @@ pub struct Out {
     tty: bool,
     /// Columns of the terminal that shows the answer.
     width: Option<usize>,
+    /// The exit code is an answer too.
+    judging: bool,
+    /// The reader of the answer has gone away.
+    broken: Arc<AtomicBool>,
 }
 
 /// Columns of the terminal on standard output; `None` where there is none, or it does not say.
@@ -50,19 +56,23 @@ impl Out {
             quiet: output.quiet,
             tty,
             width: terminal_width(),
+            judging: false,
+            broken: Arc::default(),
         }
     }
 
     /// For commands without output flags.
     pub fn plain() -> Self {
         let tty = std::io::stdout().is_terminal();
-        Self { sink: Sink::Process, format: Format::Table, headers: true, quiet: false, tty, width: terminal_width() }
+        let (sink, format, width) = (Sink::Process, Format::Table, terminal_width());
+        Self { sink, format, headers: true, quiet: false, tty, width, judging: false, broken: Arc::default() }
     }
 
     /// Keeps what is written.
     #[cfg(test)]
     pub fn memory(format: Format, tty: bool) -> Self {
-        Self { sink: Sink::Memory(Arc::default()), format, headers: true, quiet: false, tty, width: None }
+        let sink = Sink::Memory(Arc::default());
+        Self { sink, format, headers: true, quiet: false, tty, width: None, judging: false, broken: Arc::default() }
     }
 
     /// What a memory output has: answer and talk.
@@ -79,6 +89,17 @@ impl Out {
     pub fn quietly(mut self, quiet: bool) -> Self {
         self.quiet = quiet;
         self
+    }
+
+    /// For commands whose exit code is an answer too: a reader that goes away does not end them.
+    pub fn judging(mut self) -> Self {
+        self.judging = true;
+        self
+    }
+
+    /// The reader has gone away before all was written; known of commands that are judging.
+    pub fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
     }
 
     /// A terminal shows the answer.
@@ -100,13 +121,18 @@ impl Out {
         }
     }
 
-    /// Text as it is: for programs, or already harmless.
+    /// Text as it is: already harmless, or meant for the terminal.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
                 let mut stdout = anstream::stdout().lock();
-                stdout.write_all(text.as_bytes())?;
-                stdout.flush()
+                match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+                    Err(e) if self.judging && e.kind() == ErrorKind::BrokenPipe => {
+                        self.broken.store(true, Ordering::Relaxed);
+                        Ok(())
+                    }
+                    written => written,
+                }
             }
             #[cfg(test)]
             Sink::Memory(both) => {
@@ -141,10 +167,19 @@ impl Out {
 
     /// Prints the view if a program reads; true: done.
     pub fn machine(&self, view: &impl Serialize) -> anyhow::Result<bool> {
-        match self.format.machine(view)? {
-            Some(text) => self.raw(&text).map(|()| true).map_err(Into::into),
-            None => Ok(false),
-        }
+        self.of_machine(self.format.machine(view)?)
+    }
+
+    /// The same on one line, for streams.
+    pub fn machine_line(&self, view: &impl Serialize) -> anyhow::Result<bool> {
+        self.of_machine(self.format.machine_line(view)?)
+    }
+
+    /// Where a terminal shows it, it steers nothing either.
+    fn of_machine(&self, text: Option<String>) -> anyhow::Result<bool> {
+        let Some(text) = text else { return Ok(false) };
+        self.text(&text)?;
+        Ok(true)
     }
 
     pub fn table(&self, table: &Table) -> std::io::Result<()> {
@@ -153,7 +188,7 @@ impl Out {
 
     /// Names, one a line.
     pub fn names<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> std::io::Result<()> {
-        self.text(&names.into_iter().map(|name| format!("{name}\n")).collect::<String>())
+        self.text(&names.into_iter().map(|name| format!("{}\n", sanitize::cell(name))).collect::<String>())
     }
 
     /// The last line of an answer: who said so, and when. A stale one is said loudly, and is the exit code.

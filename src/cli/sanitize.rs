@@ -17,6 +17,11 @@ pub fn block(text: &str) -> Cow<'_, str> {
     filter(text, |c| c == '\n' || c == '\t')
 }
 
+/// A cell of a row, or a name on a line of its own: what would begin another line is shown, wherever it goes.
+pub fn cell(text: &str) -> Cow<'_, str> {
+    filter(text, |c| !matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}'))
+}
+
 fn filter(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     let bad = |c: char| (c.is_control() || invisible(c)) && !keep(c);
     if !text.contains(bad) {
@@ -45,5 +50,6 @@ mod tests {
         assert_eq!(line("a\u{9b}31mb"), "a<U+009B>31mb");
         assert_eq!(line("evil\u{202e}txt"), "evil<U+202E>txt");
         assert_eq!(block("a\tb\nc\u{7}"), "a\tb\nc␇");
+        assert_eq!(cell("a\tb\u{7}\r\nc\u{85}\u{2028}"), "a\tb\u{7}␍␊c<U+0085><U+2028>");
     }
 }

@@ -1,4 +1,6 @@
-//! Aligned columns without borders, a header in capitals. Knows nothing of what is in them.
+//! Aligned columns without borders, a header in capitals. Knows nothing of what is in them, but that none of it begins a row.
+
+use super::sanitize;
 
 /// Cells of at most so many characters are shown in full; longer ones only where the output is no terminal, or wide.
 const CELL_MAX: usize = 60;
@@ -24,7 +26,10 @@ impl Table {
 
     /// An empty cell is shown as `-`.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells = cells.into_iter().map(|cell| if cell.is_empty() { "-".to_owned() } else { cell });
+        let cells = cells.into_iter().map(|cell| match cell.is_empty() {
+            true => "-".to_owned(),
+            false => sanitize::cell(&cell).into_owned(),
+        });
         self.rows.push(cells.collect());
     }
 
@@ -70,7 +75,7 @@ pub fn fields(fields: &[(&str, String)]) -> String {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 1;
     let mut out = String::new();
     for (name, value) in fields {
-        let value = if value.is_empty() { "-" } else { value };
+        let value = if value.is_empty() { "-".into() } else { sanitize::cell(value) };
         let name = format!("{name}:");
         out.push_str(&format!("{name:<width$}  {value}\n"));
     }
@@ -92,5 +97,9 @@ mod tests {
         assert_eq!(lines[1], format!("{}…  -", "ä".repeat(CELL_MAX - 1)));
         assert!(lines[2].ends_with(&"x".repeat(80)), "the last column is never cut");
         assert_eq!(table.render(Look::default()).lines().count(), 2);
+        table.row(["a\nw2".to_owned(), "x\r".to_owned()]);
+        let text = table.render(Look::default());
+        assert!(text.contains("\na␊w2 ") && text.ends_with(" x␍\n") && text.lines().count() == 3, "{text}");
+        assert_eq!(fields(&[("of", "a\nroot: b".to_owned())]), "of:  a␊root: b\n");
     }
 }

@@ -86,6 +86,13 @@ fn a_good_fleet_is_read_whole() {
     assert_eq!((nginx.files.len(), nginx.tags.len(), nginx.summary.resetup_on_recorded), (3, 2, true));
     assert_eq!(nginx.normalize, ["^# generated"]);
     assert_eq!(config.services["etcd"].tags, ["etcd"]);
+    let watched = |text: &str| {
+        load(&GOOD.replace("resetup-on-recorded: true", text), INVENTORY).config.services["nginx"].summary.watched
+    };
+    assert_eq!(
+        ["provisioned: false", "provisioned: true", "resetup-on-recorded: true"].map(watched),
+        [true, false, false]
+    );
     let want = Limits {
         settle_ms: 1000,
         retry_ms: vec![500, 7_200_000],

@@ -13,8 +13,19 @@ pub const FIELDS: &[&str] =
 pub const SSH_FIELDS: &[&str] = &["user", "port", "identity", "connect-timeout", "config", "sudo"];
 pub const GROUP_FIELDS: &[&str] =
     &["services", "provision", "cleanup", "provisioner", "policy", "quorum", "scope", "parallel", "windows", "vars"];
-pub const SERVICE_FIELDS: &[&str] =
-    &["files", "exclude", "secret", "normalize", "keep", "units", "state", "depends-on", "tags", "resetup-on-recorded"];
+pub const SERVICE_FIELDS: &[&str] = &[
+    "files",
+    "exclude",
+    "secret",
+    "normalize",
+    "keep",
+    "units",
+    "state",
+    "depends-on",
+    "tags",
+    "resetup-on-recorded",
+    "provisioned",
+];
 pub const LIMIT_FIELDS: &[&str] = &[
     "settle",
     "retry",
@@ -249,6 +260,9 @@ fn service(r: &mut Reader, node: &Node, name: &str, path: &str) -> ServiceConfig
     }
     if let Some(node) = s.get("resetup-on-recorded") {
         out.summary.resetup_on_recorded = r.boolean(node, &s.path("resetup-on-recorded")).unwrap_or_default();
+    }
+    if let Some(node) = s.get("provisioned") {
+        out.summary.watched = !r.boolean(node, &s.path("provisioned")).unwrap_or(true);
     }
     out
 }

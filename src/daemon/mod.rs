@@ -19,6 +19,7 @@ pub use add::{AddError, AddOptions, Added, add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use half_made::{move_aside, tokens_told};
 pub use layout::{Layout, NodeConfig};
+pub use pages::let_go;
 pub use run::{DaemonError, RunOptions, last_words, run};
 pub use runtime::runtime;
 pub use unit::UNIT;

@@ -69,6 +69,14 @@ pub async fn rest(pace: Pace, mut worked: watch::Receiver<u64>, mut pass: impl F
     }
 }
 
+/// One pass, for a process that begins something else than it did until now. Memory alone depends on it: where it fails, the
+/// pages stay.
+pub fn let_go() {
+    if let Err(error) = Loaded::now().and_then(|loaded| loaded.give_back()) {
+        tracing::debug!(%error, "the pages of the program stay resident");
+    }
+}
+
 impl Loaded {
     /// What is mapped of files and executable by now, with its other parts.
     pub fn now() -> io::Result<Self> {

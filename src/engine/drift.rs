@@ -25,7 +25,8 @@ pub struct Evidence {
 ///
 /// Three-way (CHECKS.md, The digest, 4): observed as recorded and desired as applied is `same`; desired moved:
 /// `outdated`; observed moved: `drifted`; both: `conflict`. What could not be read or asked is `unknown`, never `same`,
-/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either. Of a node that was
+/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either; what no answer came from
+/// of a service that is only looked at holds nothing up, and is told beside what else there is to say. Of a node that was
 /// taken out of service nothing is expected, so nothing can differ.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
@@ -36,7 +37,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     };
     let exam = &evidence.exam;
     let mut reasons = Vec::new();
-    let mut unclear: Vec<String> = Vec::new();
+    let mut unclear: Vec<(&ServiceName, String)> = Vec::new();
 
     let failing: BTreeSet<_> = exam
         .checks
@@ -45,7 +46,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         .map(|c| c.service.clone())
         .collect();
     for (name, service) in &exam.digest.services {
-        unclear.extend(service.unclear().map(|line| format!("{name}: {line}")));
+        unclear.extend(service.unclear().map(|line| (name, format!("{name}: {line}"))));
     }
     for difference in differences(expected, &exam.digest) {
         let service = difference.service.clone();
@@ -56,8 +57,9 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             .generation()
             .and_then(|g| g.summary.services.get(&service))
             .is_some_and(|s| s.resetup_on_recorded);
-        let grave =
+        let speaks =
             evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
+        let grave = speaks && !inventory.watches(&service);
         reasons.push(Reason { service, text: difference.to_string(), grave, by: Witness::Digest });
     }
     for check in &exam.checks {
@@ -65,10 +67,10 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
                 service: check.service.clone(),
                 text: format!("{}: {}", check.service, check.told()),
-                grave: check.on_fail == OnFail::Resetup,
+                grave: check.on_fail == OnFail::Resetup && !inventory.watches(&check.service),
                 by: Witness::Check,
             }),
-            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push(check.told()),
+            CheckState::Unknown if check.on_fail != OnFail::None => unclear.push((&check.service, check.told())),
             _ => {}
         }
     }
@@ -88,8 +90,21 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         };
         reasons.push(Reason { service: "".into(), text, grave: false, by: Witness::Desired });
     }
+    let told = |unclear: &[&(&ServiceName, String)]| unclear.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>();
+    let (watched, own): (Vec<_>, Vec<_>) = unclear.iter().partition(|(service, _)| inventory.watches(service));
+    if matches!(weigh(&reasons, &told(&own)).0, Verdict::Same | Verdict::Unknown(_)) {
+        let reasons = bounded(reasons);
+        let (verdict, _) = weigh(&reasons, &told(&unclear.iter().collect::<Vec<_>>()));
+        return (verdict, reasons);
+    }
+    reasons.extend(watched.iter().map(|(service, line)| Reason {
+        service: (*service).clone(),
+        text: format!("unknown: {line}"),
+        grave: false,
+        by: Witness::Check,
+    }));
     let reasons = bounded(reasons);
-    let (verdict, _) = weigh(&reasons, &unclear);
+    let (verdict, _) = weigh(&reasons, &told(&own));
     (verdict, reasons)
 }
 
@@ -129,8 +144,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
 
 /// The verdict that reasons, and what could not be told, come to, and the rule that made it.
 pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
-    // A check that only warns is a reason to say so, not to call the configuration drifted.
-    let drifted = reasons.iter().any(|r| r.by == Witness::Digest || r.by == Witness::Check && r.grave);
+    let drifted = reasons.iter().any(Reason::drifts);
     let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
     let grave = reasons.iter().any(|r| r.grave);
     match (drifted, outdated, unclear.is_empty()) {
@@ -184,6 +198,10 @@ mod tests {
 
     /// A node of a fleet whose service `app` opts in or not, with a baseline.
     fn inventory(opted: bool) -> Inventory {
+        inventory_of(ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() })
+    }
+
+    fn inventory_of(service: ServiceSummary) -> Inventory {
         let mut inventory = Inventory::default();
         let mut write = |index, command| {
             let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
@@ -195,7 +213,6 @@ mod tests {
         let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
         summary.hosts.insert("w1".into(), host);
         summary.groups.insert("web".into(), GroupSummary::default());
-        let service = ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() };
         summary.services.insert("app".into(), service);
         write(2, Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) });
         let baseline = Baseline {
@@ -244,6 +261,62 @@ mod tests {
         assert_eq!(judge(false, false, vec![failing(OnFail::Alert)]), (Verdict::Drifted, false), "a warning");
         let other = CheckResult { service: "db".into(), ..failing(OnFail::Alert) };
         assert_eq!(judge(false, false, vec![other]), (Verdict::Drifted, false), "of another service");
+    }
+
+    #[test]
+    fn nothing_of_what_is_only_looked_at_is_grave() {
+        let watched = ServiceSummary { resetup_on_recorded: true, watched: true, ..ServiceSummary::default() };
+        let inventory = inventory_of(watched);
+        let node = inventory.by_name("w1").unwrap();
+        let mut found = digest("after");
+        let app = found.services.get_mut("app").unwrap();
+        app.entries.push(FileEntry { path: "/etc/app.d/extra".to_owned(), ..app.entries[0].clone() });
+        let judge = |digest: NodeDigest| {
+            let exam = Exam { digest, checks: vec![failing(OnFail::Resetup)], ..Exam::default() };
+            let rendered = BTreeSet::from(["/etc/app.conf".to_owned()]);
+            compare(&inventory, node, &Evidence { exam, expected: Some(self::digest("before")), rendered })
+        };
+        let (verdict, reasons) = judge(found);
+        assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.grave), "{reasons:?}");
+        // With files as they were a failing check only alerts.
+        let (verdict, reasons) = judge(digest("before"));
+        assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
+        assert!(!reasons[0].grave && reasons[0].by == Witness::Check, "{reasons:?}");
+    }
+
+    #[test]
+    fn no_answer_of_what_is_only_looked_at_hides_nothing_and_is_never_same() {
+        let watched = ServiceSummary { watched: true, ..ServiceSummary::default() };
+        let mut inventory = inventory_of(watched);
+        let silent = |service: &str| CheckResult {
+            service: service.into(),
+            state: CheckState::Unknown,
+            ..failing(OnFail::Alert)
+        };
+        let mut unread = digest("before");
+        unread.services.get_mut("app").unwrap().unreadable.insert("/etc/app.d".to_owned(), "denied".to_owned());
+        let judge = |inventory: &Inventory, digest: &NodeDigest, checks: &[CheckResult]| {
+            let exam = Exam { digest: digest.clone(), checks: checks.to_vec(), ..Exam::default() };
+            let evidence = Evidence { exam, expected: Some(self::digest("before")), rendered: BTreeSet::new() };
+            compare(inventory, inventory.by_name("w1").unwrap(), &evidence)
+        };
+        let own = [silent("app"), silent("db")];
+        for checks in [&own[..1], &own] {
+            let (verdict, reasons) = judge(&inventory, &unread, checks);
+            assert!(matches!(&verdict, Verdict::Unknown(why) if why.contains("denied")), "{verdict:?}");
+            assert!(reasons.is_empty(), "{reasons:?}");
+        }
+        let desired = Sha256::of(b"two");
+        let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(std::sync::Arc::make_mut).unwrap();
+        generation.summary.hosts.get_mut("w1").unwrap().desired = desired;
+        let (verdict, reasons) = judge(&inventory, &unread, &own[..1]);
+        assert_eq!((&verdict, reasons.len()), (&Verdict::Outdated, 3), "{reasons:?}");
+        assert!(reasons.iter().all(|r| !r.grave) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
+        assert_eq!(weigh(&reasons, &[]).0, verdict, "said of the stored reasons it is the same");
+        // What is provisioned is waited for.
+        let (verdict, _) = judge(&inventory, &unread, &own);
+        assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
     }
 
     /// A node on which somebody put `count` files with names of that length into a managed directory of `app`.

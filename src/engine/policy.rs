@@ -47,6 +47,16 @@ pub fn decide(
     if node.lifecycle != Lifecycle::Commissioned {
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
+    // What is only looked at is nothing that could be set up, whatever the policy: what differs there is no drift here.
+    let drift = || reasons.iter().filter(|r| r.drifts());
+    let only_watched = drift().count() > 0 && drift().all(|r| inventory.watches(&r.service));
+    let verdict = match verdict {
+        Verdict::Drifted if only_watched => {
+            return (Remedy::Report, "what differs is only looked at, not provisioned".to_owned());
+        }
+        Verdict::Conflict if only_watched => &Verdict::Outdated,
+        other => other,
+    };
     let policy = match verdict {
         // Its own address: no word of an operator is needed to make that right on its return.
         Verdict::Outdated if inventory.own_move(node).is_some() => {
@@ -141,7 +151,7 @@ pub fn flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     limits.flap_count > 0 && recent >= limits.flap_count
 }
 
-/// The services named, and those that depend on them, each once, by name.
+/// The services named, and those that depend on them and can be set up, each once, by name.
 pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) -> Vec<ServiceName> {
     let mut all = named.clone();
     loop {
@@ -152,7 +162,7 @@ pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) ->
             .map(|(name, _)| name.clone())
             .collect();
         if more.is_empty() {
-            return all.into_iter().collect();
+            return all.into_iter().filter(|name| named.contains(name) || !summary.watches(name)).collect();
         }
         all.extend(more);
     }
@@ -233,6 +243,59 @@ mod tests {
                 decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
             assert_eq!(remedy, Remedy::Resetup(services));
         }
+    }
+
+    #[test]
+    fn drift_of_what_is_only_looked_at_sets_nothing_up_by_any_policy() {
+        use Occasion::{Agent, Apply, Left, Live, Network, Reboot};
+        let all = [Network, Reboot, Agent, Left, Live, Apply];
+        let inventory = |policy: Policy| {
+            let Command::Generation { blob, mut summary } = generation("one") else { unreachable!() };
+            let group = summary.groups.get_mut("web").unwrap();
+            group.services = vec!["app".into(), "clock".into()];
+            group.policy = all.map(|occasion| (occasion, policy)).into();
+            summary.services.insert("app".into(), ServiceSummary::default());
+            summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
+            let mut inventory = moved(vec![Command::Generation { blob, summary }]);
+            inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().moved = None;
+            inventory
+        };
+        let reason = |service: &str, by, grave| Reason { service: service.into(), text: String::new(), grave, by };
+        let clock = reason("clock", Witness::Digest, false);
+        let alert = reason("app", Witness::Check, false);
+        for (policy, occasion) in
+            [Policy::Report, Policy::Check, Policy::Resetup].into_iter().flat_map(|p| all.map(|o| (p, o)))
+        {
+            let inventory = inventory(policy);
+            let decide = |verdict: Verdict, reasons: &[Reason]| {
+                let node = inventory.by_name("w1").unwrap();
+                decide(&inventory, node, occasion, &verdict, reasons, Wall(9_000_000)).0
+            };
+            for reasons in [vec![clock.clone()], vec![clock.clone(), alert.clone()]] {
+                assert_eq!(decide(Verdict::Drifted, &reasons), Remedy::Report, "{policy:?} {occasion:?}");
+            }
+            // With another's drift, and with what is desired, it is as without it.
+            let app = reason("app", Witness::Digest, true);
+            let desired = reason("", Witness::Desired, false);
+            assert_eq!(
+                decide(Verdict::Drifted, &[app.clone(), clock.clone()]),
+                decide(Verdict::Drifted, std::slice::from_ref(&app))
+            );
+            let (with, without) = ([clock.clone(), desired.clone()], [desired]);
+            assert_eq!(decide(Verdict::Conflict, &with), decide(Verdict::Outdated, &without));
+        }
+    }
+
+    #[test]
+    fn what_depends_on_a_service_is_set_up_with_it_but_for_what_is_only_looked_at() {
+        let mut summary = FleetSummary::default();
+        for (name, on, watched) in [("app", "", false), ("probe", "app", true), ("web", "probe", false)] {
+            let depends_on = [on].into_iter().filter(|on| !on.is_empty()).map(Into::into).collect();
+            summary.services.insert(name.into(), ServiceSummary { depends_on, watched, ..ServiceSummary::default() });
+        }
+        let with = |name: &str| with_dependents(&summary, &BTreeSet::from([name.into()]));
+        assert_eq!(with("app"), ["app".into(), "web".into()]);
+        assert_eq!(with("probe"), ["probe".into(), "web".into()], "who names it gets it, and never the whole group");
     }
 
     fn generation(desired: &str) -> Command {

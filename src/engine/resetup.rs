@@ -12,8 +12,8 @@ use super::event::{Action, PhaseResult, Verified};
 use super::manager::{Manager, Moment};
 use super::routes::Road;
 use crate::model::{
-    AttemptId, CheckState, Command, Failure, FailureClass, Job, JobId, JobState, Node, OnFail, Outcome, Phase, Wall,
-    listed,
+    AttemptId, CheckState, Command, Failure, FailureClass, Inventory, Job, JobId, JobState, Node, OnFail, Outcome,
+    Phase, ServiceName, Wall, listed,
 };
 
 /// A verification that fails is repeated this often before it counts: services need a moment to come up.
@@ -119,7 +119,7 @@ impl Manager {
                 }
                 close(job_id, attempt.id, Outcome::Failed(failure))
             }
-            PhaseResult::Verified(verified) => match judge(job, &verified) {
+            PhaseResult::Verified(verified) => match judge(at.inventory, job, &verified) {
                 Ok(()) => Command::CloseAttempt {
                     job: job_id,
                     attempt: attempt.id,
@@ -157,8 +157,12 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
 }
 
 /// A re-setup is done only if what it was about is as it was rendered, and every check of it that asks for a re-setup
-/// passes. What it was not about is looked at afterwards like any other drift: no retry could mend it.
-fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
+/// passes. What it was not about is looked at afterwards like any other drift: no retry could mend it. So is what is only
+/// looked at, which no job is about.
+fn judge(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
+    let generation = inventory.generations.get(&job.generation);
+    let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.watches(name));
+    let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
         let message = format!("provisioned, and not as rendered: {}", listed(&verified.wrong, ", "));
@@ -169,7 +173,7 @@ fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
         .digest
         .services
         .iter()
-        .filter(|(name, _)| job.services.is_empty() || job.services.contains(*name))
+        .filter(|(name, _)| about(name))
         .flat_map(|(name, s)| s.unclear().map(move |line| format!("{name}: {line}")))
         .collect();
     if let Some(first) = unreadable.first() {
@@ -178,7 +182,7 @@ fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
     let bad: Vec<String> = exam
         .checks
         .iter()
-        .filter(|c| job.services.is_empty() || job.services.contains(&c.service))
+        .filter(|c| about(&c.service))
         .filter(|c| c.on_fail == OnFail::Resetup && matches!(c.state, CheckState::Fail | CheckState::Unknown))
         .map(|c| c.told())
         .collect();
@@ -187,5 +191,83 @@ fn judge(job: &Job, verified: &Verified) -> Result<(), Failure> {
             Err(failure(FailureClass::Step, format!("check fails: {first}"), bad.into_iter().take(20).collect()))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Evidence;
+    use crate::model::{
+        Baseline, CheckResult, ClusterRole, Entry, Exam, FleetSummary, GroupSummary, HostSummary, NodeSpec, Occasion,
+        ServiceDigest, ServiceSummary, Severity, Sha256, Want,
+    };
+    use std::collections::BTreeMap;
+
+    /// w1 with an open job about all; its service `clock` is only looked at, `app` is not.
+    fn inventory() -> Inventory {
+        let mut summary = FleetSummary::default();
+        let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
+        summary.hosts.insert("w1".into(), host);
+        summary.groups.insert("web".into(), GroupSummary::default());
+        for (name, watched) in [("app", false), ("clock", true)] {
+            summary.services.insert(name.into(), ServiceSummary { watched, ..ServiceSummary::default() });
+        }
+        let want = Want { by: Some("admin".into()), commission: true, ..Want::new(Occasion::Apply, Wall(0)) };
+        let mut inventory = Inventory::default();
+        for (index, command) in (1..).zip([
+            Command::Accept { spec: NodeSpec { name: "w1".into(), ..NodeSpec::default() }, role: ClusterRole::Worker },
+            Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) },
+            Command::Want { node: crate::model::NodeId(1), want: Box::new(want) },
+            Command::OpenJob { node: crate::model::NodeId(1), runner: "m1".into() },
+        ]) {
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        inventory
+    }
+
+    #[test]
+    fn what_is_only_looked_at_fails_no_attempt() {
+        let inventory = inventory();
+        let job = inventory.jobs.values().next().unwrap();
+        let judged = |service: &str, unreadable: bool, state| {
+            let mut exam = Exam::default();
+            let unreadable = unreadable.then(|| ("/etc/x".to_owned(), "denied".to_owned()));
+            let digest = ServiceDigest::new(Vec::new(), BTreeMap::from_iter(unreadable));
+            exam.digest.services.insert(service.into(), digest);
+            exam.checks.push(CheckResult {
+                service: service.into(),
+                check: "port:tcp:80".to_owned(),
+                property: "listening".to_owned(),
+                state,
+                severity: Severity::Critical,
+                on_fail: OnFail::Resetup,
+                expected: "true".to_owned(),
+                found: "false".to_owned(),
+                message: String::new(),
+                took_ms: 1,
+            });
+            let baseline = Baseline {
+                generation: job.generation,
+                desired: Sha256::of(b"one"),
+                root: Sha256::default(),
+                blob: Sha256::default(),
+                adopted: false,
+                at: Wall(9),
+            };
+            let evidence = Evidence { exam, expected: None, rendered: Default::default() };
+            judge(&inventory, job, &Verified { evidence, baseline, marks: None, wrong: Vec::new() })
+        };
+        for (unreadable, state) in [
+            (true, CheckState::Pass),
+            (false, CheckState::Fail),
+            (false, CheckState::Unknown),
+            (true, CheckState::Fail),
+        ] {
+            assert!(judged("app", unreadable, state).is_err(), "{unreadable} {state:?}");
+            assert_eq!(judged("clock", unreadable, state), Ok(()), "{unreadable} {state:?}");
+        }
+        assert_eq!(judged("app", false, CheckState::Pass), Ok(()));
     }
 }

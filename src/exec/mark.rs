@@ -7,16 +7,14 @@
 use super::fence::FenceStore;
 use super::process::{self, ProcessId};
 use crate::disk::atomic_write;
+use crate::files::environment;
 use crate::model::{Fence, NodeName};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// So much of one environment is read; the kernel's bound for one argument or variable is less.
-const ENVIRON_MAX: u64 = 1 << 20;
 
 /// The attempts that ended by a manager's word.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,10 +96,8 @@ fn marked(node: &NodeName) -> Vec<Marked> {
 
 /// None: it has no mark, it is gone, or it is not ours to look into.
 fn variable(pid: i32) -> Option<String> {
-    let mut environ = Vec::new();
-    File::open(format!("/proc/{pid}/environ")).ok()?.take(ENVIRON_MAX).read_to_end(&mut environ).ok()?;
-    let name = Fence::MARK.as_bytes();
-    let value = environ.split(|b| *b == 0).find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))?;
+    let (name, variables) = (Fence::MARK.as_bytes(), environment(pid)?);
+    let value = variables.iter().find_map(|var| var.strip_prefix(name)?.strip_prefix(b"="))?;
     String::from_utf8(value.to_vec()).ok()
 }
 

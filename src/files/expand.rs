@@ -1,5 +1,6 @@
 //! Turns the declared paths, globs and managed directories of a service into the list of paths to look at.
 
+use super::mounts::Servers;
 use super::seen::Seen;
 use super::shown::shown;
 use crate::model::ServiceManifest;
@@ -32,7 +33,8 @@ const MAX_DEPTH: usize = 128;
 
 #[derive(Debug, Default)]
 pub(super) struct Expansion {
-    pub paths: BTreeMap<PathBuf, Found>,
+    /// Each once, in order.
+    pub paths: Vec<(PathBuf, Found)>,
     pub unreadable: BTreeMap<String, String>,
 }
 
@@ -46,23 +48,23 @@ pub(super) struct Found {
 }
 
 /// What a service declares.
-pub(super) fn expand(service: &ServiceManifest) -> Expansion {
+pub(super) fn expand(service: &ServiceManifest, servers: &Servers) -> Expansion {
     let mut out = Expansion::default();
     let exclude = matcher(&service.exclude, &mut out.unreadable);
-    let mut walk = Walk { exclude: &exclude, looked_at: 0, out };
+    let mut walk = Walk { exclude: &exclude, servers, looked_at: 0, out };
     for pattern in &service.files {
         walk.declared(pattern);
     }
-    walk.out
+    walk.end()
 }
 
 /// `paths` as they are, no globs, each with everything below it.
-pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet) -> Expansion {
-    let mut walk = Walk { exclude, looked_at: 0, out: Expansion::default() };
+pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> Expansion {
+    let mut walk = Walk { exclude, servers, looked_at: 0, out: Expansion::default() };
     for path in paths {
         walk.literal(path, true);
     }
-    walk.out
+    walk.end()
 }
 
 /// One matcher for `globs`: with a leading `/` of the whole path, else of its last parts. A faulty glob is listed in `faults`.
@@ -101,11 +103,20 @@ pub(super) fn base(pattern: &str) -> PathBuf {
 
 struct Walk<'a> {
     exclude: &'a GlobSet,
+    servers: &'a Servers,
     looked_at: usize,
     out: Expansion,
 }
 
 impl Walk<'_> {
+    /// What was come by twice is there once, and declared if it was so once. A walk goes in order, so there is little to sort.
+    fn end(mut self) -> Expansion {
+        let paths = &mut self.out.paths;
+        paths.sort_by(|(a, x), (b, y)| a.cmp(b).then(y.declared.cmp(&x.declared)));
+        paths.dedup_by(|(later, _), (first, _)| later == first);
+        self.out
+    }
+
     fn declared(&mut self, pattern: &str) {
         if !pattern.starts_with('/') {
             self.unreadable(Path::new(pattern), "the path is not absolute");
@@ -121,7 +132,9 @@ impl Walk<'_> {
                     let unbounded = trimmed.contains("**") || trimmed.contains('{');
                     let parts = path.components().count() - start.components().count();
                     let depth = if unbounded { MAX_DEPTH } else { parts };
-                    if let Ok(meta) = fs::metadata(&start) {
+                    if let Err(why) = self.servers.resolve(&start) {
+                        self.unreadable(path, &why);
+                    } else if let Ok(meta) = fs::metadata(&start) {
                         self.matching(&start, meta.dev(), depth, &glob.compile_matcher(), managed);
                     }
                 }
@@ -137,17 +150,19 @@ impl Walk<'_> {
         if self.exclude.is_match(path) {
             return;
         }
+        if let Err(why) = self.servers.answer(path) {
+            return self.unreadable(path, &why);
+        }
         let meta = fs::symlink_metadata(path).ok();
-        self.out.paths.insert(path.to_owned(), Found { declared: true, seen: meta.as_ref().map(Seen::of) });
+        self.out.paths.push((path.to_owned(), Found { declared: true, seen: meta.as_ref().map(Seen::of) }));
         if let Some(meta) = meta.filter(|meta| managed && meta.is_dir()) {
             self.below(path, meta.dev(), MAX_DEPTH);
         }
     }
 
-    /// What a walk came by; declared as itself, it stays so.
+    /// What a walk came by.
     fn found(&mut self, path: &Path, meta: &fs::Metadata) {
-        let found = Found { declared: false, seen: Some(Seen::of(meta)) };
-        self.out.paths.entry(path.to_owned()).or_insert(found);
+        self.out.paths.push((path.to_owned(), Found { declared: false, seen: Some(Seen::of(meta)) }));
     }
 
     /// Everything below the managed directory `dir`.
@@ -196,6 +211,13 @@ impl Walk<'_> {
 
     /// Children of `dir` that are not excluded, in order. What vanishes meanwhile is passed over.
     fn list(&mut self, dir: &Path) -> Vec<(PathBuf, fs::Metadata)> {
+        let real = match self.servers.resolve(dir) {
+            Ok(real) => real,
+            Err(why) => {
+                self.unreadable(dir, &why);
+                return Vec::new();
+            }
+        };
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Vec::new(),
@@ -227,13 +249,18 @@ impl Walk<'_> {
                 self.unreadable(&path, "the name is not UTF-8");
                 continue;
             }
+            if let Some(Err(why)) = real.as_ref().map(|real| self.servers.answer_in(real, &entry.file_name())) {
+                self.unreadable(&path, &why);
+                continue;
+            }
             match entry.metadata() {
                 Ok(meta) => out.push((path, meta)),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => self.unreadable(&path, &e.to_string()),
             }
         }
-        out.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // As paths are compared, since up to the name they are the same; and that is most of each.
+        out.sort_by(|(a, _), (b, _)| a.as_os_str().cmp(b.as_os_str()));
         out
     }
 
@@ -262,6 +289,25 @@ mod tests {
             assert!(set.is_match(path), "{path}");
         }
         assert!(!set.is_match("/etc/keys2/a") && !set.is_match("/x/etc/keys/a"));
+    }
+
+    #[test]
+    fn what_lies_on_a_server_that_is_away_is_unreadable_and_the_rest_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let path = |tail: &str| root.join(tail).display().to_string();
+        for file in ["a/dead/x", "a/f", "b/g.conf", "dead/h.conf"] {
+            fs::create_dir_all(root.join(file).parent().unwrap()).unwrap();
+            fs::write(root.join(file), "").unwrap();
+        }
+        let servers = Servers::dead(&[&root.join("a/dead"), &root.join("dead")]);
+        let files = vec![path("a/"), path("*/*.conf"), path("dead/h.conf"), path("dead/*"), path("b/g.conf")];
+        let found = expand(&ServiceManifest { files, ..Default::default() }, &servers);
+        let seen: Vec<(String, bool)> =
+            found.paths.iter().map(|(p, f)| (p.display().to_string(), f.declared)).collect();
+        assert_eq!(seen, [(path("a"), true), (path("a/f"), false), (path("b/g.conf"), true)]);
+        let unreadable: Vec<&str> = found.unreadable.keys().map(String::as_str).collect();
+        assert_eq!(unreadable, [path("a/dead"), path("dead"), path("dead/*"), path("dead/h.conf")]);
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Takes the digest of a node's declared files, and watches their directories.
 //!
 //! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
-//! opens anything but regular files. What the digest means, and what differs, is `model`'s.
+//! opens anything but regular files, never waits for a file server that does not answer, unless an automount is only about to
+//! mount it. What the digest means, and what differs, is `model`'s.
 
 mod cache;
 mod content;
+mod deadline;
+mod environment;
 mod expand;
+mod mounts;
 mod names;
 mod read;
 mod seen;
@@ -13,6 +17,9 @@ mod shown;
 mod watch;
 
 pub use cache::Cache;
+pub use deadline::within;
+pub use environment::environment;
+pub use mounts::{Mount, Servers, mounts};
 pub use names::{Account, Names};
 pub use watch::{Event, WatchError, Watcher, directories, watch};
 
@@ -29,17 +36,23 @@ pub const MAX_FILE: u64 = 16 << 20;
 /// Blocks while it reads. Files that `cache` knows unchanged are not read; a fresh cache makes a full pass. What can't be read is
 /// listed per service in `unreadable`, never left out silently.
 pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
-    let names = Names::load();
+    let (names, servers) = (Names::load(), Servers::now());
     cache.begin(key);
     let mut services = BTreeMap::new();
     for service in &manifest.services {
-        services.insert(service.name.clone(), service_digest(service, key, &names, cache));
+        services.insert(service.name.clone(), service_digest(service, key, &names, &servers, cache));
     }
     cache.end();
     NodeDigest { root: NodeDigest::root_of(&services), services }
 }
 
-fn service_digest(service: &ServiceManifest, key: &[u8; 32], names: &Names, cache: &mut Cache) -> ServiceDigest {
+fn service_digest(
+    service: &ServiceManifest,
+    key: &[u8; 32],
+    names: &Names,
+    servers: &Servers,
+    cache: &mut Cache,
+) -> ServiceDigest {
     let mut faults = BTreeMap::new();
     let secret = Secret::Globs(expand::matcher(&service.secret, &mut faults));
     let normalize = Normalizer::new(&service.normalize).unwrap_or_else(|error| {
@@ -51,7 +64,7 @@ fn service_digest(service: &ServiceManifest, key: &[u8; 32], names: &Names, cach
         return ServiceDigest::new(Vec::new(), BTreeMap::from([("/".to_owned(), format!("{what}: {why}"))]));
     }
     let how = How { secret, key: Some(*key), normalize };
-    let (entries, unreadable) = read::entries(expand::expand(service), &how, names, cache);
+    let (entries, unreadable) = read::entries(expand::expand(service, servers), &how, names, cache);
     ServiceDigest::new(entries, unreadable)
 }
 
@@ -88,7 +101,8 @@ pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
     let normalize = Normalizer::new(&tree.normalize).map_err(TreeError::Normalize)?;
     let how = How { secret: Secret::OwnerOnly, key: tree.key, normalize };
     let mut cache = Cache::default();
-    let (entries, unreadable) = read::entries(expand::below(&tree.paths, &exclude), &how, &Names::load(), &mut cache);
+    let (entries, unreadable) =
+        read::entries(expand::below(&tree.paths, &exclude, &Servers::now()), &how, &Names::load(), &mut cache);
     Ok(ServiceDigest::new(entries, unreadable))
 }
 

@@ -47,7 +47,7 @@ pub(super) struct How {
 impl How {
     fn is_secret(&self, path: &Path, seen: Option<&Seen>) -> bool {
         match &self.secret {
-            Secret::Globs(globs) => globs.is_match(path),
+            Secret::Globs(globs) => !globs.is_empty() && globs.is_match(path),
             Secret::OwnerOnly => seen.is_some_and(|s| s.kind == FileKind::File && s.mode & 0o044 == 0),
         }
     }
@@ -105,7 +105,10 @@ fn known(path: &Path, found: &Found, how: &How, names: &Names, cache: &mut Cache
 fn read_all(paths: &[(PathBuf, Found)], how: &How, names: &Names) -> Vec<One> {
     let bytes: u64 = paths.iter().filter_map(|(_, found)| found.seen).map(|seen| seen.stamp.size).sum();
     let worth = (paths.len() / PATHS_EACH).max(usize::try_from(bytes / BYTES_EACH).unwrap_or(usize::MAX));
-    let threads = worth.min(THREADS_MAX).min(thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN));
+    let threads = worth
+        .min(paths.len().div_ceil(BATCH))
+        .min(THREADS_MAX)
+        .min(thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN));
     if threads < 2 {
         let mut reader = Reader::default();
         return paths.iter().map(|(path, found)| one(path, found.seen, how, names, &mut reader)).collect();

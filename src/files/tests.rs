@@ -207,7 +207,7 @@ fn a_file_that_vanishes_between_walk_and_read_is_as_if_it_had_never_been() {
     let place = Place::new(&["d/", "e"]);
     place.write("d/a", "");
     place.write("e", "");
-    let expansion = expand::expand(&place.manifest.services[0]);
+    let expansion = expand::expand(&place.manifest.services[0], &Servers::default());
     fs::remove_file(place.path("d/a")).unwrap();
     fs::remove_file(place.path("e")).unwrap();
     let how = How { secret: Secret::OwnerOnly, key: None, normalize: None };

@@ -5,6 +5,7 @@
 //! digest itself, and nobody needs to wake up for that.
 
 use super::expand::{base, is_glob};
+use super::mounts::Servers;
 use crate::model::Manifest;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
@@ -202,12 +203,16 @@ impl Shared {
 }
 
 /// The directories whose events concern `manifest`: the nearest existing one of each declared path, and all within managed
-/// directories and below globs.
+/// directories and below globs. What lies on a server that does not answer is not watched.
 pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
+    let servers = Servers::now();
     let mut out = BTreeSet::new();
     for pattern in manifest.services.iter().flat_map(|service| &service.files) {
         let trimmed = pattern.trim_end_matches('/');
         let start = if is_glob(trimmed) { base(trimmed) } else { PathBuf::from(trimmed) };
+        if servers.answer(&start).is_err() {
+            continue;
+        }
         if let Some(parent) = nearest(start.parent().unwrap_or(Path::new("/"))) {
             out.insert(parent);
         }
@@ -216,7 +221,7 @@ pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
             let levels =
                 if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
-                below(&start, &meta, meta.dev(), levels, &mut out);
+                below(&start, &meta, meta.dev(), levels, &servers, &mut out);
             }
         }
     }
@@ -227,16 +232,19 @@ fn nearest(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find(|dir| dir.is_dir()).map(Path::to_owned)
 }
 
-fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, out: &mut BTreeSet<PathBuf>) {
+fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &Servers, out: &mut BTreeSet<PathBuf>) {
     if !meta.is_dir() || meta.dev() != device || levels == 0 || out.len() >= MAX_WATCHES {
         return;
     }
+    let Ok(real) = servers.resolve(dir) else { return };
     out.insert(dir.to_owned());
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if let Ok(meta) = entry.metadata()
+        let answers = real.as_ref().is_none_or(|real| servers.answer_in(real, &entry.file_name()).is_ok());
+        if answers
+            && let Ok(meta) = entry.metadata()
             && meta.is_dir()
         {
-            below(&entry.path(), &meta, device, levels - 1, out);
+            below(&entry.path(), &meta, device, levels - 1, servers, out);
         }
     }
 }

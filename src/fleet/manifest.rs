@@ -2,7 +2,7 @@
 
 use crate::check::{self, Check, DigestOptions};
 use crate::config::Fleet;
-use crate::model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, ServiceManifest, ServiceName};
+use crate::model::{CheckText, Fault, GenerationSeq, Manifest, Normalizer, OnFail, ServiceManifest, ServiceName};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -73,6 +73,9 @@ fn checks_of(
         };
         match one_file(file, text, service, group, context, expected) {
             Ok(Ok(found)) => {
+                if fleet.config.services.get(service).is_some_and(|s| s.summary.watched) {
+                    faults.extend(found.checks.iter().filter_map(|check| in_vain(file, check)));
+                }
                 out.push(CheckText { file: file.to_owned(), text: found.text });
                 digest.include.extend(found.digest.include);
                 digest.exclude.extend(found.digest.exclude);
@@ -84,6 +87,13 @@ fn checks_of(
         }
     }
     if faults.is_empty() { Ok((out, digest)) } else { Err(faults) }
+}
+
+/// A check that asks for a re-setup of what is only looked at.
+fn in_vain(file: &str, check: &Check) -> Option<Fault> {
+    let message = || format!("`{}` asks for a re-setup of {}, which is not provisioned", check.label(), check.service);
+    let fault = (check.meta.on_fail == OnFail::Resetup).then(|| Fault::error(file, check.line, 1, message()))?;
+    Some(fault.hint("write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml"))
 }
 
 /// What `remoor.yml` names, and what check files add, each once.

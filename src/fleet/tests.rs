@@ -102,6 +102,32 @@ fn each_check_file_is_listed_with_what_chose_it_or_did_not() {
 }
 
 #[test]
+fn a_check_that_nobody_asks_or_that_asks_in_vain_is_a_fault() {
+    let config = CONFIG
+        .replace("  db: {files: [/etc/db.conf]}\n", "  db: {files: [/etc/db.conf], provisioned: false}\n  idle: {}\n");
+    let checks = "remoor: {service: db}
+port:
+  tcp:1: {listening: true, meta: {remoor: {on-fail: alert}}}
+  tcp:2: {listening: true, meta: {remoor: {severity: warning}}}
+  tcp:3: {listening: true}
+";
+    expect![[r#"
+        checks/db.yml:5:1: `port:tcp:3` asks for a re-setup of db, which is not provisioned
+          hint: write `meta: {remoor: {on-fail: alert}}`, or leave `provisioned: false` out of remoor.yml
+        checks/ftp.yml:1:1: remoor.yml has no service ftp
+          hint: its services: app, db, idle
+        remoor.yml:8:3: warning: no group has the service `idle`
+    "#]]
+    .assert_eq(&linted(&[
+        ("remoor.yml", &config),
+        ("checks/db.yml", checks),
+        ("checks/ftp.yml", "remoor: {service: ftp}\nport: {tcp:4: {listening: true}}\n"),
+    ]));
+    // Of what is provisioned it may ask for that.
+    assert_eq!(linted(&[("checks/db.yml", checks)]), "");
+}
+
+#[test]
 fn a_check_file_adds_to_what_is_hashed() {
     let header = "remoor:
   service: app

@@ -394,16 +394,8 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let mut order = (Vec::new(), Vec::new(), Vec::new());
-        for service in prepared.manifest.services {
-            if job.services.is_empty() || job.services.contains(&service.name) {
-                order.0.extend(service.units);
-                order.1.extend(service.files);
-                order.2.extend(service.keep);
-                order.2.extend(service.state);
-            }
-        }
-        let (units, files, keep) = order;
+        let (units, files, keep) =
+            super::cleaned::taken_down(prepared.manifest.services, &job.services, &before.summary);
         let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
@@ -467,12 +459,10 @@ impl Work {
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
-        let before = match job.services.is_empty() {
-            true => None,
-            false => self.recorded().await,
-        };
+        let before = self.recorded().await;
         // A part of the playbook reads a part of the facts.
-        let mut facts = before.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
+        let part = before.as_ref().filter(|_| !job.services.is_empty());
+        let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
         facts.extend(self.facts.clone());
         let seen = Some((facts.clone(), known));
         let prepared = examine::prepare_with(&self.shared, self.node, Some(current.clone()), seen).await;
@@ -481,20 +471,30 @@ impl Work {
         let evidence = examine::evidence(&self.shared, session, self.node, &prepared, Sent::Whole)
             .await
             .map_err(|e| ssh(phase, e))?;
-        let digest = &evidence.exam.digest;
-        let wanted = prepared.wanted();
-        let wrong = wrong_files(&wanted, digest, &job.services);
-        let record = examine::record(&wanted, &facts, prepared.known.clone(), digest);
-        let record = record.of_part(&job.services, before.as_ref());
-        let bytes = rmp_serde::to_vec_named(&record).map_err(|e| plan(phase, &e.to_string()))?;
+        let (services, generation) = (job.services.clone(), current.clone());
+        // Expressions are compiled and contents hashed for it, which is no work for the threads that answer.
+        let compared = tokio::task::spawn_blocking(move || {
+            let wanted = prepared.wanted();
+            let watches = |name: &ServiceName| generation.summary.watches(name);
+            let set_up = |name: &ServiceName| (services.is_empty() || services.contains(name)) && !watches(name);
+            let wrong = wrong_files(&wanted, &evidence.exam.digest, set_up);
+            let record = examine::record(&wanted, &facts, prepared.known.clone(), &evidence.exam.digest);
+            let record = match services.is_empty() {
+                true => record.but_watched(watches, before.as_ref()),
+                false => record.of_part(&services, before.as_ref()),
+            };
+            (evidence, wrong, record.root, rmp_serde::to_vec_named(&record))
+        });
+        let compared = compared.await.map_err(|_| plan(phase, "a task of this manager ended early"))?;
+        let (evidence, wrong, root, bytes) = compared;
+        let bytes = bytes.map_err(|e| plan(phase, &e.to_string()))?;
         let blob = super::blobs::store(&self.shared, bytes).await.map_err(|e| {
             step(phase, None, format!("the recorded digest could not be stored by a majority: {e}"), Vec::new())
         })?;
         let inventory = self.shared.inventory();
         let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
         let desired = frozen.map(|(_, made)| made).or_else(|| current.desired(node.name())).unwrap_or_default();
-        let baseline =
-            Baseline { generation: current.seq, desired, root: record.root, blob, adopted: false, at: wall() };
+        let baseline = Baseline { generation: current.seq, desired, root, blob, adopted: false, at: wall() };
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
@@ -510,10 +510,10 @@ impl Drop for EndOnDrop {
     }
 }
 
-/// Paths that the manager rendered and that stand on the node with another content, of the services that were set up
-/// (empty: all). What the run was not about may have drifted meanwhile, and is no fault of the playbook.
-fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, services: &[ServiceName]) -> Vec<String> {
-    let of_job = digest.services.iter().filter(|(name, _)| services.is_empty() || services.contains(name));
+/// Paths that the manager rendered and that stand on the node with another content, of the services that were set up.
+/// What the run was not about may have drifted meanwhile, and is no fault of the playbook.
+fn wrong_files(wanted: &Wanted<'_>, digest: &NodeDigest, set_up: impl Fn(&ServiceName) -> bool) -> Vec<String> {
+    let of_job = digest.services.iter().filter(|(name, _)| set_up(name));
     let entries = of_job.flat_map(|(name, s)| s.entries.iter().map(move |e| (name, e))).filter(|(_, e)| !e.secret);
     entries.filter(|(name, e)| wanted.agrees(name, e) == Some(false)).map(|(_, e)| e.path.clone()).collect()
 }
@@ -555,9 +555,9 @@ mod tests {
         let files: Expected = files.iter().map(|(path, text)| ((*path).to_owned(), rendered(text))).collect();
         let manifest = Manifest::default();
         let wanted = Wanted::new(&files, &manifest);
-        assert_eq!(wrong_files(&wanted, &digest, &[]), ["/db"]);
-        assert_eq!(wrong_files(&wanted, &digest, &["db".into()]), ["/db"]);
-        assert!(wrong_files(&wanted, &digest, &["app".into()]).is_empty());
+        assert_eq!(wrong_files(&wanted, &digest, |_| true), ["/db"]);
+        assert_eq!(wrong_files(&wanted, &digest, |name| name.as_str() == "db"), ["/db"]);
+        assert!(wrong_files(&wanted, &digest, |name| name.as_str() == "app").is_empty());
         // What does not agree is recorded only; a secret file can't be compared.
         let record = examine::record(&wanted, &examine::Facts::new(), fleet::Known::default(), &digest);
         let origins: Vec<String> = record.rendered.clone().unwrap().into_iter().collect();

@@ -7,6 +7,7 @@ mod ansible;
 mod attempt;
 mod blobs;
 mod certificates;
+mod cleaned;
 mod errand;
 mod examine;
 mod failed;

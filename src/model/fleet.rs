@@ -107,11 +107,21 @@ impl GroupSummary {
     }
 }
 
+impl FleetSummary {
+    /// Whether a service is only looked at.
+    pub fn watches(&self, service: &ServiceName) -> bool {
+        self.services.get(service).is_some_and(|s| s.watched)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,
     /// A difference on a recorded path alone leads to a re-setup.
     pub resetup_on_recorded: bool,
+    /// Only looked at: nothing of it is a reason to set up again, and cleanup leaves it as it is.
+    #[serde(default)]
+    pub watched: bool,
 }
 
 /// Every duration and budget; `remoor.yml` may set each (`limits:`). Milliseconds unless the name says otherwise.

@@ -96,6 +96,11 @@ impl Inventory {
         self.generations.get(&self.current).map(Arc::as_ref)
     }
 
+    /// Whether a service of the current generation is only looked at.
+    pub fn watches(&self, service: &ServiceName) -> bool {
+        self.generation().is_some_and(|g| g.summary.watches(service))
+    }
+
     /// Of the current generation; the defaults before there is one.
     pub fn limits(&self) -> &Limits {
         static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);

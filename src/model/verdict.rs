@@ -55,6 +55,13 @@ pub struct Reason {
     pub by: Witness,
 }
 
+impl Reason {
+    /// What is there is not as recorded; a check that only warns is a reason to say so, not to call the configuration drifted.
+    pub fn drifts(&self) -> bool {
+        self.by == Witness::Digest || self.by == Witness::Check && self.grave
+    }
+}
+
 /// What kind of evidence a reason rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -130,9 +137,12 @@ pub struct Finding {
 impl Finding {
     /// It says of something beside these services that it is not as recorded, or could not tell.
     pub fn beyond(&self, services: &[ServiceName]) -> bool {
-        let drift = |r: &&Reason| r.by == Witness::Digest || r.by == Witness::Check && r.grave;
-        let other = self.reasons.iter().filter(drift).any(|r| !services.contains(&r.service));
-        matches!(self.verdict, Verdict::Unknown(_)) || self.verdict.drifted() && other
+        matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
+    }
+
+    /// It says of such a service that it is not as recorded.
+    pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
+        self.verdict.drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
     }
 }
 

@@ -1,15 +1,26 @@
 //! Checks of what this machine has now, written into a check file as `goss add` does.
+//!
+//! The file is replaced as a whole, by one command at a time, and stays what it was but for its content: its owner, its mode,
+//! and the link that leads to it. Where that can't be kept nothing is written.
 
 use super::source;
 use crate::check::{self, Addition, ObserveError};
-use crate::disk::{DiskError, atomic_write};
+use crate::disk::{DiskError, sync_dir};
 use crate::model::Fault;
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{self, File, Metadata, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Mode of a new check file.
 const MODE: u32 = 0o644;
+/// So long another `--add` in the same directory is waited for.
+const LOCK_MAX: Duration = Duration::from_secs(10);
+const LOCK_POLL: Duration = Duration::from_millis(20);
+const PRINTED: &str = "without --file the check is printed; put it where it belongs";
 
 /// Why nothing was added. The file is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +53,28 @@ pub fn addition_text(more: &[Addition]) -> Result<String, AdditionError> {
     amended("the new checks", String::new(), more)
 }
 
-/// Adds them all to the file, or none; makes the file if it is missing.
+/// Adds them all to the file, or none; makes the file if it is missing. Waits a moment while another does the same there.
 pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
     let shown = path.display().to_string();
+    let refused = |why: String| AdditionError::Refused(vec![Fault::error(&shown, 0, 0, why).hint(PRINTED)]);
     // Where it is a link the file behind it is replaced.
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let real = match path.canonicalize() {
+        Ok(real) => real,
+        Err(_) if path.is_symlink() => return Err(refused("it is a link that leads to no file".to_owned())),
+        Err(_) => path.to_owned(),
+    };
+    let dir = match real.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
+    let _lock = lock(dir)?.ok_or_else(|| refused(format!("another --add has been at work in {}", dir.display())))?;
     let before = fs::metadata(&real).ok();
     let old = match &before {
         None => String::new(),
+        Some(meta) if meta.is_file() && meta.nlink() > 1 => {
+            let why = format!("it has {} names (hard links), and would lose the others", meta.nlink());
+            return Err(refused(why));
+        }
         Some(_) => {
             source::read(&real)
                 .map_err(|fault| AdditionError::Refused(vec![Fault { file: shown.clone(), ..fault }]))?
@@ -57,13 +82,46 @@ pub fn add_to(path: &Path, more: &[Addition]) -> Result<(), AdditionError> {
         }
     };
     let new = amended(&shown, old, more)?;
-    let mode = before.as_ref().map_or(MODE, |meta| meta.permissions().mode() & 0o7777);
-    atomic_write(&real, new.as_bytes(), mode).map_err(AdditionError::Write)?;
-    if let Some(meta) = before {
-        // Only root may give a file away; for others it is theirs already, or they could not have been its owner.
-        let _ = chown(&real, Some(meta.uid()), Some(meta.gid()));
+    match replace(&real, dir, &new, before.as_ref()) {
+        Ok(true) => sync_dir(dir).map_err(AdditionError::Write),
+        Ok(false) => {
+            Err(refused("it belongs to another owner or group, and only root could leave it to them".to_owned()))
+        }
+        Err(error) => Err(AdditionError::Write(DiskError::io("replacing", &real)(error))),
     }
-    Ok(())
+}
+
+/// Holds the directory against another `--add`: a file that is replaced can't be held itself. None: it is held for too long.
+fn lock(dir: &Path) -> Result<Option<File>, AdditionError> {
+    let failed = |action: &'static str| move |e: io::Error| AdditionError::Write(DiskError::io(action, dir)(e));
+    let file = File::open(dir).map_err(failed("opening directory"))?;
+    let begun = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < LOCK_MAX => std::thread::sleep(LOCK_POLL),
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            Err(errno) => return Err(failed("locking directory")(errno.into())),
+        }
+    }
+}
+
+/// Puts a file with `text` in the place of `path`, with owner, group and mode of `before`. False: it may not have those.
+fn replace(path: &Path, dir: &Path, text: &str, before: Option<&Metadata>) -> io::Result<bool> {
+    let name: PathBuf = path.file_name().unwrap_or_default().into();
+    let mut file = tempfile::Builder::new().prefix(&format!(".{}.", name.display())).suffix(".tmp").tempfile_in(dir)?;
+    file.write_all(text.as_bytes())?;
+    if let Some(meta) = before {
+        match fchown(file.as_file(), Some(meta.uid()), Some(meta.gid())) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(false),
+            other => other?,
+        }
+    }
+    // After the owner, whose change may take bits away.
+    let mode = before.map_or(MODE, |meta| meta.permissions().mode() & 0o7777);
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.as_file().sync_all()?;
+    file.persist(path).map(|_| true).map_err(|e| e.error)
 }
 
 fn amended(file: &str, text: String, more: &[Addition]) -> Result<String, AdditionError> {

@@ -10,14 +10,15 @@ pub use compare::{Attribute, Comparison, PathChange, What, compare};
 use crate::files::{self, Tree, TreeError};
 use crate::model::{FileEntry, FileKind, ServiceDigest, Sha256};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Of the JSON; a later version is refused.
-const VERSION: u32 = 1;
+/// Of the JSON; another version is refused. The first one had no seal.
+const VERSION: u32 = 2;
 /// Largest JSON that is read, in bytes: some 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
 
@@ -36,6 +37,7 @@ pub struct Request {
 
 /// A digest as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Taken {
     pub version: u32,
     /// Of all entries.
@@ -50,8 +52,15 @@ pub struct Taken {
     pub entries: Vec<FileEntry>,
     /// What could not be read, and why; see [`ServiceDigest`].
     pub unreadable: BTreeMap<String, String>,
-    #[serde(default)]
     pub unreadable_more: u64,
+    /// Hash of everything else, by which a file that is not as it was kept is known. It stops nobody who makes it anew.
+    pub seal: Sha256,
+}
+
+/// What is read of a digest that is none of this version.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// Why there is no digest, or none to compare with. Nothing was changed.
@@ -85,10 +94,22 @@ impl Taken {
         let ServiceDigest { root, entries, unreadable, unreadable_more } = files::tree(&tree)?;
         let (version, key) = (VERSION, key.as_ref().map(key::name));
         let Tree { exclude, normalize, .. } = tree;
-        Ok(Self { version, root, paths, exclude, normalize, key, entries, unreadable, unreadable_more })
+        let seal = Sha256::default();
+        let mut taken =
+            Self { version, root, paths, exclude, normalize, key, entries, unreadable, unreadable_more, seal };
+        taken.seal = taken.sealed();
+        Ok(taken)
     }
 
-    /// What `path` keeps (`-`: standard input), if it is whole: its root is that of its entries.
+    /// The seal of what is in it. The root is that of the entries, but for which of them are secret.
+    fn sealed(&self) -> Sha256 {
+        let secret: Vec<&str> = self.entries.iter().filter(|e| e.secret).map(|e| e.path.as_str()).collect();
+        let what = (self.version, self.root, &self.paths, &self.exclude, &self.normalize, &self.key);
+        Sha256::of(json!([what, self.unreadable, self.unreadable_more, secret]).to_string().as_bytes())
+    }
+
+    /// What `path` keeps (`-`: standard input), if it is as it was kept: its root is that of its entries, and its seal that of
+    /// everything.
     pub fn read(path: &Path) -> Result<Self, DigestError> {
         let failed = |error| DigestError::Read(path.to_owned(), error);
         let bytes = if path == Path::new("-") {
@@ -97,18 +118,24 @@ impl Taken {
             regular(path).and_then(|file| bounded(file, FILE_MAX))
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
-        let taken: Self = serde_json::from_slice(&bytes.map_err(failed)?).map_err(|e| {
+        let bytes = bytes.map_err(failed)?;
+        let other = |version| invalid(format!("it has version {version}, this program knows {VERSION}: take it anew"));
+        let taken: Self = serde_json::from_slice(&bytes).map_err(|e| match serde_json::from_slice(&bytes) {
+            Ok(Versioned { version }) if version != VERSION => other(version),
             // Not in the words of the reader, which repeat what stands there: it may be the key.
-            invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column()))
+            _ => invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column())),
         })?;
         if taken.version != VERSION {
-            return Err(invalid(format!("it has version {}, this program knows {VERSION}", taken.version)));
+            return Err(other(taken.version));
         }
         if !taken.entries.is_sorted_by(|a, b| a.path < b.path) {
             return Err(invalid("its entries are not in order".to_owned()));
         }
         if ServiceDigest::root_of(&taken.entries) != taken.root {
             return Err(invalid("its root is not that of its entries, so it was changed".to_owned()));
+        }
+        if taken.sealed() != taken.seal {
+            return Err(invalid("its seal is not that of what stands in it, so it was changed".to_owned()));
         }
         Ok(taken)
     }

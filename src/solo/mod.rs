@@ -1,9 +1,10 @@
 //! What runs on this machine without a cluster, a daemon or a data directory: `digest`, `check --file` and `check --add`.
-//! Writes one file, and only where `--add` is told to; knows no manager.
+//! Writes two files: the one that `--add` is told, and what `--changed-only` keeps of a run. Knows no manager.
 
 mod add;
 pub mod digest;
 mod glob;
+mod last;
 mod machine;
 mod report;
 mod run;
@@ -12,6 +13,7 @@ mod suite;
 
 pub use crate::check::{Addition, end_programs};
 pub use add::{AdditionError, add_to, addition_text, observe};
+pub use last::{Changes, LastRun, state_home};
 pub use report::{Form, goss_json, in_form};
 pub use run::{RunOptions, SuiteRun, run};
 pub use suite::{Suite, SuiteOptions, load};

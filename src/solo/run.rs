@@ -24,12 +24,19 @@ pub struct SuiteRun {
     pub started: SystemTime,
     pub took: Duration,
     pub tries: u32,
+    /// Of `outcomes`, in order, those that are to be told one by one. All of them count.
+    pub told: Vec<usize>,
 }
 
 impl SuiteRun {
     /// How many assertions ended so.
     pub fn count(&self, state: CheckState) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.result.state == state).count()
+    }
+
+    /// Those that are to be told.
+    pub fn told(&self) -> impl Iterator<Item = &Outcome> + Clone {
+        self.told.iter().filter_map(|at| self.outcomes.get(*at))
     }
 
     /// Nothing fails, nothing is unknown; what matters no more than `info` may.
@@ -51,7 +58,8 @@ pub fn run(suite: &Suite, options: &RunOptions, tell: &mut dyn FnMut(&str)) -> S
         let options_now =
             check::RunOptions { parallelism: options.parallelism, ..check::RunOptions::at(wall(started)) };
         let outcomes = check::run_in_full(&suite.checks, &options_now);
-        let run = SuiteRun { outcomes, started, took: clock.elapsed(), tries };
+        let told = (0..outcomes.len()).collect();
+        let run = SuiteRun { outcomes, started, took: clock.elapsed(), tries, told };
         let again = deadline.is_some_and(|deadline| Instant::now() + options.pause < deadline);
         if run.is_as_wanted() || !again {
             return run;

@@ -7,7 +7,7 @@
 use super::source::{self, Source};
 use super::{glob, machine};
 use crate::check::{self, Applies, Check, Header, Include, Outside, Template};
-use crate::model::{Fault, ServiceName};
+use crate::model::{Fault, ServiceName, Sha256};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -37,14 +37,19 @@ pub struct Suite {
     pub checks: Vec<Check>,
     /// Files that do not apply to this machine.
     pub passed_over: Vec<String>,
+    /// By which the same suite is known again: of the paths that were named, the tags and the variables.
+    pub name: Sha256,
 }
 
 /// Loads everything, or says everything that is wrong.
 pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
-    let vars = variables(options)?;
+    let texts = variable_texts(options)?;
+    let (vars, go_vars) = (variables(&texts, check::vars)?, variables(&texts, check::go_vars)?);
+    let name = name(options, &vars);
     let mut loader = Loader {
         env: machine::environment(),
         context: json!({"node": machine::node(), "vars": vars}).as_object().cloned().unwrap_or_default(),
+        go_vars,
         files: 0,
         too_many: false,
         ids: BTreeMap::new(),
@@ -84,7 +89,13 @@ pub fn load(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
             if passed_over.is_empty() { "there is no check in it" } else { "no check of it applies to this machine" };
         return Err(vec![Fault::error(&names.join(", "), 0, 0, why)]);
     }
-    Ok(Suite { checks, passed_over })
+    Ok(Suite { checks, passed_over, name })
+}
+
+fn name(options: &SuiteOptions, vars: &Map<String, Value>) -> Sha256 {
+    let whole = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let paths: Vec<String> = options.files.iter().map(|path| format!("{:?}", whole(path))).collect();
+    Sha256::of(json!([paths, options.only, vars]).to_string().as_bytes())
 }
 
 /// A member counts by its group alone, and a group is nothing without its members: whoever asks for one has all of them.
@@ -108,14 +119,24 @@ fn retain_tagged(checks: &mut Vec<Check>, only: &[String]) {
     checks.retain(|check| kept.contains(&key(check, &check.label())));
 }
 
-fn variables(options: &SuiteOptions) -> Result<Map<String, Value>, Vec<Fault>> {
-    let mut vars = Map::new();
+/// Name and text of each; a pipe can be read but once.
+fn variable_texts(options: &SuiteOptions) -> Result<Vec<(String, String)>, Vec<Fault>> {
+    let mut texts = Vec::new();
     for path in &options.vars {
         let source = source::read(path).map_err(|fault| vec![fault])?;
-        vars.extend(check::vars(&source.name, &source.text)?);
+        texts.push((source.name, source.text));
     }
-    if let Some(text) = &options.vars_inline {
-        vars.extend(check::vars("--vars-inline", text)?);
+    texts.extend(options.vars_inline.iter().map(|text| ("--vars-inline".to_owned(), text.clone())));
+    Ok(texts)
+}
+
+type Read = Result<Map<String, Value>, Vec<Fault>>;
+
+/// All of them, as remoor's templates see them or as goss's.
+fn variables(texts: &[(String, String)], read: fn(&str, &str) -> Read) -> Read {
+    let mut vars = Map::new();
+    for (name, text) in texts {
+        vars.extend(read(name, text)?);
     }
     Ok(vars)
 }
@@ -124,6 +145,8 @@ struct Loader {
     env: BTreeMap<String, String>,
     /// `node` and `vars`.
     context: Map<String, Value>,
+    /// `vars`, for files of goss's own.
+    go_vars: Map<String, Value>,
     files: usize,
     too_many: bool,
     /// Where each check of the named file and of what it includes stands.
@@ -163,7 +186,10 @@ impl Loader {
                 check::render(file, header, &text, &self.context).map_err(alone)?
             }
             plain => {
-                let vars = check::merged_vars(&plain.clone().unwrap_or_default(), &self.context);
+                let vars = match plain {
+                    Some(header) => check::merged_vars(header, &self.context),
+                    None => self.go_vars.clone(),
+                };
                 let read = |path: &str| source::text(Path::new(path), READ_MAX);
                 check::render_go(file, &text, &vars, &Outside { env: &self.env, read: &read }).map_err(|f| vec![f])?
             }

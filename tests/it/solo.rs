@@ -9,6 +9,13 @@ use std::time::{Duration, Instant};
 
 /// A run of the checks on its standard input.
 fn started(text: &str, args: &[&str]) -> Child {
+    let mut child = waiting(args);
+    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    child
+}
+
+/// One that waits for its standard input.
+fn waiting(args: &[&str]) -> Child {
     let mut command: Command = remoor();
     command
         .args(["check", "--file", "-"])
@@ -16,9 +23,7 @@ fn started(text: &str, args: &[&str]) -> Child {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = command.spawn().expect("remoor runs");
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
-    child
+    command.spawn().expect("remoor runs")
 }
 
 fn ended(text: &str, args: &[&str]) -> (Option<i32>, String) {
@@ -51,7 +56,48 @@ fn standard_input_and_exit_codes() {
     assert_eq!(ended("file: {x: {}}\n", &[]).0, Some(2));
     assert_eq!(ended(bad, &["-o", "nagios"]).0, Some(2));
     assert_eq!(ended("fiile: {}\n", &["-o", "nagios"]).0, Some(3));
+    for wrong in [&["check", "--fiel", "x", "-onagios"][..], &["check", "w1", "--output=nagios"]] {
+        let Output { status, stdout, .. } = remoor().args(wrong).output().expect("an end");
+        let first = String::from_utf8_lossy(&stdout).into_owned();
+        assert!(status.code() == Some(3) && first.starts_with("REMOOR UNKNOWN - "), "{wrong:?}: {first}");
+    }
     assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
+}
+
+#[test]
+fn a_reader_that_goes_away_changes_no_verdict() {
+    for (path, code) in [("/", 0), ("/no/such/file", 1)] {
+        for form in ["table", "json", "tap", "template={{ results | length }}"] {
+            let mut child = waiting(&["-o", form]);
+            drop(child.stdout.take());
+            let text = format!("file: {{{path}: {{exists: true}}}}\n");
+            child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+            let Output { status, stderr, .. } = child.wait_with_output().expect("an end");
+            assert_eq!((status.code(), String::from_utf8_lossy(&stderr).as_ref()), (Some(code), ""), "{form}");
+        }
+    }
+}
+
+#[test]
+fn what_nobody_read_is_told_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("goss.yml");
+    fs::write(&file, "file: {/no/such/file: {exists: true}}\n").expect("written");
+    let asked = || {
+        let mut command = remoor();
+        command.args(["check", "--changed-only", "--file"]).arg(&file).env("XDG_STATE_HOME", dir.path());
+        command
+    };
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut unread = asked();
+    assert_eq!(unread.stdout(writer).status().expect("an end").code(), Some(1));
+    assert!(!dir.path().join("remoor").exists(), "nothing is kept");
+    for told in [true, false] {
+        let Output { stdout, .. } = asked().output().expect("an end");
+        let text = String::from_utf8_lossy(&stdout).into_owned();
+        assert_eq!(text.contains("/no/such/file"), told, "{text}");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod source;
 
+use crate::lab::{Host, five};
 use remoor::config::Fleet;
 use source::{Source, under};
 use std::collections::{BTreeMap, BTreeSet};
@@ -267,13 +268,13 @@ fn rust(dirs: &[&str]) -> Vec<Source> {
     sources
 }
 
-/// Everything that people wrote: not the lock file, not what was built.
+/// Everything that people wrote: not the lock files, not what was built.
 fn texts() -> Vec<(String, String)> {
     let dirs = ["src", "tests", "benches", "docs", "playbooks", "checks", "templates", ".ci"];
     let top = fs::read_dir(root()).expect("the project's folder").filter_map(Result::ok);
     let top = top.filter(|e| e.path().is_file()).map(|e| e.file_name().to_string_lossy().into_owned());
-    let top = top.filter(|n| n != "Cargo.lock" && n != ".git");
-    let paths = dirs.iter().flat_map(|d| walk(d)).chain(top);
+    let paths = dirs.iter().flat_map(|d| walk(d)).chain(top.filter(|n| n != ".git"));
+    let paths = paths.filter(|p| !p.ends_with("Cargo.lock"));
     paths.filter_map(|p| Some((p.clone(), String::from_utf8(fs::read(root().join(&p)).ok()?).ok()?))).collect()
 }
 
@@ -371,18 +372,18 @@ fn the_map_names_every_folder() {
     assert_eq!(unmapped(&two, "only `a/` is here"), ["src/b is not on the map"]);
 }
 
-/// The fleet of five with the playbooks, checks and templates of the top level, in a directory of its own.
+/// The fleet of five with the playbooks, templates and all checks of the top level, in a directory of its own.
 fn shipped() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let files = ["playbooks", "checks", "templates"].into_iter().flat_map(walk).map(|p| (p.clone(), p));
-    let five =
-        walk("tests/fleets/five").into_iter().map(|p| (p.trim_start_matches("tests/fleets/five/").to_owned(), p));
-    for (to, from) in files.chain(five) {
-        let to = dir.path().join(to);
-        fs::create_dir_all(to.parent().expect("below the directory")).expect("a folder");
-        fs::copy(root().join(from), to).expect("a copy");
-    }
+    let groups = ["service-master", "service-worker"];
+    written(dir.path(), |path, text| if path == "remoor.yml" { five::watching(&text, &groups) } else { text });
     dir
+}
+
+fn written(dir: &Path, edit: impl FnMut(&str, String) -> String) {
+    let host = |(at, name): (usize, &&str)| Host { name: (*name).to_owned(), ip: [10, 77, 1, 11 + at as u8].into() };
+    let hosts: Vec<Host> = five::HOSTS.iter().enumerate().map(host).collect();
+    five::write(dir, &hosts, edit).expect("the fleet of five");
 }
 
 /// Everything that is wrong with a fleet directory, warnings too.
@@ -393,7 +394,14 @@ fn lint(dir: &Path) -> Vec<String> {
 
 #[test]
 fn the_fleet_that_is_shipped_has_no_fault() {
-    none(lint(shipped().path()));
+    let all = shipped();
+    none(lint(all.path()));
+    let checks = |dir: &Path| fs::read_dir(dir.join("checks")).expect("checks").count();
+    assert_eq!(checks(all.path()), walk("checks").len());
+    let plain = tempfile::tempdir().expect("a temporary directory");
+    written(plain.path(), |_, text| text);
+    none(lint(plain.path()));
+    assert_eq!(checks(plain.path()) + five::WATCHED.len(), checks(all.path()));
 }
 
 #[test]
@@ -403,6 +411,9 @@ fn a_fault_in_a_shipped_file_is_found_where_it_is() {
         ("inventory.yml", "w2: {", "w2: ["),
         ("checks/nginx.yml", "running: true", "runing: true"),
         ("checks/etcd.yml", "vars.etcd_client_port", "vars.etcd_client_prot"),
+        ("checks/base.yml", "vars.base_usage_max", "vars.base_usage"),
+        ("checks/chrony.yml", "meta: {remoor: {severity: warning, on-fail: alert}}", "title: x"),
+        ("checks/sshd.yml", "service: sshd", "service: shd"),
         ("templates/nginx.conf.j2", "{{", "{{ {{"),
         ("templates/netplugin.default.tera", "{{", "{{ {{"),
         ("playbooks/provision.yml", "    - name:", "    - nam:"),

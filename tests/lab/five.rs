@@ -18,28 +18,47 @@ pub const REMOOR: &str = "/usr/local/bin/remoor";
 /// Where every playbook of the fleet writes what was run.
 pub const RUNS: &str = "/var/log/remoor-runs.log";
 
-/// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`, playbooks, checks,
-/// templates. `edit` may change each file's text on the way; it is given the path within the fleet.
+/// Writes the fleet into `dir` with the addresses of these hosts: `remoor.yml`, `inventory.yml`, playbooks, templates, and
+/// the checks of the services that `remoor.yml` declares. `edit` may change each file's text on the way, that of
+/// `remoor.yml` first; it is given the path within the fleet.
 pub fn write(dir: &Path, hosts: &[Host], mut edit: impl FnMut(&str, String) -> String) -> Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut copy = |from: PathBuf, name: &str, text: Option<String>| -> Result<()> {
-        let text = text
-            .map_or_else(|| fs::read_to_string(&from), Ok)
-            .with_context(|| format!("reading {}", from.display()))?;
-        let to = dir.join(name);
+    let read = |from: &Path| fs::read_to_string(from).with_context(|| format!("reading {}", from.display()));
+    let mut put = |name: &str, text: String| -> Result<String> {
+        let (to, text) = (dir.join(name), edit(name, text));
         fs::create_dir_all(to.parent().context("a path within the fleet")?)?;
-        fs::write(&to, edit(name, text)).with_context(|| format!("writing {}", to.display()))
+        fs::write(&to, &text).with_context(|| format!("writing {}", to.display()))?;
+        Ok(text)
     };
+    let five = source.join("tests/fleets/five");
+    let config = put("remoor.yml", read(&five.join("remoor.yml"))?)?;
+    put("inventory.yml", inventory(&read(&five.join("inventory.yml"))?, hosts)?)?;
     for folder in ["playbooks", "checks", "templates"] {
         for entry in fs::read_dir(source.join(folder))? {
             let entry = entry?;
-            copy(entry.path(), &format!("{folder}/{}", entry.file_name().to_string_lossy()), None)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let service = name.trim_end_matches(".yml");
+            if folder != "checks" || config.contains(&format!("\n  {service}:")) {
+                put(&format!("{folder}/{name}"), read(&entry.path())?)?;
+            }
         }
     }
-    let five = source.join("tests/fleets/five");
-    copy(five.join("remoor.yml"), "remoor.yml", None)?;
-    let text = inventory(&fs::read_to_string(five.join("inventory.yml"))?, hosts)?;
-    copy(five.join("inventory.yml"), "inventory.yml", Some(text))
+    Ok(())
+}
+
+/// What is shipped of checks and is nobody's playbook: services that are only looked at.
+pub const WATCHED: [&str; 3] = ["base", "chrony", "sshd"];
+
+/// The text of the fleet's `remoor.yml` with [`WATCHED`], for these groups.
+pub fn watching(config: &str, groups: &[&str]) -> String {
+    let declared: String = WATCHED.iter().map(|name| format!("  {name}: {{provisioned: false}}\n")).collect();
+    let mut config = config.replacen("\nservices:\n", &format!("\nservices:\n{declared}"), 1);
+    for group in groups {
+        let services = format!("\n  {group}:\n    services: [");
+        assert!(config.contains(&services), "no services of {group} in {config}");
+        config = config.replacen(&services, &format!("{services}{}, ", WATCHED.join(", ")), 1);
+    }
+    config
 }
 
 /// The shipped inventory with the addresses of `hosts` in the place of its own.

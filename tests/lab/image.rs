@@ -21,6 +21,7 @@ const PACKAGES: &[&str] = &[
     "nginx-light",
     "etcd-server",
     "etcd-client",
+    "chrony",
     "iproute2",
     "procps",
     "sudo",
@@ -33,6 +34,7 @@ const PACKAGES: &[&str] = &[
 const OFF: &[&str] = &[
     "nginx.service",
     "etcd.service",
+    "chrony.service",
     "apt-daily.timer",
     "apt-daily-upgrade.timer",
     "dpkg-db-backup.timer",

@@ -8,9 +8,10 @@ mod modifier;
 mod query;
 mod scan;
 
+use super::go_value::floats;
 use query::Query;
 use scan::Step;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 /// Nothing there is `Ok(None)`; too much of it is an error.
 type Found = Result<Option<Value>, String>;
@@ -43,15 +44,6 @@ pub(super) fn refusal(path: &str) -> Option<String> {
         Some("gjson's `@join` with an argument is not known here".to_owned())
     } else {
         None
-    }
-}
-
-fn floats(value: Value) -> Value {
-    match value {
-        Value::Number(number) => number.as_f64().and_then(Number::from_f64).map_or(Value::Null, Value::Number),
-        Value::Array(items) => items.into_iter().map(floats).collect(),
-        Value::Object(map) => map.into_iter().map(|(key, value)| (key, floats(value))).collect(),
-        other => other,
     }
 }
 

@@ -1,7 +1,8 @@
 //! `printf` by Go's verbs: `%s %d %v %q %t %x %X %o %b %c %f %e %g %%`, with flags, width and precision.
 
 use super::budget::fits;
-use super::words::{general, kind, quoted, shown};
+use super::words::{kind, quoted, shown};
+use crate::check::go_value;
 use serde_json::Value;
 
 /// Widest field.
@@ -105,7 +106,7 @@ fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
         ('c', _, Some(n), _) => u32::try_from(n).ok().and_then(char::from_u32).ok_or_else(wrong)?.to_string(),
         ('f', _, _, Some(n)) => signed(format!("{n:.*}", form.precision.unwrap_or(6))),
         ('e', _, _, Some(n)) => signed(exponent(n, form.precision.unwrap_or(6))),
-        ('g', _, _, Some(n)) if form.precision.is_none() => signed(general(n)),
+        ('g', _, _, Some(n)) if form.precision.is_none() => signed(go_value::float(n)),
         _ if "sqxXtdobcfeg".contains(verb) => return Err(wrong()),
         _ => return Err(format!("`%{verb}` is not known here; known: %s %d %v %q %t %x %X %o %b %c %f %e %g %%")),
     })

@@ -2,7 +2,7 @@
 
 use super::budget::{LIST_MAX, TEXT_MAX, fits};
 use super::functions::Call;
-use super::words::{general, is_true, kind, quoted, shown};
+use super::words::{is_true, kind, quoted, shown};
 use crate::check::go_regex::go_regex;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -179,8 +179,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             Ok(call.list(0)?.iter().filter(|item| known.insert(sorted_json(item))).cloned().collect())
         }
         "until" => match whole(all[0]) {
-            count if count <= LIST_MAX as i64 => Ok((0..count).map(Value::from).collect()),
-            _ => Err(format!("more than {LIST_MAX} elements")),
+            count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
+            count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
         },
         other => Err(format!("`{other}` is not known")),
     }
@@ -207,9 +207,32 @@ fn whole(value: &Value) -> i64 {
     match value {
         Value::Bool(b) => i64::from(*b),
         Value::Number(n) => n.as_i64().unwrap_or_else(|| n.as_f64().unwrap_or(0.0) as i64),
-        Value::String(text) => text.parse().unwrap_or(0),
+        Value::String(text) => whole_text(text).unwrap_or(0),
         _ => 0,
     }
+}
+
+/// As Go reads a whole number whose base its text tells, `0x10`, `0b11`, `0o17` and `017`; zeros behind a point count for nothing.
+fn whole_text(text: &str) -> Option<i64> {
+    let text = text
+        .split_once('.')
+        .filter(|(_, zeros)| zeros.bytes().all(|b| b == b'0') && !zeros.is_empty())
+        .map_or(text, |(n, _)| n);
+    let (sign, digits) = match text.strip_prefix(['-', '+']) {
+        Some(digits) => (&text[..1], digits),
+        None => ("", text),
+    };
+    let lower = digits.to_ascii_lowercase();
+    let based = [("0x", 16), ("0b", 2), ("0o", 8)].into_iter().find(|(prefix, _)| lower.starts_with(prefix));
+    let (prefix, base) = based.unwrap_or(if lower.len() > 1 && lower.starts_with('0') { ("0", 8) } else { ("", 10) });
+    let rest = &lower[prefix.len()..];
+    // `_` stands between digits, or behind what tells the base.
+    let apart =
+        |rest: &str| !rest.ends_with('_') && !rest.contains("__") && (!prefix.is_empty() || !rest.starts_with('_'));
+    let is_digits = rest.bytes().all(|b| b == b'_' || char::from(b).is_digit(base));
+    let rest = rest.replace('_', "");
+    let fits = is_digits && apart(&lower[prefix.len()..]);
+    i64::from_str_radix(&format!("{sign}{rest}"), base).ok().filter(|_| fits)
 }
 
 fn real(value: &Value) -> f64 {
@@ -283,6 +306,16 @@ fn json(value: &Value) -> Result<Value, String> {
     Ok(safe.into())
 }
 
+/// Go's JSON has an exponent from 1e21 on and below 1e-6.
+fn json_number(number: f64) -> String {
+    let size = number.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        let text = format!("{number:e}");
+        return if size < 1.0 { text } else { text.replace('e', "e+") };
+    }
+    number.to_string()
+}
+
 fn sorted_json(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(sorted_json).collect::<Vec<_>>().join(",")),
@@ -291,7 +324,7 @@ fn sorted_json(value: &Value) -> String {
             let pair = |(key, item): (&String, &Value)| format!("{}:{}", Value::from(key.as_str()), sorted_json(item));
             format!("{{{}}}", map.into_iter().map(pair).collect::<Vec<_>>().join(","))
         }
-        Value::Number(n) if n.is_f64() => general(n.as_f64().unwrap_or(0.0)),
+        Value::Number(n) if n.is_f64() => json_number(n.as_f64().unwrap_or(0.0)),
         other => other.to_string(),
     }
 }

@@ -115,6 +115,21 @@ fn faults_have_their_place_and_a_hint() {
     .assert_eq(&all.map(told).map(|line| line + "\n").concat());
 }
 
+/// What goss 0.4.9 makes of `--vars` in JSON, whatever the file is called: all numbers are floating point.
+#[test]
+fn numbers_of_json_are_printed_as_go_prints_them() {
+    let json = r#"{"i": 5, "m": 1000000, "f": 1.5, "big": 123456789012345678, "l": [1, 2000000], "o": {"a": 3000000}}"#;
+    let env = BTreeMap::new();
+    let outside = Outside { env: &env, read: &|_| Err("not there".to_owned()) };
+    let ask = |vars: &str, text: &str| render("t.yml", text, &crate::check::go_vars("v", vars).unwrap(), &outside);
+    let text = "{{ .Vars.i }} {{ .Vars.m }} {{ .Vars.f }} {{ .Vars.big }} {{ .Vars.l }} {{ .Vars.o }} {{ toJson .Vars.m }} {{ int .Vars.m }}";
+    let printed = "5 1e+06 1.5 1.2345678901234568e+17 [1 2e+06] map[a:3e+06] 1000000 1000000";
+    assert_eq!(ask(json, text).as_deref(), Ok(printed));
+    assert!(ask(json, "{{ eq .Vars.i 5 }}").is_err(), "Go compares no whole number with another");
+    let yaml = "i: 5\nm: 1000000\n";
+    assert_eq!(ask(yaml, "{{ .Vars.m }} {{ eq .Vars.i 5 }}").as_deref(), Ok("1000000 true"));
+}
+
 #[test]
 fn a_template_that_would_never_end_ends() {
     let bombs = [
@@ -133,6 +148,8 @@ fn a_template_that_would_never_end_ends() {
         "{{ define \"r\" }}{{ if true }}{{ with 1 }}{{ template \"r\" . }}{{ end }}{{ end }}{{ end }}{{ template \"r\" 1 }}",
         "{{ range 1000000 }}{{ regexMatch \"(a{1,500}){1,500}\" \"x\" }}{{ end }}",
         "{{ range 1000000000 }}{{ readFile \"FILE\" }}{{ end }}",
+        "{{ $x := repeat 1000000 \"a\" }}{{ range 100 }}{{ regexMatch \"(a{1,30}){1,30}b\" $x }}{{ end }}",
+        "{{ $x := repeat 1000000 \"A\" }}{{ regexReplaceAll \".*[^A-Z]|[A-Z]\" $x \"\" }}",
     ];
     for bomb in bombs {
         assert!(plain(bomb).is_err(), "{bomb}");

@@ -1,5 +1,6 @@
-//! Values as Go prints and compares them. Numbers are whole or not, as they were written.
+//! Values as Go's templates print and compare them. Numbers are whole or not, as they were written.
 
+use crate::check::go_value;
 use serde_json::{Number, Value};
 
 /// What Go calls the kind of a value, for messages.
@@ -37,38 +38,7 @@ pub(super) fn printed(value: &Value) -> String {
 
 /// As `%v` prints it.
 pub(super) fn shown(value: &Value) -> String {
-    match value {
-        Value::Null => "<nil>".to_owned(),
-        Value::Bool(b) => b.to_string(),
-        Value::Number(n) => number(n),
-        Value::String(s) => s.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(" ")),
-        Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort();
-            let pairs: Vec<String> = keys.into_iter().map(|key| format!("{key}:{}", shown(&map[key]))).collect();
-            format!("map[{}]", pairs.join(" "))
-        }
-    }
-}
-
-fn number(number: &Number) -> String {
-    match number.as_f64().filter(|_| number.is_f64()) {
-        Some(float) => general(float),
-        None => number.to_string(),
-    }
-}
-
-/// As `%g`: the fewest digits that tell the number, with an exponent below 1e-4 and from 1e6 on.
-pub(super) fn general(float: f64) -> String {
-    let scientific = format!("{float:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return float.to_string() };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if !(-4..6).contains(&exponent) {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    float.to_string()
+    go_value::printed(value).into_owned()
 }
 
 /// Within double quotes, as `%q`.

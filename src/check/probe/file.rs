@@ -1,7 +1,6 @@
 //! `file`: attributes of the path itself, content of what it leads to.
 
-use super::mount;
-use super::read::{content, filetype};
+use super::read::{content_of, filetype};
 use super::{Answer, Answers, Ask, PRIVATE, failed, unknown};
 use md5::Md5;
 use serde_json::Value;
@@ -11,13 +10,24 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+type Made = fn(&[u8]) -> Value;
+
+/// What is made of the content, each only where it is asked for: of a thousand small files, the other hashes cost more than the
+/// files.
+const CONTENT: [(&str, Made); 4] = [
+    ("contents", |bytes| String::from_utf8_lossy(bytes).into()),
+    ("md5", |bytes| hex::encode(Md5::digest(bytes)).into()),
+    ("sha256", |bytes| hex::encode(sha2::Sha256::digest(bytes)).into()),
+    ("sha512", |bytes| hex::encode(sha2::Sha512::digest(bytes)).into()),
+];
+
 pub(super) fn ask(ask: &Ask) -> Answers {
     let path = match expand(ask) {
         Ok(path) => path,
         Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
     };
-    if let Err(trouble) = mount::answers(ask, &path) {
-        return Answers::from([("exists", Err(trouble))]);
+    if let Err(why) = ask.world.servers().answer(&path) {
+        return Answers::from([("exists", Err(unknown(why)))]);
     }
     let meta = match fs::symlink_metadata(&path) {
         Ok(meta) => meta,
@@ -39,15 +49,20 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         ("linked-to", target(&path, &meta)),
         (PRIVATE, Ok(owners(&meta).into())),
     ]);
-    if ["contents", "md5", "sha256", "sha512"].iter().any(|property| ask.wants(property)) {
-        let content = content(ask, &path);
-        // Of what it leads to, since that is whose content it is. What can't be looked at has none.
-        answers.insert(PRIVATE, Ok(fs::metadata(&path).is_ok_and(|meta| owners(&meta)).into()));
-        let of = |f: fn(&[u8]) -> Value| -> Answer { content.as_deref().map(f).map_err(Clone::clone) };
-        answers.insert("contents", of(|bytes| String::from_utf8_lossy(bytes).into()));
-        answers.insert("md5", of(|bytes| hex::encode(Md5::digest(bytes)).into()));
-        answers.insert("sha256", of(|bytes| hex::encode(sha2::Sha256::digest(bytes)).into()));
-        answers.insert("sha512", of(|bytes| hex::encode(sha2::Sha512::digest(bytes)).into()));
+    if CONTENT.iter().any(|(property, _)| ask.wants(property)) {
+        let (content, private) = match content_of(ask, &path, &meta) {
+            Ok((bytes, read)) => (Ok(bytes), owners(&read)),
+            // What can't be looked at has none.
+            Err(why) => {
+                let target = ask.world.servers().resolve(&path).map(|_| fs::metadata(&path));
+                (Err(why), target.is_ok_and(|meta| meta.is_ok_and(|meta| owners(&meta))))
+            }
+        };
+        // Of what it leads to, since that is whose content it is.
+        answers.insert(PRIVATE, Ok(private.into()));
+        for (property, of) in CONTENT.into_iter().filter(|(property, _)| ask.wants(property)) {
+            answers.insert(property, content.as_deref().map(of).map_err(Clone::clone));
+        }
     }
     answers
 }

@@ -1,5 +1,7 @@
 //! `http`: one request. Uses the proxy that the check names and no other, whatever the environment says.
 
+use super::super::goss_names::capital;
+use super::super::masked::masked;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
@@ -11,9 +13,9 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use ureq::http::{HeaderMap, Request};
+use ureq::http::{HeaderMap, Request, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Proxy, ResponseExt};
 
 const DEFAULT_MS: u64 = 5000;
 /// As goss.
@@ -21,15 +23,16 @@ const REDIRECTS: u32 = 10;
 
 /// Err: what is wrong with the URL or the arguments.
 pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str>) -> Result<(), String> {
+    let shown = masked(name);
     if !name.starts_with("http://") && !name.starts_with("https://") {
-        return Err(format!("`{name}` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
+        return Err(format!("`{shown}` is no URL; write http://HOST:PORT/PATH or https://HOST/PATH"));
     }
     if argument("cert-file").is_some() != argument("key-file").is_some() {
-        return Err(format!("`{name}`: `cert-file` and `key-file` belong together"));
+        return Err(format!("`{shown}`: `cert-file` and `key-file` belong together"));
     }
     match argument("proxy") {
         Some(proxy) if !proxy.starts_with("http://") || Proxy::new(proxy).is_err() => {
-            Err(format!("`proxy` of `{name}` is none; write http://HOST:PORT"))
+            Err(format!("`proxy` of `{shown}` is none; write http://HOST:PORT"))
         }
         _ => Ok(()),
     }
@@ -40,7 +43,9 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         Ok((status, headers, body)) => {
             Answers::from([("status", Ok(status.into())), ("headers", Ok(headers.into())), ("body", body)])
         }
-        Err(trouble) => Answers::from([("status", Err(trouble))]),
+        // What is said of a URL may quote it.
+        Err(Trouble::Failed(why)) => Answers::from([("status", Err(failed(masked(&why))))]),
+        Err(Trouble::Unknown(why)) => Answers::from([("status", Err(unknown(masked(&why))))]),
     }
 }
 
@@ -51,6 +56,7 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
         .max_redirects(if ask.flag("no-follow-redirects") { 0 } else { REDIRECTS })
         // One that goes on for ever is no answer; one that is not to be followed is.
         .max_redirects_will_error(!ask.flag("no-follow-redirects"))
+        .save_redirect_history(true)
         .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
         .user_agent("remoor")
         .tls_config(tls(ask)?)
@@ -70,6 +76,9 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     let body = ask.argument("request-body").unwrap_or_default().to_owned();
     let request = request.body(body).map_err(unknown)?;
     let response = agent.run(request).map_err(|e| trouble(&e))?;
+    if let Some(elsewhere) = response.get_redirect_history().and_then(elsewhere) {
+        return Err(failed(format!("redirected to {elsewhere}")));
+    }
     let status = response.status().as_u16();
     let headers = lines_of(response.headers());
     let packed = response.headers().get("content-encoding").is_some_and(|how| how != "identity");
@@ -83,6 +92,23 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
         Ok(_) => Ok(String::from_utf8_lossy(&bytes).into()),
     };
     Ok((status, headers, body))
+}
+
+/// Where a redirection leads that HTTP can't follow, `mailto:` and the like: ureq takes what has no host for a path.
+fn elsewhere(visited: &[Uri]) -> Option<String> {
+    let scheme = |text: &str| {
+        let (scheme, _) = text.split_once(':')?;
+        let known = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(known)).then(|| text.to_owned())
+    };
+    visited.windows(2).find_map(|pair| {
+        let [from, to] = pair else { return None };
+        let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        match to.scheme_str() {
+            Some("http" | "https") => to.path().strip_prefix(folder)?.strip_prefix('/').and_then(scheme),
+            _ => Some(to.to_string()),
+        }
+    })
 }
 
 /// Whom to trust: `ca-file` alone, else whom this machine trusts. And who the request is from.
@@ -147,6 +173,8 @@ fn trouble(error: &ureq::Error) -> Trouble {
             None => unknown(e),
         },
         ureq::Error::Rustls(tls) => failed(tls),
+        // Of a check it begins with http, so it is where a redirection leads.
+        ureq::Error::BadUri(_) => failed(error),
         ureq::Error::ConnectionFailed => failed(error),
         _ => unknown(error),
     }
@@ -159,9 +187,4 @@ fn lines_of(headers: &HeaderMap) -> String {
         format!("{}: {}\n", parts.join("-"), String::from_utf8_lossy(value.as_bytes()))
     };
     headers.iter().map(line).collect()
-}
-
-fn capital(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }

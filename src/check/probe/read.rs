@@ -1,28 +1,45 @@
 //! Contents of a file for a check: bounded, and never waiting for the other end of a pipe.
 
-use super::{Ask, Trouble, failed, mount, unknown};
+use super::{Ask, Trouble, failed, unknown};
 use crate::files::MAX_FILE;
 use rustix::fs::OFlags;
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// A file that moves under the reader is read again so many times.
 const RETRIES: u32 = 3;
+/// A reader that is left with less room than this asks for the end in another buffer first.
+const END: usize = 64;
 
 /// What `path` leads to, links followed, as one reader saw it: at most `MAX_FILE` bytes.
 pub(super) fn content(ask: &Ask, path: &Path) -> Result<Vec<u8>, Trouble> {
-    mount::answers(ask, path)?;
-    stable(path, || ())
+    ask.world.servers().resolve(path).map_err(unknown)?;
+    stable(path, None, || ()).map(|(bytes, _)| bytes)
 }
 
-/// `before_check` runs between the last byte and the look whether the file is still the same.
-fn stable(path: &Path, mut before_check: impl FnMut()) -> Result<Vec<u8>, Trouble> {
+/// The same of a path which itself was `seen` a moment ago; and how the file stood when its last byte was read.
+pub(super) fn content_of(ask: &Ask, path: &Path, seen: &Metadata) -> Result<(Vec<u8>, Metadata), Trouble> {
+    if seen.is_symlink() {
+        ask.world.servers().resolve(path).map_err(unknown)?;
+        return stable(path, None, || ());
+    }
+    stable(path, Some(seen), || ())
+}
+
+/// `seen`: what `path` leads to, if somebody has looked. `before_check` runs between the last byte and the look whether the file
+/// is still the same.
+fn stable(
+    path: &Path,
+    seen: Option<&Metadata>,
+    mut before_check: impl FnMut(),
+) -> Result<(Vec<u8>, Metadata), Trouble> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     // A device may do something when it is opened, so it is looked at first.
-    let target =
-        fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) })?;
+    let look =
+        || fs::metadata(path).map_err(|e| if e.kind() == io::ErrorKind::NotFound { failed(e) } else { unknown(e) });
+    let target = seen.map_or_else(look, |seen| Ok(seen.clone()))?;
     if !target.is_file() {
         return Err(failed(format!("a {} has no contents to compare", filetype(target.file_type()))));
     }
@@ -32,28 +49,28 @@ fn stable(path: &Path, mut before_check: impl FnMut()) -> Result<Vec<u8>, Troubl
     }
     for _ in 0..=RETRIES {
         let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(unknown)?;
-        let Some(before) = state(&file)? else { continue };
-        let mut bytes = Vec::new();
+        let before = file.metadata().map_err(unknown)?;
+        if !before.is_file() {
+            continue;
+        }
+        // Room for all of it and for the end to be seen, else it is read in ever larger parts.
+        let mut bytes = Vec::with_capacity(usize::try_from(before.len().min(MAX_FILE)).unwrap_or(0) + END);
         file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(unknown)?;
         if bytes.len() as u64 > MAX_FILE {
             return Err(too_large());
         }
         before_check();
-        if state(&file)? == Some(before) {
-            return Ok(bytes);
+        let after = file.metadata().map_err(unknown)?;
+        if state(&after) == state(&before) {
+            return Ok((bytes, after));
         }
     }
     Err(unknown("changes while it is read"))
 }
 
-/// What a writer changes; None: it is no file any more. The number of bytes read is no part of it, since files of the kernel
-/// have another size than content.
-fn state(file: &File) -> Result<Option<(u64, std::time::SystemTime)>, Trouble> {
-    let meta = file.metadata().map_err(unknown)?;
-    if !meta.is_file() {
-        return Ok(None);
-    }
-    Ok(Some((meta.len(), meta.modified().map_err(unknown)?)))
+/// What a writer changes. The number of bytes read is no part of it, since files of the kernel have another size than content.
+fn state(meta: &Metadata) -> (u64, i64, i64) {
+    (meta.len(), meta.mtime(), meta.mtime_nsec())
 }
 
 /// goss's words.
@@ -86,15 +103,15 @@ mod tests {
         let path = dir.path().join("log");
         fs::write(&path, "one\n").unwrap();
         let grow = || writeln!(OpenOptions::new().append(true).open(&path).unwrap(), "more").unwrap();
-        assert_eq!(stable(&path, grow), Err(unknown("changes while it is read")));
+        assert_eq!(stable(&path, None, grow).map(drop), Err(unknown("changes while it is read")));
         let mut once = Some(grow);
-        let seen = stable(&path, || once.take().map_or((), |grow| grow())).unwrap();
+        let seen = stable(&path, None, || once.take().map_or((), |grow| grow())).unwrap().0;
         assert_eq!(String::from_utf8(seen).unwrap(), fs::read_to_string(&path).unwrap(), "the second reading saw all");
     }
 
     #[test]
     fn files_of_the_kernel_have_contents_though_they_have_no_size() {
-        let version = stable(Path::new("/proc/version"), || ()).unwrap();
+        let version = stable(Path::new("/proc/version"), None, || ()).unwrap().0;
         assert_eq!(version, fs::read("/proc/version").unwrap());
         assert!(!version.is_empty());
     }

@@ -3,15 +3,14 @@
 use super::super::load::Check;
 use super::super::spec::Kind;
 use super::interface::Interface;
-use super::mount::Mount;
 use super::package::Packages;
 use super::port::Socket;
 use super::process::Process;
 use super::service::{Unit, unit_name};
-use super::{Trouble, http, interface, mount, package, port, process, service};
-use crate::files::Names;
+use super::{http, interface, package, port, process, service};
+use crate::files::{Mount, Names, Servers, mounts};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use ureq::tls::Certificate;
 
@@ -30,7 +29,7 @@ pub struct World {
     interfaces: OnceLock<Result<BTreeMap<String, Interface>, String>>,
     packages: OnceLock<Result<Packages, String>>,
     roots: OnceLock<Result<Arc<Vec<Certificate<'static>>>, String>>,
-    answered: Mutex<BTreeMap<String, Result<(), Trouble>>>,
+    servers: OnceLock<Servers>,
 }
 
 impl World {
@@ -67,7 +66,7 @@ impl World {
     }
 
     pub(super) fn mounts(&self) -> Result<&[Mount], String> {
-        self.mounts.get_or_init(mount::table).as_deref().map_err(Clone::clone)
+        self.mounts.get_or_init(mounts).as_deref().map_err(Clone::clone)
     }
 
     pub(super) fn interfaces(&self) -> Result<&BTreeMap<String, Interface>, String> {
@@ -83,13 +82,8 @@ impl World {
         self.roots.get_or_init(http::roots).clone()
     }
 
-    /// Whether the filesystem at `point` answers, asked by `question` once a run; who comes meanwhile waits for that answer.
-    pub(super) fn once_answered(
-        &self,
-        point: &str,
-        question: impl FnOnce() -> Result<(), Trouble>,
-    ) -> Result<(), Trouble> {
-        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-        answered.entry(point.to_owned()).or_insert_with(question).clone()
+    /// Whether what files lie on answers, asked once a run.
+    pub(super) fn servers(&self) -> &Servers {
+        self.servers.get_or_init(Servers::now)
     }
 }

@@ -149,7 +149,8 @@ fn matchers() {
         f.yml:13:17: a line pattern is a string, this is a map
           hint: for matchers write `contain-elements: [...]`
         f.yml:14:3: `matching:m` lacks `matches`
-        f.yml:15:29: matcher `xml` comes in a later version
+        f.yml:15:35: unknown key `a` of `xml`
+          hint: known: xpath, result
         f.yml:15:43: unknown attribute `id` of matching
           hint: known: matches, content, as-reader, title, meta, skip
     "#]]
@@ -177,6 +178,71 @@ fn matchers() {
     for depth in [40, 60, 5000] {
         assert!(faults(&nested(depth)).starts_with("f.yml:1:"), "an error and no overflow");
     }
+}
+
+#[test]
+fn xml_takes_a_path_and_a_result() {
+    expect![[r#"
+        f.yml:2:4: `xml` takes `xpath` and `result`
+          hint: `result: ""` asks whether there is such a node
+        f.yml:3:17: no XPath: it ends where `)` is missing
+        f.yml:4:17: no XPath: the axis `namespace` is unknown here
+        f.yml:5:9: `xml` is a list, not a map of `xpath` and `result`
+        f.yml:6:30: `result` is a list, not a string
+    "#]]
+    .assert_eq(&faults(
+        "command: {a: {exec: x, exit-status: 0, stdout: {and: [
+  {xml: {xpath: //a}},
+  {xml: {xpath: count(//a, result: 1}},
+  {xml: {xpath: 'namespace::a', result: ''}},
+  {xml: [//a]},
+  {xml: {xpath: //a, result: [1]}},
+  {xml: {xpath: //a, result: 1.50}}
+]}}}
+",
+    ));
+}
+
+#[test]
+fn a_retry_is_said_once() {
+    let told = |own: &str| {
+        faults(&format!(
+            "command: {{a: {{exec: x, exit-status: 0, retry_delay: 5, retry_count: 2, meta: {{remoor: {{retry: {own}}}}}}}}}"
+        ))
+    };
+    let both = |key: &str| format!("`{key}` and `retry` of `meta.remoor` say the same");
+    let (delay, count) = (told("{delay: 1s}"), told("{count: 0}"));
+    assert!(delay.contains(&both("retry_delay")) && !delay.contains(&both("retry_count")), "{delay}");
+    assert!(count.contains(&both("retry_count")) && !count.contains(&both("retry_delay")), "{count}");
+}
+
+#[test]
+fn the_password_of_a_url_is_in_no_result() {
+    let url = |password: &str| format!("http://me:{password}@127.0.0.1:1/");
+    let text = format!(
+        "remoor: {{service: s, any-of: {{g: ['http:{0}']}}}}\nhttp: {{'{0}': {{status: 200}}}}\n",
+        url("secret")
+    );
+    let found = results(&text);
+    assert_eq!(found[0].check, "http:http://me:***@127.0.0.1:1/");
+    assert_eq!((found.len(), found.iter().any(|result| format!("{result:?}").contains("secret"))), (2, false));
+    let twice = format!("http: {{'{}': {{status: 200}}, '{}': {{}}}}", url("secret"), url("other"));
+    let told = faults(&twice);
+    assert!(told.contains("is there already, with another password") && told.contains("lacks `status`"), "{told}");
+    assert!(!told.contains("secret") && !told.contains("other@"), "{told}");
+    // Whatever is first: of two that are shown alike one has to have a name.
+    let shown = format!("http: {{'{}': {{status: 200}}, '{}': {{status: 200}}}}", url("secret"), url("***"));
+    assert!(faults(&shown).contains("with another password"));
+    for text in [
+        format!("http: {{'{0}': {{status: 200}}, '{0}': {{status: 200}}}}", url("secret")),
+        format!("remoor: {{service: s, any-of: {{g: ['http:{0}', 'http:{0}']}}}}", url("secret")),
+    ] {
+        let told = faults(&text);
+        assert!(told.contains("http://me:***@") && !told.contains("secret"), "{told}");
+    }
+    // A port is no password: these are two.
+    let ports = |port| format!("'curl -s http://localhost:{port} -u me@x': {{exit-status: 0}}");
+    assert_eq!(checks(&format!("command: {{{}, {}}}", ports(80), ports(81))).len(), 2);
 }
 
 #[test]

@@ -11,6 +11,8 @@ mod names;
 mod network;
 mod own;
 mod run;
+mod shipped;
+mod types;
 
 use super::*;
 use crate::model::{CheckResult, Wall};

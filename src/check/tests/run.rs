@@ -59,6 +59,38 @@ fn files() {
 }
 
 #[test]
+fn of_the_content_of_a_file_no_word_is_told() {
+    let dir = place();
+    let path = dir.path().join("words");
+    let asked = |content: &str, matcher: &str| {
+        fs::write(&path, content).unwrap();
+        let told = results(&format!("file: {{'{}': {{exists: true, contents: {matcher}}}}}", path.display()));
+        assert!(!format!("{told:?}").contains("hunter2"), "{told:?}");
+        (told[1].found.clone(), told[1].message.clone())
+    };
+    let xml = "<a><password>hunter2</password></a>\n";
+    for (content, matcher, found, message) in [
+        (xml, "{xml: {xpath: //password, result: x}}", "1 lines", "another result at the path"),
+        (xml, "{xml: {xpath: //user, result: x}}", "1 lines", "nothing at the path"),
+        (
+            "<a>&hunter2;</a>",
+            "{xml: {xpath: /, result: x}}",
+            "1 lines",
+            "not XML, behind byte 3: an entity that is unknown here",
+        ),
+        ("hunter2", "{gt: 5}", "1 lines", "a string is not a number"),
+        ("hunter2", "{semver-constraint: '>1.0.0'}", "1 lines", "a string is no version"),
+        ("{\"a\": \"hunter2\"}", "{gjson: {a: {lt: 5}}}", "1 lines", "a string is not a number"),
+    ] {
+        assert_eq!(asked(content, matcher), (found.to_owned(), message.to_owned()), "{matcher}");
+    }
+    assert_eq!(
+        answers("command: {a: {exec: 'echo \"<a>x</a>\"', exit-status: 0, stdout: {xml: {xpath: //a, result: y}}}}")[1],
+        "stdout Fail <a>x</a>"
+    );
+}
+
+#[test]
 fn links_pipes_and_what_is_not_there() {
     let dir = place();
     let path = |name: &str| dir.path().join(name);

@@ -5,6 +5,7 @@ use crate::cli::drivers::Form;
 use crate::cli::duration::Span;
 use crate::cli::format::Format;
 use clap::Args;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,6 +29,21 @@ impl FromStr for CheckFormat {
             }
         }
     }
+}
+
+/// Whether the arguments, readable or not, ask for the answer of a plugin.
+pub fn asks_for_a_plugin(args: &[OsString]) -> bool {
+    let words: Vec<&str> =
+        args.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let ends_with_o =
+        |word: &str| word == "--output" || word.ends_with('o') && word.starts_with('-') && !word.starts_with("--");
+    let whole = |word: &str| {
+        let value = word.strip_suffix("nagios").unwrap_or_default();
+        ends_with_o(value.strip_suffix('=').unwrap_or(value))
+    };
+    words.first() == Some(&"check")
+        && (words.iter().any(|word| whole(word))
+            || words.windows(2).any(|two| ends_with_o(two[0]) && two[1] == "nagios"))
 }
 
 /// What has no meaning for nodes: each has to be said here, since clap waives `requires` where the required is in conflict.
@@ -99,6 +115,9 @@ pub struct CheckHere {
     /// Only checks with this tag in `meta.tags`; repeatable
     #[arg(long, value_name = "TAG", requires = "file", conflicts_with = "add")]
     pub only: Vec<String>,
+    /// Tell only the results that differ from the last run with this option; all of them count
+    #[arg(long, conflicts_with_all = ["add", "list", "render"])]
+    pub changed_only: bool,
     /// Run again so long, until all pass
     #[arg(long, value_name = "TIME", requires = "file", conflicts_with = "add")]
     pub retry_timeout: Option<Span>,
@@ -119,6 +138,11 @@ impl CheckArgs {
     /// Runs checks on this machine, without a cluster.
     pub fn is_here(&self) -> bool {
         !self.here.file.is_empty() || !self.here.add.is_empty()
+    }
+
+    /// Monitoring reads the answer.
+    pub fn is_plugin(&self) -> bool {
+        self.output == CheckFormat::Goss(Form::Nagios)
     }
 
     /// None: a form of goss.

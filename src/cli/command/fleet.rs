@@ -76,6 +76,6 @@ pub async fn inventory(api: &Api, out: &Out, args: &InventoryArgs) -> anyhow::Re
             })?
         }
     };
-    out.raw(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
+    out.text(&(serde_json::to_string_pretty(&shown)? + "\n"))?;
     Ok(Exit::Done)
 }

@@ -51,7 +51,7 @@ fn show(out: &Out, args: &CheckArgs, files: &[CheckFile]) -> anyhow::Result<()> 
     if args.render {
         for file in applied() {
             // A comment to YAML, so that goss reads all of it.
-            out.raw(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
+            out.text(&format!("# {} ({})\n{}\n", file.file, file.service, file.text.trim_matches('\n')))?;
         }
         return Ok(());
     }

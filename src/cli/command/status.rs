@@ -47,8 +47,8 @@ pub async fn run(api: &Api, out: &Out, args: &StatusArgs) -> anyhow::Result<Exit
 }
 
 fn redraw(out: &Out, view: &StatusView) -> anyhow::Result<()> {
-    if let Some(line) = out.format.machine_line(view)? {
-        return Ok(out.raw(&line)?);
+    if out.machine_line(view)? {
+        return Ok(());
     }
     if out.is_tty() {
         out.raw(CLEAR)?;

@@ -2,13 +2,14 @@
 
 use super::examine::results_table;
 use crate::cli::args::{CheckArgs, CheckFormat, Output};
-use crate::cli::drivers::{self, Form, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
+use crate::cli::drivers::{self, Changes, Form, LastRun, Suite, SuiteOptions, SuiteRun, SuiteRunOptions};
 use crate::cli::duration;
 use crate::cli::error::{self, Stop};
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::interrupt::Interrupt;
 use crate::cli::out::Out;
+use crate::cli::sanitize;
 use crate::model::{CheckResult, CheckState, counted};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,37 @@ const LAST_WAIT: Duration = Duration::from_millis(500);
 pub fn out(args: &CheckArgs) -> Out {
     let CheckArgs { no_headers, quiet, .. } = *args;
     let plain = Output { output: Format::Table, json: false, no_headers, quiet };
-    Out::new(&args.common().unwrap_or(plain))
+    Out::new(&args.common().unwrap_or(plain)).judging()
+}
+
+/// An end without results, as a plugin tells it: its readers look at the first line, and take 2 for a check that fails.
+pub fn unknown(out: &Out, stop: &Stop) -> Exit {
+    // Where that can't be printed the exit code still says it.
+    let first = stop.message.lines().next().unwrap_or_default();
+    let _ = out.text(&format!("REMOOR UNKNOWN - {}\n", sanitize::line(first)));
+    out.talk(stop.render().trim_end());
+    Exit::CouldNotAsk
 }
 
 pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
+    run_with(out, args, drivers::state_home().as_deref())
+}
+
+/// `state_home`: below it the last run of a suite is kept.
+pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
+    match answered(out, args, state_home) {
+        Err(error) if args.is_plugin() => Ok(unknown(out, &Stop::of(&error))),
+        other => other,
+    }
+}
+
+fn answered(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
     if let Some((kind, ids)) = here.add.split_first() {
         return add(out, kind, ids, &here.file);
+    }
+    if here.changed_only && here.file.iter().any(|file| file == Path::new("-")) {
+        return Err(error::no_last_run_of_standard_input().into());
     }
     let form = match &args.output {
         CheckFormat::Goss(form) => Some(*form),
@@ -42,30 +67,43 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
         vars_inline: here.vars_inline.clone(),
         only: here.only.clone(),
     };
-    let suite = match drivers::suite(&options) {
-        Ok(suite) => suite,
-        Err(faults) if form == Some(Form::Nagios) => {
-            // Its readers take 2 for a failing check, and look at the first line only.
-            out.text("REMOOR UNKNOWN - the check files are not valid\n")?;
-            out.talk(error::invalid_checks(&faults).render().trim_end());
-            return Ok(Exit::CouldNotAsk);
-        }
-        Err(faults) => return Err(error::invalid_checks(&faults).into()),
-    };
+    let suite = drivers::suite(&options).map_err(|faults| error::invalid_checks(&faults))?;
     for file in &suite.passed_over {
         out.talk(&format!("{file}: not for this machine, by its `when`"));
     }
+    let last = if here.changed_only { Some(last_run(out, &suite, state_home)?) } else { None };
     let options = SuiteRunOptions {
         parallelism: here.parallel.into(),
         retry_for: here.retry_timeout.map(|time| time.0),
         pause: here.sleep.0,
     };
-    let Some(run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
+    let Some(mut run) = until_interrupted(out, suite, options)? else { return Ok(Exit::Interrupted) };
+    let changes = last.as_ref().and_then(|last| last.compare(&mut run));
     match form {
         Some(form) => out.text(&drivers::in_form(form, &run))?,
-        None => show(out, &run)?,
+        None => show(out, &run, changes)?,
+    }
+    if let Some(Changes { gone, .. }) = changes.filter(|changes| changes.gone > 0) {
+        out.talk(&format!("no longer asked since the last run: {}", counted(gone, "assertion")));
+    }
+    // Only what was told is known: whoever did not hear of it hears of it the next time.
+    if let Some(Err(error)) = last.filter(|_| !out.is_broken()).map(|last| last.keep(&run)) {
+        let stop = Stop::new(Exit::Done, "").cause(&error);
+        out.talk(&format!("warning: the run is not kept, the next one tells this again: {}", stop.causes.join(": ")));
     }
     Ok(exit(&run, form))
+}
+
+/// What is kept of the last run; says so where nothing can be known of it.
+fn last_run(out: &Out, suite: &Suite, state_home: Option<&Path>) -> anyhow::Result<LastRun> {
+    let home = state_home.ok_or_else(error::no_state_home)?;
+    let last = LastRun::of(suite, home);
+    match &last.unusable {
+        Some(why) => out.talk(&format!("warning: what the last run found can't be used, everything is told: {why}")),
+        None if last.is_first() => out.talk("nothing is known of a run before this one, everything is told"),
+        None => {}
+    }
+    Ok(last)
 }
 
 /// The run; None: Ctrl-C, or another's wish that it ends, came first, and what the checks had started is ended.
@@ -131,25 +169,31 @@ fn exit(run: &SuiteRun, form: Option<Form>) -> Exit {
     }
 }
 
-fn show(out: &Out, run: &SuiteRun) -> anyhow::Result<()> {
+/// `changes`: since the last run, where only these are told.
+fn show(out: &Out, run: &SuiteRun, changes: Option<Changes>) -> anyhow::Result<()> {
     if out.machine(&drivers::goss_json(run))? {
         return Ok(());
     }
-    let results: Vec<CheckResult> = run.outcomes.iter().map(|outcome| outcome.result.clone()).collect();
+    let results: Vec<CheckResult> = run.told().map(|outcome| outcome.result.clone()).collect();
     if out.quiet {
-        let bad = results.iter().filter(|r| matches!(r.state, CheckState::Fail | CheckState::Unknown));
-        let mut names: Vec<&str> = bad.map(|result| result.check.as_str()).collect();
+        let bad = |r: &&CheckResult| matches!(r.state, CheckState::Fail | CheckState::Unknown);
+        let named = results.iter().filter(|result| changes.is_some() || bad(result));
+        let mut names: Vec<&str> = named.map(|result| result.check.as_str()).collect();
         names.dedup();
         return Ok(out.names(names)?);
     }
-    let table = results_table(&results, out.format == Format::Wide);
+    let table = results_table(&results, changes.is_some() || out.format == Format::Wide);
     if !table.is_empty() {
         out.table(&table)?;
     }
     let skipped = run.count(CheckState::Skip) + run.count(CheckState::Waived);
+    let changed = match changes {
+        Some(Changes { changed, .. }) => format!("; {changed} of {} changed", run.outcomes.len()),
+        None => String::new(),
+    };
     let tries = if run.tries > 1 { format!("; try {}", run.tries) } else { String::new() };
     out.text(&format!(
-        "{} passed, {} failed, {} unknown, {skipped} skipped; took {}{tries}\n",
+        "{} passed, {} failed, {} unknown, {skipped} skipped; took {}{tries}{changed}\n",
         counted(run.count(CheckState::Pass), "assertion"),
         run.count(CheckState::Fail),
         run.count(CheckState::Unknown),

@@ -44,8 +44,8 @@ impl Teller {
 
     /// Prints one line of a stream; what this version can't read is shown as it came.
     pub fn print(&mut self, out: &Out, value: Value) -> anyhow::Result<()> {
-        if let Some(line) = out.format.machine_line(&value)? {
-            return Ok(out.raw(&line)?);
+        if out.machine_line(&value)? {
+            return Ok(());
         }
         let text = match serde_json::from_value::<StreamItem>(value.clone()) {
             Ok(item) => self.line(&item, Today::now()),

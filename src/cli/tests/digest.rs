@@ -101,6 +101,27 @@ fn a_digest_is_kept_and_compared() {
 }
 
 #[test]
+fn a_line_end_in_a_name_begins_no_row() {
+    let temporary = tempfile::tempdir().unwrap();
+    let dir = temporary.path();
+    fs::create_dir(dir.join("etc")).unwrap();
+    let json = printed(dir, "DIR/etc", Format::Json).replace("DIR", &dir.display().to_string());
+    fs::write(dir.join("kept.json"), json.split("--- ").next().unwrap()).unwrap();
+    fs::write(dir.join("etc/a\nmissing b"), "").unwrap();
+    table(
+        dir,
+        "--compare DIR/kept.json",
+        expect![[r#"
+            CHANGE PATH WHAT
+            added DIR/etc/a␊missing b -
+            1 unchanged, 1 added, 0 missing, 0 changed
+            --- 1
+        "#]],
+    );
+    assert!(printed(dir, "--compare DIR/kept.json -q", Format::Table).starts_with("DIR/etc/a␊missing b\n--- 1"));
+}
+
+#[test]
 fn what_can_not_be_compared_is_wrong_usage() {
     let dir = tempfile::tempdir().unwrap();
     let parse = |line: &str| args::parse(line.split_whitespace().map(Into::into)).is_ok();

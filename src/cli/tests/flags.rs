@@ -96,6 +96,8 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor check --file a -o yaml",
         "remoor check --add file",
         "remoor check --add file /x --vars v.yml --file a",
+        "remoor check w1 --list --changed-only",
+        "remoor check --add file /x --changed-only",
         "remoor status -o junit",
         "remoor resetup w1 -e colour",
         "remoor resetup w1 -e a=[",
@@ -117,7 +119,7 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor check w1 w2 --json",
         "remoor check -g web -o wide",
         "remoor check --file a b - --vars v --vars w --vars-inline {} --only x --retry-timeout 1m --sleep 2s",
-        "remoor check --file a -o nagios --parallel 4",
+        "remoor check --file a -o nagios --parallel 4 --changed-only",
         "remoor check --add file /etc/a /etc/b --file goss.yml",
         "remoor inventory --list",
         "remoor init --advertise 10.0.0.1 --authorize root",
@@ -137,6 +139,26 @@ fn wrong_usage_is_refused_and_right_usage_read() {
     }
     let tip = parse("remoor resetpu").unwrap_err().to_string();
     assert!(tip.contains("'resetup'"), "{tip}");
+}
+
+#[test]
+fn a_plugin_is_known_by_arguments_that_can_not_be_read() {
+    let asks = |line: &str| args::asks_for_a_plugin(&line.split(' ').map(Into::into).collect::<Vec<_>>());
+    for line in [
+        "remoor check --fiel x -o nagios",
+        "remoor check -onagios",
+        "remoor check -qo nagios",
+        "remoor check --file x -o=nagios",
+        "remoor check --output nagios w1 --file",
+        "remoor check --output=nagios",
+    ] {
+        assert!(asks(line), "{line}");
+    }
+    for line in
+        ["remoor check -o tap nagios", "remoor status -o nagios", "remoor check -- -o nagios", "remoor check nagios"]
+    {
+        assert!(!asks(line), "{line}");
+    }
 }
 
 #[test]

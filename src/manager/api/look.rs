@@ -102,6 +102,8 @@ pub async fn diff(
     operator(&shared, &caller)?;
     let node = named(&shared.inventory(), &name)?;
     let evidence = look(&shared, &node).await?;
+    let entries = evidence.expected.iter().flat_map(|e| e.services.values()).flat_map(|s| &s.entries);
+    let recorded: BTreeSet<&str> = entries.map(|e| e.path.as_str()).collect();
     let mut files: BTreeMap<String, FileDiff> = BTreeMap::new();
     for difference in different(&evidence) {
         let what = match &difference.what {
@@ -114,7 +116,7 @@ pub async fn diff(
             path: difference.path.clone(),
             what: what.to_owned(),
             attributes: Vec::new(),
-            origin: origin(&evidence, &difference.path).to_owned(),
+            origin: origin(&evidence, &recorded, &difference.path).to_owned(),
             unified: None,
             note: None,
         });
@@ -160,13 +162,12 @@ fn unclear(evidence: &Evidence) -> Vec<String> {
     out
 }
 
-/// How it is known what a path is to be.
-fn origin(evidence: &Evidence, path: &str) -> &'static str {
-    let recorded = |e: &crate::model::NodeDigest| e.services.values().flat_map(|s| &s.entries).any(|e| e.path == path);
-    match &evidence.expected {
-        _ if evidence.rendered.contains(path) => "rendered",
-        Some(expected) if recorded(expected) => "recorded",
-        _ => "none",
+/// How it is known what a path is to be; `recorded`: those of which the baseline has an entry.
+fn origin(evidence: &Evidence, recorded: &BTreeSet<&str>, path: &str) -> &'static str {
+    match (evidence.rendered.contains(path), recorded.contains(path)) {
+        (true, _) => "rendered",
+        (false, true) => "recorded",
+        (false, false) => "none",
     }
 }
 
@@ -241,9 +242,15 @@ pub async fn adopt(
     let changes = evidence.expected.as_ref().map(|e| differences(e, &digest)).unwrap_or_default();
     let prepared = examine::prepare(&shared, node.id, None).await;
     let prepared = prepared.map_err(|e| Failure::new(Code::Unavailable, e.to_string()))?;
-    let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
-    let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
-    let bytes = rmp_serde::to_vec_named(&record).map_err(|e| Failure::new(Code::Internal, e.to_string()))?;
+    // Expressions are compiled and contents hashed for it, which is no work for the threads that answer.
+    let recorded = tokio::task::spawn_blocking(move || {
+        let facts = prepared.record.as_ref().map(|r| r.facts.clone()).unwrap_or_default();
+        let record = examine::record(&prepared.wanted(), &facts, prepared.known.clone(), &digest);
+        (rmp_serde::to_vec_named(&record), digest)
+    });
+    let internal = |e: String| Failure::new(Code::Internal, e);
+    let (bytes, digest) = recorded.await.map_err(|e| internal(e.to_string()))?;
+    let bytes = bytes.map_err(|e| internal(e.to_string()))?;
     let blob: Sha256 = blobs::store(&shared, bytes).await.map_err(|e| e.failure())?;
     let before = node.baseline.as_ref();
     let baseline = Baseline {

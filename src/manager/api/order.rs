@@ -151,6 +151,13 @@ pub(super) struct Judged {
     pub services: Option<Vec<ServiceName>>,
 }
 
+/// The services of a node that reasons are about and that can be set up again. None: all that differs is only looked at.
+fn about(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
+    let provisioned = || reasons.iter().map(|r| &r.service).filter(|service| !inventory.watches(service));
+    (provisioned().count() > 0 || reasons.is_empty())
+        .then(|| provisioned().filter(|service| known.contains(service)).cloned().collect())
+}
+
 impl Desk<'_> {
     async fn decide(&self, verb: &str) -> Result<Decided, Failure> {
         let (id, name) = (self.node.id, self.node.name());
@@ -285,6 +292,10 @@ impl Desk<'_> {
             let text = format!("{name}{whole} has no service {unknown}; it has: {}", list(&known));
             return Err(Failure::new(Code::NotFound, text).next(format!("remoor nodes {name}")));
         }
+        if let Some(watched) = asked.iter().find(|s| inventory.watches(s)) {
+            let text = format!("{watched} is only looked at, not provisioned: there is nothing to set up");
+            return Err(Failure::new(Code::Refused, text).next(format!("remoor check {name}")));
+        }
         if self.node.agent_down() && !self.request.force {
             let text = format!("the agent of {name} is silent while its host answers");
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
@@ -297,16 +308,14 @@ impl Desk<'_> {
         let asked: Vec<ServiceName> = self.request.services.iter().map(|s| s.as_str().into()).collect();
         let known = inventory.group(self.node).map(|(_, g)| g.services.clone()).unwrap_or_default();
         let (verdict, reasons) = engine::compare(inventory, self.node, evidence);
-        let named: BTreeSet<ServiceName> =
-            reasons.iter().map(|r| r.service.clone()).filter(|s| known.contains(s)).collect();
+        let about = about(inventory, &known, &reasons);
         let services = match (&verdict, inventory.generation()) {
             _ if self.request.force || !asked.is_empty() => Some(asked),
             (Verdict::Same, _) => None,
+            (Verdict::Drifted, _) if about.is_none() && self.request.vars.is_empty() => None,
             (Verdict::Conflict, _) if inventory.own_move(self.node).is_some() => Some(Vec::new()),
-            (Verdict::Drifted | Verdict::Conflict, Some(generation))
-                if !named.is_empty() && self.request.vars.is_empty() =>
-            {
-                Some(engine::with_dependents(&generation.summary, &named))
+            (Verdict::Drifted | Verdict::Conflict, Some(generation)) if self.request.vars.is_empty() => {
+                Some(engine::with_dependents(&generation.summary, &about.unwrap_or_default()))
             }
             _ => Some(Vec::new()),
         };
@@ -340,6 +349,10 @@ impl Desk<'_> {
             return Err(Failure::new(Code::Refused, text).next(format!("remoor resetup {name} --force")));
         }
         match judged.services {
+            None if judged.verdict == Verdict::Drifted => {
+                let text = format!("what differs on {name} is only looked at, not provisioned: nothing to do");
+                Ok((None, nothing(text)))
+            }
             None if self.request.vars.is_empty() => {
                 Ok((None, nothing(format!("{name} is as it should be: nothing to do"))))
             }
@@ -444,7 +457,10 @@ fn list(services: &[ServiceName]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Applied, ClusterRole, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, Sha256, Wall};
+    use crate::model::{
+        Applied, ClusterRole, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, ServiceSummary, Sha256, Wall,
+        Witness,
+    };
 
     #[test]
     fn those_of_one_group_that_are_updated_together_are_a_roll_out() {
@@ -477,6 +493,32 @@ mod tests {
         assert_eq!(marked(&ids), [true, true, false], "one of a group is alone in it");
         assert_eq!(marked(&ids[1..]), [false, false]);
         assert_eq!(marked(&ids[..1]), [false]);
+    }
+
+    #[test]
+    fn what_is_only_looked_at_is_no_part_of_a_resetup() {
+        let mut summary = FleetSummary::default();
+        for (name, watched) in [("app", false), ("clock", true), ("other", false)] {
+            summary.services.insert(name.into(), ServiceSummary { watched, ..ServiceSummary::default() });
+        }
+        let mut inventory = Inventory::default();
+        let command = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
+        inventory.apply(1, &Entry { at: Wall(1), by: "admin".to_owned(), command });
+        let of = |services: &[&str]| {
+            let reason = |service: &&str| Reason {
+                service: (*service).into(),
+                text: "differs".to_owned(),
+                grave: false,
+                by: Witness::Digest,
+            };
+            let reasons: Vec<Reason> = services.iter().map(reason).collect();
+            about(&inventory, &["app".into(), "clock".into()], &reasons)
+        };
+        assert_eq!(of(&["app", "clock", "other"]), Some(BTreeSet::from(["app".into()])));
+        assert_eq!(of(&["clock", "clock"]), None);
+        // What is desired is of no service.
+        assert_eq!(of(&["clock", ""]), Some(BTreeSet::new()));
+        assert_eq!(of(&[]), Some(BTreeSet::new()));
     }
 
     #[test]

@@ -200,7 +200,9 @@ pub async fn why(
     let view = node_view(&shared, &inventory, &node);
     let spared = |f: &Finding| inventory.group(&node).is_some_and(|(_, g)| g.spares(&node, f.occasion));
     let spared = node.finding.as_ref().is_some_and(spared);
-    let (not_done, next) = untold(&node, &view, spared);
+    let differs = |f: &Finding| f.drift_of(|_| true) && !f.drift_of(|service| !inventory.watches(service));
+    let watched = node.finding.as_ref().is_some_and(differs);
+    let (not_done, next) = untold(&node, &view, spared, watched);
     let mut history: Vec<_> = inventory
         .history
         .iter()
@@ -223,8 +225,9 @@ pub async fn why(
     }))
 }
 
-/// What was not done and why, and what an operator may do about it. `spared`: only since the node was adopted.
-fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<String>) {
+/// What was not done and why, and what an operator may do about it. `spared`: only since the node was adopted;
+/// `watched`: all that differs is only looked at.
+fn untold(node: &Node, view: &NodeView, spared: bool, watched: bool) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
@@ -233,6 +236,11 @@ fn untold(node: &Node, view: &NodeView, spared: bool) -> (Vec<String>, Vec<Strin
             (Remedy::Report, Verdict::Unknown(why)) => {
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
                 next.push(format!("remoor check {name}"));
+            }
+            (Remedy::Report, Verdict::Drifted) if watched => {
+                not_done.push("no re-setup: what differs is only looked at, not provisioned".to_owned());
+                next.push(format!("remoor diff {name}"));
+                next.push(format!("remoor adopt {name}"));
             }
             (Remedy::Report, verdict) if verdict.drifted() && spared => {
                 let why = "the node was adopted and never set up by remoor, and its group names no policy";

@@ -33,18 +33,37 @@ impl Record {
     /// newer ones hold.
     pub fn of_part(self, services: &[ServiceName], before: Option<&Record>) -> Record {
         let Some(before) = before.filter(|_| !services.is_empty()) else { return self };
-        let about = |name: &ServiceName| services.contains(name);
-        let others: BTreeMap<_, _> = before.services.iter().filter(|(name, _)| !about(name)).collect();
-        let made: BTreeMap<_, _> = self.services.iter().filter(|(name, _)| about(name)).collect();
+        let (known, mut facts) = (before.known.clone(), before.facts.clone());
+        facts.extend(self.facts.clone());
+        Record { facts, known, ..self.keeping(|name| !services.contains(name), before, before.rendered.as_ref()) }
+    }
+
+    /// The same after a job about all: of services that are only `watched`, what stood in `before`, if it knows them. No job made
+    /// them what they are now, so only an adoption takes that for good.
+    pub fn but_watched(self, watched: impl Fn(&ServiceName) -> bool, before: Option<&Record>) -> Record {
+        let Some(before) = before else { return self };
+        let both = |name: &ServiceName| self.services.contains_key(name) && before.services.contains_key(name);
+        let kept: BTreeSet<ServiceName> =
+            self.services.keys().filter(|name| watched(name) && both(name)).cloned().collect();
+        self.keeping(|name| kept.contains(name), before, Some(before.rendered.as_ref().unwrap_or(&BTreeSet::new())))
+    }
+
+    /// Such services as they are in `before`, of which `rendered` is; all others as they are here.
+    fn keeping(
+        self,
+        such: impl Fn(&ServiceName) -> bool,
+        before: &Record,
+        rendered: Option<&BTreeSet<String>>,
+    ) -> Record {
+        let others: BTreeMap<_, _> = before.services.iter().filter(|(name, _)| such(name)).collect();
+        let made: BTreeMap<_, _> = self.services.iter().filter(|(name, _)| !such(name)).collect();
         let (kept, new) = (paths(&others), paths(&made));
-        let rendered = before.rendered.as_ref().zip(self.rendered.as_ref()).map(|(old, now)| {
+        let rendered = rendered.zip(self.rendered.as_ref()).map(|(old, now)| {
             let old = old.iter().filter(|path| kept.contains(path.as_str()));
             old.chain(now.iter().filter(|path| new.contains(path.as_str()))).cloned().collect()
         });
         let services = others.into_iter().chain(made).map(|(name, s)| (name.clone(), s.clone())).collect();
-        let mut facts = before.facts.clone();
-        facts.extend(self.facts);
-        Record { root: NodeDigest::root_of(&services), services, facts, rendered, known: before.known.clone() }
+        Record { root: NodeDigest::root_of(&services), services, rendered, ..self }
     }
 }
 

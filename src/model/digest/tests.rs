@@ -105,6 +105,25 @@ fn a_record_of_a_part_keeps_what_it_is_not_about() {
     assert_eq!(found.of_part(&["a".into()], Some(&old)).rendered, None);
 }
 
+#[test]
+fn a_job_about_all_takes_nothing_for_good_that_is_only_looked_at() {
+    let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
+    let record = |services: &[(&'static str, &str)], rendered: Option<&[&str]>| {
+        let digest = node(services.iter().map(|(name, text)| (*name, vec![at(&format!("/{name}"), text)])).collect());
+        let rendered = rendered.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
+        Record { root: digest.root, services: digest.services, rendered, ..Record::default() }
+    };
+    let watched = |name: &ServiceName| ["clock", "new"].contains(&name.as_str());
+    let before = record(&[("app", "1"), ("clock", "1"), ("gone", "1")], None);
+    let found = record(&[("app", "2"), ("clock", "edited"), ("new", "1")], Some(&["/app", "/clock"]));
+    let kept = found.clone().but_watched(watched, Some(&before));
+    assert_eq!(kept, record(&[("app", "2"), ("clock", "1"), ("new", "1")], Some(&["/app"])), "the root too");
+    let left: Vec<String> = differences(&kept.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
+    assert_eq!(left, ["/clock"]);
+    assert_eq!(found.clone().but_watched(watched, None), found, "nothing was recorded before");
+    assert_eq!(found.clone().but_watched(|_| false, Some(&before)), found, "all is provisioned");
+}
+
 proptest! {
     #[test]
     fn equal_roots_mean_no_differences((a, b) in pair()) {

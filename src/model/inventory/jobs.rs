@@ -341,6 +341,11 @@ impl Inventory {
         if *outcome == Outcome::Done {
             self.change_job(id)?.result = baseline.clone();
         }
+        // What a job was not about nobody has made right: it is looked at. No job is about what is only looked at.
+        let left = self.node(node_id).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &part {
+            Some(part) => finding.beyond(part),
+            None => kind == JobKind::Resetup && finding.drift_of(|service| self.watches(service)),
+        });
         let node = self.change(node_id)?;
         node.altered = at.index;
         // An attempt from before `trust-key` was told the keys of then.
@@ -361,8 +366,7 @@ impl Inventory {
             } else {
                 node.failed = None;
                 node.hold = None;
-                // What a job was not about nobody has made right: it is looked at.
-                node.unseen = part.is_some();
+                node.unseen = part.is_some() || left;
                 node.watched = false;
                 // Who moved meanwhile was rendered with the address of before; so is a part of who moved before that.
                 let from = node.provisioned_at.take();
@@ -374,7 +378,7 @@ impl Inventory {
                 node.baseline = baseline.filter(|_| kind == JobKind::Resetup);
                 node.lifecycle =
                     if kind == JobKind::Resetup { Lifecycle::Commissioned } else { Lifecycle::Decommissioned };
-                if !part.is_some_and(|part| node.finding.as_ref().is_some_and(|f| f.beyond(&part))) {
+                if !left {
                     node.is_right(root, moment);
                 }
             }

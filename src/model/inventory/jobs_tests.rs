@@ -61,11 +61,15 @@ fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
     assert!(accused(&looked), "a look of after");
 }
 
-/// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about `a` is done.
-fn repaired(other: &str) -> Inventory {
+/// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about these (none: all) is done. The service
+/// `clock` is only looked at.
+fn repaired(other: &str, services: &[&str]) -> Inventory {
     let mut inventory = open();
+    let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
+    generation.summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
     let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
-    let (reasons, services) = (vec![reason("a", true), reason(other, false)], vec!["a".into()]);
+    let reasons = vec![reason("a", true), reason(other, false)];
+    let services = services.iter().map(|s| (*s).into()).collect();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
     node.finding = Some(Finding { verdict: Verdict::Drifted, reasons, ..sample::finding() });
     node.drifted_since = Some(Wall(1));
@@ -93,11 +97,21 @@ fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
 #[test]
 fn a_job_about_a_part_says_nothing_of_the_rest() {
     for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
-        let inventory = repaired(other);
+        let inventory = repaired(other, &["a"]);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
         assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
         assert!(node.unseen, "and it is looked at");
+    }
+}
+
+#[test]
+fn a_job_about_all_says_nothing_of_what_is_only_looked_at() {
+    for (other, verdict, unseen) in [("b", Verdict::Same, false), ("clock", Verdict::Drifted, true)] {
+        let inventory = repaired(other, &[]);
+        let node = inventory.node(NodeId(1)).unwrap();
+        let told = node.finding.as_ref().map(|f| f.verdict.clone());
+        assert_eq!((told, node.unseen), (Some(verdict), unseen), "{other}");
     }
 }
 

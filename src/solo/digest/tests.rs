@@ -177,7 +177,34 @@ fn a_file_that_is_no_digest_is_refused_with_the_reason() {
     };
     assert!(why(&|v| v["entries"][1]["mode"] = 0o600.into()).ends_with("so it was changed"));
     assert!(why(&|v| v["entries"].as_array_mut().unwrap().reverse()).ends_with("not in order"));
-    assert!(why(&|v| v["version"] = 2.into()).contains("version 2"));
+    assert!(why(&|v| v["version"] = 3.into()).contains("version 3, this program knows 2: take it anew"));
+    assert!(
+        why(&|v| {
+            v["version"] = 1.into();
+            v.as_object_mut().unwrap().remove("seal");
+        })
+        .contains("version 1, this program knows 2")
+    );
+    // Everything that says what it is of, and how it is looked at again.
+    let changes: [&dyn Fn(&mut serde_json::Value); 9] = [
+        &|v| v["paths"] = serde_json::json!([]),
+        &|v| v["paths"][0] = "/".into(),
+        &|v| v["exclude"] = serde_json::json!(["*"]),
+        &|v| v["normalize"] = serde_json::json!(["^a"]),
+        &|v| v["key"] = "0".into(),
+        &|v| v["unreadable"] = serde_json::json!({"/etc": "x"}),
+        &|v| v["unreadable_more"] = 1.into(),
+        &|v| v["entries"][1]["secret"] = true.into(),
+        &|v| v["seal"] = "0".repeat(64).into(),
+    ];
+    for change in changes {
+        assert!(
+            why(change).ends_with("its seal is not that of what stands in it, so it was changed"),
+            "{}",
+            why(change)
+        );
+    }
+    assert!(why(&|v| v["more"] = 1.into()).contains("not as in an answer of -o json"));
     assert!(why(&|v| v["entries"] = 1.into()).contains("is no digest"));
     fs::remove_file(&path).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();

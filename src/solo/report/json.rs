@@ -1,7 +1,7 @@
 //! goss's JSON: its structure and its keys, no others.
 
-use super::{Counts, is_bad, is_skipped, seconds, told, told_compact, trouble, type_name};
-use crate::check::Outcome;
+use super::{Counts, is_bad, is_skipped, property, seconds, told, told_compact, trouble};
+use crate::check::{Outcome, goss_type};
 use crate::solo::run::SuiteRun;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use std::time::SystemTime;
 /// One result an assertion, in the order of the files, and a summary. Times in RFC 3339, durations in nanoseconds.
 pub fn goss_json(run: &SuiteRun) -> Value {
     let counts = Counts::of(run);
-    let results: Vec<Value> = run.outcomes.iter().map(result).collect();
+    let results: Vec<Value> = run.told().map(result).collect();
     json!({
         "results": results,
         "summary": {
@@ -35,9 +35,9 @@ fn result(outcome: &Outcome) -> Value {
         "err": trouble(outcome),
         "matcher-result": matcher_result(outcome),
         "meta": meta,
-        "property": outcome.result.property,
+        "property": property(outcome),
         "resource-id": outcome.id,
-        "resource-type": type_name(&outcome.kind),
+        "resource-type": goss_type(&outcome.kind),
         "result": result,
         "skipped": is_skipped(outcome),
         "start-time": moment(outcome.started),

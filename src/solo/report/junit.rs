@@ -1,12 +1,12 @@
 //! JUnit's XML. Whatever names and values are, it is well formed.
 
 use super::json::moment;
-use super::{Counts, is_bad, is_skipped, told, told_compact, type_name};
-use crate::check::entity;
+use super::{Counts, is_bad, is_skipped, property, told, told_compact};
+use crate::check::{entity, goss_type};
 use crate::solo::run::SuiteRun;
 
 pub(super) fn junit(run: &SuiteRun) -> String {
-    let counts = Counts::of(run);
+    let counts = Counts::told(run);
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"remoor\" errors=\"0\" tests=\"{}\" failures=\"{}\" \
          skipped=\"{}\" time=\"{:.3}\" timestamp=\"{}\">\n",
@@ -16,8 +16,8 @@ pub(super) fn junit(run: &SuiteRun) -> String {
         run.took.as_secs_f64(),
         moment(run.started)
     );
-    for outcome in &run.outcomes {
-        let name = format!("{} {} {}", type_name(&outcome.kind), outcome.id, outcome.result.property);
+    for outcome in run.told() {
+        let name = format!("{} {} {}", goss_type(&outcome.kind), outcome.id, property(outcome));
         text += &format!(
             "<testcase classname=\"{}\" name=\"{}\" time=\"{:.3}\">\n",
             escaped(outcome.result.service.as_str()),

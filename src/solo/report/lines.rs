@@ -5,8 +5,8 @@ use crate::model::CheckState;
 use crate::solo::run::SuiteRun;
 
 pub(super) fn tap(run: &SuiteRun) -> String {
-    let mut text = format!("1..{}\n", run.outcomes.len());
-    for (number, outcome) in run.outcomes.iter().enumerate() {
+    let mut text = format!("1..{}\n", run.told().count());
+    for (number, outcome) in run.told().enumerate() {
         let word = if is_bad(outcome) { "not ok" } else { "ok" };
         let skip = if is_skipped(outcome) { "# SKIP " } else { "" };
         // Only at its own place a `#` is a directive.

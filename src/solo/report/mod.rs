@@ -12,7 +12,7 @@ mod story;
 pub use json::goss_json;
 
 use super::run::SuiteRun;
-use crate::check::Outcome;
+use crate::check::{Outcome, goss_property, goss_type};
 use crate::model::CheckState;
 use serde_json::Value;
 use std::str::FromStr;
@@ -76,9 +76,18 @@ struct Counts {
 
 impl Counts {
     fn of(run: &SuiteRun) -> Self {
-        let failed = run.outcomes.iter().filter(|outcome| is_bad(outcome)).count();
-        let skipped = run.outcomes.iter().filter(|outcome| is_skipped(outcome)).count();
-        Self { all: run.outcomes.len(), failed, skipped }
+        Self::among(run.outcomes.iter())
+    }
+
+    /// Of those that are told, for forms whose records are counted beforehand.
+    fn told(run: &SuiteRun) -> Self {
+        Self::among(run.told())
+    }
+
+    fn among<'a>(outcomes: impl Iterator<Item = &'a Outcome> + Clone) -> Self {
+        let failed = outcomes.clone().filter(|outcome| is_bad(outcome)).count();
+        let skipped = outcomes.clone().filter(|outcome| is_skipped(outcome)).count();
+        Self { all: outcomes.count(), failed, skipped }
     }
 }
 
@@ -91,22 +100,14 @@ fn is_skipped(outcome: &Outcome) -> bool {
     matches!(outcome.result.state, CheckState::Skip | CheckState::Waived)
 }
 
-/// goss's name of a resource type: `File`, `HTTP`, `KernelParam`.
-fn type_name(kind: &str) -> String {
-    match kind {
-        "dns" | "http" => kind.to_uppercase(),
-        other => other.split('-').map(capital).collect(),
-    }
-}
-
-fn capital(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
+/// goss's name of the property.
+fn property(outcome: &Outcome) -> &str {
+    goss_property(&outcome.kind, &outcome.result.property)
 }
 
 /// `File: /etc/x: mode`.
 fn subject(outcome: &Outcome) -> String {
-    format!("{}: {}: {}", type_name(&outcome.kind), one_line(&outcome.id), outcome.result.property)
+    format!("{}: {}: {}", goss_type(&outcome.kind), one_line(&outcome.id), property(outcome))
 }
 
 /// Why there is no value, for what has no answer or none that can be compared.

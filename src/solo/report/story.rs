@@ -7,7 +7,7 @@ use crate::solo::run::SuiteRun;
 pub(super) fn documentation(run: &SuiteRun) -> String {
     let mut text = String::new();
     let mut before: Option<&Outcome> = None;
-    for outcome in &run.outcomes {
+    for outcome in run.told() {
         if before.is_none_or(|before| (&before.kind, &before.id) != (&outcome.kind, &outcome.id)) {
             text += &heading(outcome);
         }
@@ -23,7 +23,7 @@ pub(super) fn rspecish(run: &SuiteRun) -> String {
         (_, true) => 'S',
         _ => '.',
     };
-    let letters: String = run.outcomes.iter().map(letter).collect();
+    let letters: String = run.told().map(letter).collect();
     format!("{letters}\n\n{}", ending(run))
 }
 
@@ -46,7 +46,7 @@ fn heading(outcome: &Outcome) -> String {
 fn ending(run: &SuiteRun) -> String {
     let mut text = String::new();
     let mut before: Option<&Outcome> = None;
-    for outcome in run.outcomes.iter().filter(|outcome| is_bad(outcome) || is_skipped(outcome)) {
+    for outcome in run.told().filter(|outcome| is_bad(outcome) || is_skipped(outcome)) {
         if before.is_none() {
             text += "Failures/Skipped:\n\n";
         }

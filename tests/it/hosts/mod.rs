@@ -19,6 +19,7 @@ mod power;
 mod refusals;
 mod roads;
 mod roles;
+mod shipped;
 mod steps;
 mod stories;
 mod undo;
@@ -38,6 +39,7 @@ const LONGEST: &[(&str, u32)] = &[
     ("A21", 33),
     ("A22", 28),
     ("A24", 27),
+    ("shipped", 27),
     ("A06", 25),
     ("A03", 22),
 ];
@@ -63,6 +65,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         roads::ALL,
         moved::ALL,
         announced::ALL,
+        shipped::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

@@ -245,7 +245,7 @@ impl World {
             services: ["etcd", "net", "web", "tool"]
                 .map(|name| {
                     let depends_on = if name == "web" { vec!["net".into()] } else { Vec::new() };
-                    (name.into(), ServiceSummary { depends_on, resetup_on_recorded: false })
+                    (name.into(), ServiceSummary { depends_on, ..ServiceSummary::default() })
                 })
                 .into(),
             limits: self.options.limits.clone(),

@@ -4,7 +4,7 @@ use super::{check, place};
 use crate::cli::exit::Exit;
 use expect_test::expect;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 #[test]
 fn a_check_of_what_is_there_is_added_and_passes() {
@@ -15,7 +15,7 @@ fn a_check_of_what_is_there_is_added_and_passes() {
     ]);
     let path = dir.path().join("goss.yml");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    std::os::unix::fs::symlink("f", dir.path().join("link")).unwrap();
+    symlink("f", dir.path().join("link")).unwrap();
     let check = |line: &str| check(dir.path(), line);
     for line in [
         "file DIR/f DIR/link DIR/none",
@@ -85,7 +85,7 @@ fn a_check_of_what_is_there_is_added_and_passes() {
         caused by: DIR/tera.yml: it is a template, so nobody can say what is in it
           hint: without --file the check is printed; put it where it belongs
         5 error: the file can't be written
-        caused by: creating DIR/none/.goss.yml.TIME.tmp
+        caused by: opening directory DIR/none
         caused by: No such file or directory (os error 2)
         2 error: --add writes into one file, or without --file to standard output
         3 error: can't tell what http:http://127.0.0.1:1/ is to be: status: Connection refused (os error 111)
@@ -94,4 +94,55 @@ fn a_check_of_what_is_there_is_added_and_passes() {
     assert_eq!(fs::read_to_string(&path).unwrap(), before, "a refusal changes nothing");
     let (answer, ..) = check("--add group root");
     assert_eq!(answer, "group:\n  root:\n    exists: true\n    gid: 0\n");
+}
+
+#[test]
+fn a_file_stays_what_it_is_but_for_its_content() {
+    let dir = place(&[("goss.yml", "user:\r\n  root: {exists: true}\r\n")]);
+    let path = |name: &str| dir.path().join(name);
+    let read = |name: &str| fs::read_to_string(path(name)).unwrap();
+    let check = |line: &str| check(dir.path(), line);
+    symlink("goss.yml", path("link.yml")).unwrap();
+    symlink("gone.yml", path("dangling.yml")).unwrap();
+    let (_, talk, exit) = check("--add group root --file DIR/link.yml");
+    assert_eq!((exit, path("link.yml").is_symlink()), (Exit::Done, true), "{talk}");
+    assert!(
+        read("goss.yml").ends_with("group:\r\n  root:\r\n    exists: true\r\n    gid: 0\r\n"),
+        "{}",
+        read("goss.yml")
+    );
+    fs::hard_link(path("goss.yml"), path("other.yml")).unwrap();
+    let before = read("goss.yml");
+    let told = ["goss.yml", "dangling.yml"].map(|name| {
+        let (_, talk, exit) = check(&format!("--add user daemon --file DIR/{name}"));
+        format!("{} {talk}", exit.code())
+    });
+    expect![[r#"
+        4 error: nothing was added
+        caused by: DIR/goss.yml: it has 2 names (hard links), and would lose the others
+          hint: without --file the check is printed; put it where it belongs
+        4 error: nothing was added
+        caused by: DIR/dangling.yml: it is a link that leads to no file
+          hint: without --file the check is printed; put it where it belongs
+    "#]]
+    .assert_eq(&told.concat());
+    assert_eq!((read("goss.yml"), path("dangling.yml").is_symlink(), path("gone.yml").exists()), (before, true, false));
+}
+
+/// Sixteen at once, on a file that is not there yet: every one of them is in it at the end.
+#[test]
+fn additions_at_once_are_all_there() {
+    let dir = place(&[]);
+    std::thread::scope(|scope| {
+        for number in 0..16 {
+            let dir = dir.path();
+            scope.spawn(move || check(dir, &format!("--add file /no/such/{number} --file DIR/new.yml")));
+        }
+    });
+    let text = fs::read_to_string(dir.path().join("new.yml")).unwrap();
+    let missing: Vec<i32> = (0..16).filter(|number| !text.contains(&format!("/no/such/{number}:"))).collect();
+    assert_eq!(missing, [0; 0], "{text}");
+    let left =
+        fs::read_dir(dir.path()).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().ends_with(".tmp"));
+    assert_eq!(left.count(), 0);
 }

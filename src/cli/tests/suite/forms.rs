@@ -1,7 +1,10 @@
 //! The forms in which a run is told, each of one and the same suite.
 
 use super::{check, narrow, place};
+use crate::cli::command::suite;
 use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
 use expect_test::expect;
 use serde_json::Value;
 
@@ -226,6 +229,25 @@ fn no_form_shows_a_secret_or_steers_a_terminal() {
             assert!(!all.contains('\u{1b}') && !all.lines().any(|line| line.starts_with("ok 99")), "{form}: {all}");
         }
     }
+}
+
+/// What a program reads is as it is, but where a terminal shows it.
+#[test]
+fn neither_a_template_nor_json_steers_a_terminal() {
+    let dir = place(&[(
+        "goss.yml",
+        "command: {say: {exec: \"printf 'a\\\\033[2J\\\\302\\\\2331m'\", exit-status: 0, stdout: {have-prefix: b}}}",
+    )]);
+    let args = super::parsed(dir.path(), "--file DIR/goss.yml");
+    let shown = |format: Format, tty: bool| {
+        let out = Out::memory(format, tty);
+        suite::run(&out, &args).unwrap();
+        out.written().0
+    };
+    let template = || Format::Template("{{ results[1]['matcher-result'].actual }}".to_owned());
+    assert_eq!(shown(template(), false), "a\u{1b}[2J\u{9b}1m\n");
+    assert_eq!(shown(template(), true), "a␛[2J<U+009B>1m\n");
+    assert!(!shown(Format::Json, true).contains('\u{9b}') && shown(Format::Json, false).contains('\u{9b}'));
 }
 
 /// A link to a file that only its owner may read shows its content as little as the file does, and what is called secret

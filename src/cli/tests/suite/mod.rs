@@ -1,6 +1,7 @@
 //! `remoor check --file` by its own arguments, on real files: what is printed, and the exit code.
 
 mod add;
+mod changed;
 mod files;
 mod forms;
 
@@ -40,14 +41,21 @@ fn parsed(dir: &Path, line: &str) -> CheckArgs {
 /// Answer, talk and exit code of `remoor check ...`; the directory is told as DIR, and what passes, times and random names,
 /// as TIME.
 fn check(dir: &Path, line: &str) -> (String, String, Exit) {
-    let args = parsed(dir, line);
+    told(dir, &parsed(dir, line), suite::run)
+}
+
+fn told(
+    dir: &Path,
+    args: &CheckArgs,
+    run: impl FnOnce(&Out, &CheckArgs) -> anyhow::Result<Exit>,
+) -> (String, String, Exit) {
     let format = match &args.output {
         CheckFormat::Common(format) if !args.json => format.clone(),
         CheckFormat::Common(_) => Format::Json,
         CheckFormat::Goss(_) => Format::Table,
     };
     let out = Out::memory(format, false).quietly(args.quiet);
-    let (exit, fault) = match suite::run(&out, &args) {
+    let (exit, fault) = match run(&out, args) {
         Ok(exit) => (exit, String::new()),
         Err(error) => (Stop::of(&error).exit, Stop::of(&error).render()),
     };
@@ -113,7 +121,7 @@ fn what_passes_ends_with_0_and_what_is_not_valid_with_2() {
           hint: known: a, b
         2error: the check files have 1 fault; nothing was run
         caused by: DIR/list.yml:1:1: variables are a map, this is a list
-        3REMOOR UNKNOWN - the check files are not valid
+        3REMOOR UNKNOWN - the check files have 2 faults; nothing was run
         error: the check files have 2 faults; nothing was run
         caused by: DIR/bad.yml:1:1: unknown resource type `fiile`
           hint: did you mean `file`?

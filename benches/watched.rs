@@ -1,0 +1,90 @@
+//! What an agent at rest costs that watches many files: in a process of its own, as a part of `benches/files.rs`, with the agent's
+//! own watcher and pass and nothing else of it, over one interval.
+
+use remoor::daemon::let_go;
+use remoor::files::{Cache, digest, directories, watch};
+use remoor::model::Manifest;
+use std::fs;
+use std::io;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The agent's own, by default; in it falls one pass.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// So long after a pass the agent gives memory back.
+const SETTLE: Duration = Duration::from_secs(2);
+/// The first argument of the process that watches; the others are the folder and how many entries it has.
+const WATCH: &str = "--watched";
+/// Of the kernel's times in `/proc`.
+const TICKS_A_SECOND: f64 = 100.0;
+
+/// As the process told it.
+pub struct Cost {
+    /// Of one core.
+    pub percent: f64,
+    /// Resident when the interval ends, in MB.
+    pub rest: f64,
+    /// And at most within it.
+    pub most: f64,
+}
+
+/// Runs this program again, as one that watches `dir` and all below it.
+pub fn measure(dir: &str, entries: usize) -> Option<Cost> {
+    let this = std::env::current_exe().ok()?;
+    let told = Command::new(this).args([WATCH, dir, &entries.to_string()]).output().ok()?;
+    let text = String::from_utf8_lossy(&told.stdout);
+    let mut numbers = text.split_whitespace().filter_map(|number| number.parse().ok());
+    Some(Cost { percent: numbers.next()?, rest: numbers.next()?, most: numbers.next()? })
+}
+
+/// If this process is that other one, all that it does; else nothing.
+pub fn is_watcher(manifest: impl Fn(&str) -> Manifest) -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, first, dir, entries, ..] = &arguments[..] else { return false };
+    if first != WATCH {
+        return false;
+    }
+    if let Err(error) = rest(&manifest(dir), entries.parse().unwrap_or_default()) {
+        println!("{error}");
+    }
+    true
+}
+
+fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
+    let _watcher = watch(directories(manifest), drop).map_err(io::Error::other)?;
+    let mut cache = Cache::default();
+    // In a thread that goes with its stack, as the agent does it.
+    let mut pass = || {
+        let digest = thread::scope(|scope| scope.spawn(|| digest(manifest, &[7; 32], &mut cache)).join());
+        let service = digest.ok().and_then(|mut digest| digest.services.remove("bench")).unwrap_or_default();
+        assert_eq!((service.entries.len(), service.unreadable.len()), (entries, 0));
+        drop(service);
+        thread::sleep(SETTLE);
+        let_go();
+    };
+    pass();
+    let (began, before) = (Instant::now(), ticks()?);
+    fs::write("/proc/self/clear_refs", "5")?; // the most from now on
+    thread::sleep(INTERVAL / 2);
+    pass();
+    thread::sleep(INTERVAL.saturating_sub(began.elapsed()));
+    let seconds = (ticks()? - before) / TICKS_A_SECOND;
+    let percent = seconds / began.elapsed().as_secs_f64() * 100.0;
+    println!("{percent:.3} {:.2} {:.2}", status_mb("VmRSS:")?, status_mb("VmHWM:")?);
+    Ok(())
+}
+
+/// Processor time of this process, those of its threads that have ended included.
+fn ticks() -> io::Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name in brackets may hold blanks.
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    Ok(after.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum())
+}
+
+fn status_mb(key: &str) -> io::Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>().map_or(f64::NAN, |kb| kb / 1024.0))
+}

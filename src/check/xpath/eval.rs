@@ -1,0 +1,311 @@
+//! What a path finds in a tree. Pure; every node that is looked at and every text that is made is paid for.
+
+use super::expr::{Axis, Expr, Operator, Start, Step, Test};
+use super::tree::{Kind, Node, Tree};
+use std::collections::BTreeSet;
+
+/// What an expression comes to. Nodes are in the order of the document, none twice.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Nodes(Vec<usize>),
+    Text(String),
+    Number(f64),
+    Bool(bool),
+}
+
+/// Where an expression is asked: at which node, which of how many.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Here {
+    pub node: usize,
+    pub position: usize,
+    pub size: usize,
+}
+
+pub(super) struct Eval<'a> {
+    pub tree: &'a Tree,
+    pub spend: &'a dyn Fn(usize) -> Result<(), String>,
+}
+
+impl Eval<'_> {
+    pub fn spend(&self, cost: usize) -> Result<(), String> {
+        (self.spend)(cost)
+    }
+
+    pub fn eval(&self, expr: &Expr, here: Here) -> Result<Value, String> {
+        self.spend(1)?;
+        Ok(match expr {
+            Expr::Text(text) => Value::Text(text.clone()),
+            Expr::Number(number) => Value::Number(*number),
+            Expr::Negative(inner) => Value::Number(-self.number(inner, here)?),
+            Expr::Call(function, arguments) => self.call(*function, arguments, here)?,
+            Expr::Matches(text, regex) => Value::Bool(regex.is_match(&self.text(text, here)?)),
+            Expr::Binary(operator, left, right) => self.binary(*operator, left, right, here)?,
+            Expr::Path(start, steps) => {
+                let mut nodes = match start {
+                    Start::Root => vec![0],
+                    Start::Here => vec![here.node],
+                    Start::Found(inner, predicates) => self.filtered(self.nodes(inner, here)?, predicates)?,
+                };
+                for step in steps {
+                    nodes = self.step(step, &nodes)?;
+                }
+                Value::Nodes(nodes)
+            }
+        })
+    }
+
+    fn binary(&self, operator: Operator, left: &Expr, right: &Expr, here: Here) -> Result<Value, String> {
+        let numbers = || Ok::<_, String>((self.number(left, here)?, self.number(right, here)?));
+        Ok(match operator {
+            Operator::Or => Value::Bool(self.truth(left, here)? || self.truth(right, here)?),
+            Operator::And => Value::Bool(self.truth(left, here)? && self.truth(right, here)?),
+            Operator::Union => {
+                let mut nodes = self.nodes(left, here)?;
+                nodes.extend(self.nodes(right, here)?);
+                nodes.sort_unstable();
+                nodes.dedup();
+                Value::Nodes(nodes)
+            }
+            Operator::Plus => numbers().map(|(a, b)| Value::Number(a + b))?,
+            Operator::Minus => numbers().map(|(a, b)| Value::Number(a - b))?,
+            Operator::Times => numbers().map(|(a, b)| Value::Number(a * b))?,
+            Operator::Div => numbers().map(|(a, b)| Value::Number(a / b))?,
+            Operator::Mod => numbers().map(|(a, b)| Value::Number(a % b))?,
+            comparison => Value::Bool(self.compare(comparison, self.eval(left, here)?, self.eval(right, here)?)?),
+        })
+    }
+
+    /// Of nodes it holds if it does for one of them, or for one pair. No pair is looked for: it costs as much as each side alone.
+    fn compare(&self, operator: Operator, left: Value, right: Value) -> Result<bool, String> {
+        let is_equality = matches!(operator, Operator::Equal | Operator::Unlike);
+        // With a truth, nodes are one thing: whether there are any.
+        let beside = |value: Value, other_is_truth: bool| match value {
+            Value::Nodes(nodes) if other_is_truth => Value::Bool(!nodes.is_empty()),
+            value if other_is_truth && is_equality => Value::Bool(self.is_true(value)),
+            value => value,
+        };
+        let (left_is_truth, right_is_truth) = (matches!(left, Value::Bool(_)), matches!(right, Value::Bool(_)));
+        let (left, right) = (beside(left, right_is_truth), beside(right, left_is_truth));
+        let is_text = |value: &Value| matches!(value, Value::Nodes(_) | Value::Text(_));
+        if is_equality && is_text(&left) && is_text(&right) {
+            let (left, right) = (self.texts(left)?, self.texts(right)?);
+            return Ok(match operator {
+                Operator::Equal => {
+                    let known: BTreeSet<&str> = left.iter().map(String::as_str).collect();
+                    right.iter().any(|text| known.contains(text.as_str()))
+                }
+                // Two are unlike unless all are the same.
+                _ => match (left.first(), right.first()) {
+                    (Some(first), Some(_)) => left.iter().chain(&right).any(|text| text != first),
+                    _ => false,
+                },
+            });
+        }
+        let (left, right) = (self.numbers(left)?, self.numbers(right)?);
+        let least = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::min);
+        let most = |numbers: &[f64]| numbers.iter().copied().filter(|n| !n.is_nan()).reduce(f64::max);
+        Ok(match operator {
+            // One of the sides is a single number or truth: two paths are compared as texts.
+            Operator::Equal => left.iter().any(|a| right.contains(a)),
+            Operator::Unlike => left.iter().any(|a| right.iter().any(|b| a != b)),
+            Operator::Less => least(&left).zip(most(&right)).is_some_and(|(a, b)| a < b),
+            Operator::LessOrEqual => least(&left).zip(most(&right)).is_some_and(|(a, b)| a <= b),
+            Operator::Greater => most(&left).zip(least(&right)).is_some_and(|(a, b)| a > b),
+            _ => most(&left).zip(least(&right)).is_some_and(|(a, b)| a >= b),
+        })
+    }
+
+    /// Nodes as their texts.
+    fn texts(&self, value: Value) -> Result<Vec<String>, String> {
+        match value {
+            Value::Nodes(nodes) => nodes.into_iter().map(|node| self.value_of(node)).collect(),
+            Value::Text(text) => Ok(vec![text]),
+            Value::Number(number) => Ok(vec![printed(number)]),
+            Value::Bool(truth) => Ok(vec![truth.to_string()]),
+        }
+    }
+
+    /// The numbers of all nodes, or the one of anything else.
+    fn numbers(&self, value: Value) -> Result<Vec<f64>, String> {
+        match value {
+            Value::Nodes(nodes) => nodes.into_iter().map(|node| Ok(number_of(&self.value_of(node)?))).collect(),
+            other => Ok(vec![as_number(&other)]),
+        }
+    }
+
+    fn step(&self, step: &Step, from: &[usize]) -> Result<Vec<usize>, String> {
+        let mut all = Vec::new();
+        for node in from {
+            let mut found = Vec::new();
+            self.walk(step.axis, *node, &mut |number| {
+                self.spend(1)?;
+                if fits(&step.test, step.axis, &self.tree.nodes[number]) {
+                    found.push(number);
+                }
+                Ok(())
+            })?;
+            all.extend(self.filtered(found, &step.predicates)?);
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// What of `nodes`, in the order in which they are counted, all predicates leave.
+    fn filtered(&self, mut nodes: Vec<usize>, predicates: &[Expr]) -> Result<Vec<usize>, String> {
+        for predicate in predicates {
+            let size = nodes.len();
+            let mut left = Vec::new();
+            for (node, position) in nodes.into_iter().zip(1..) {
+                let keep = match self.eval(predicate, Here { node, position, size })? {
+                    Value::Number(number) => number == position as f64,
+                    other => self.is_true(other),
+                };
+                if keep {
+                    left.push(node);
+                }
+            }
+            nodes = left;
+        }
+        Ok(nodes)
+    }
+
+    /// Goes along an axis, away from `node`.
+    fn walk(&self, axis: Axis, node: usize, visit: &mut dyn FnMut(usize) -> Result<(), String>) -> Result<(), String> {
+        let tree = self.tree;
+        let it = &tree.nodes[node];
+        let is_attribute = |number: &usize| tree.nodes[*number].kind == Kind::Attribute;
+        let parent = |number: &usize| Some(tree.nodes[*number].parent).filter(|_| *number != 0);
+        if matches!(axis, Axis::Itself | Axis::AncestorOrSelf | Axis::DescendantOrSelf) {
+            visit(node)?;
+        }
+        // What is passed over is paid for like what is visited.
+        let but_attributes = |number| if is_attribute(&number) { self.spend(1) } else { visit(number) };
+        match axis {
+            Axis::Itself => Ok(()),
+            Axis::Parent => parent(&node).into_iter().try_for_each(visit),
+            Axis::Ancestor | Axis::AncestorOrSelf => std::iter::successors(parent(&node), parent).try_for_each(visit),
+            Axis::Attribute => tree.attributes(node).try_for_each(visit),
+            Axis::Child => tree.children(node).try_for_each(visit),
+            Axis::Descendant | Axis::DescendantOrSelf => (node + 1..it.end).try_for_each(but_attributes),
+            // Behind an attribute stands what is in its element.
+            Axis::Following => (it.end..tree.nodes.len()).try_for_each(but_attributes),
+            Axis::Preceding => {
+                let begins = if it.kind == Kind::Attribute { it.parent } else { node };
+                let before = |number: &usize| !is_attribute(number) && tree.nodes[*number].end <= begins;
+                self.spend(begins)?;
+                (1..begins).rev().filter(before).try_for_each(visit)
+            }
+            Axis::FollowingSibling | Axis::PrecedingSibling if it.kind == Kind::Attribute || node == 0 => Ok(()),
+            Axis::FollowingSibling => {
+                let end = tree.nodes[it.parent].end;
+                let next = |number: &usize| Some(tree.nodes[*number].end).filter(|next| *next < end);
+                std::iter::successors(next(&node), next).try_for_each(visit)
+            }
+            Axis::PrecedingSibling => {
+                let mut before = Vec::new();
+                for sibling in tree.children(it.parent).take_while(|sibling| *sibling < node) {
+                    self.spend(1)?;
+                    before.push(sibling);
+                }
+                before.into_iter().rev().try_for_each(visit)
+            }
+        }
+    }
+
+    pub fn nodes(&self, expr: &Expr, here: Here) -> Result<Vec<usize>, String> {
+        match self.eval(expr, here)? {
+            Value::Nodes(nodes) => Ok(nodes),
+            _ => Err("nodes are asked for where there are none".to_owned()),
+        }
+    }
+
+    pub fn truth(&self, expr: &Expr, here: Here) -> Result<bool, String> {
+        Ok(self.is_true(self.eval(expr, here)?))
+    }
+
+    pub fn number(&self, expr: &Expr, here: Here) -> Result<f64, String> {
+        Ok(match self.eval(expr, here)? {
+            Value::Nodes(nodes) => number_of(&self.first(&nodes)?),
+            other => as_number(&other),
+        })
+    }
+
+    pub fn text(&self, expr: &Expr, here: Here) -> Result<String, String> {
+        let text = match self.eval(expr, here)? {
+            Value::Nodes(nodes) => return self.first(&nodes),
+            Value::Text(text) => text,
+            Value::Bool(truth) => truth.to_string(),
+            Value::Number(number) => printed(number),
+        };
+        self.spend(text.len() / 16)?;
+        Ok(text)
+    }
+
+    fn first(&self, nodes: &[usize]) -> Result<String, String> {
+        nodes.first().map_or(Ok(String::new()), |node| self.value_of(*node))
+    }
+
+    /// The text of a node, and all that is in it is looked at for it.
+    pub fn value_of(&self, node: usize) -> Result<String, String> {
+        self.spend(self.tree.nodes[node].end - node)?;
+        let value = self.tree.value(node);
+        self.spend(value.len() / 16)?;
+        Ok(value)
+    }
+
+    fn is_true(&self, value: Value) -> bool {
+        match value {
+            Value::Nodes(nodes) => !nodes.is_empty(),
+            Value::Text(text) => !text.is_empty(),
+            Value::Number(number) => number != 0.0 && !number.is_nan(),
+            Value::Bool(truth) => truth,
+        }
+    }
+}
+
+fn fits(test: &Test, axis: Axis, node: &Node) -> bool {
+    let named = if axis == Axis::Attribute {
+        // A declaration of a namespace is no attribute to XPath.
+        node.kind == Kind::Attribute && node.name != "xmlns" && node.prefix() != "xmlns"
+    } else {
+        node.kind == Kind::Element
+    };
+    match test {
+        Test::Any => named,
+        Test::Prefix(prefix) => named && node.prefix() == prefix,
+        Test::Name(name) => named && node.name == *name,
+        Test::Node => named || axis != Axis::Attribute,
+        Test::Text => node.is_text(),
+        Test::Comment => node.kind == Kind::Comment,
+        Test::Instruction(target) => {
+            node.kind == Kind::Instruction && target.as_ref().is_none_or(|target| node.name == *target)
+        }
+    }
+}
+
+fn as_number(value: &Value) -> f64 {
+    match value {
+        Value::Number(number) => *number,
+        Value::Text(text) => number_of(text),
+        Value::Bool(truth) => f64::from(u8::from(*truth)),
+        Value::Nodes(_) => f64::NAN,
+    }
+}
+
+/// Digits with a point and a minus, blanks around them; anything else is no number.
+pub(super) fn number_of(text: &str) -> f64 {
+    let text = text.trim_matches([' ', '\t', '\n', '\r']);
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let known = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') && digits.bytes().any(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| known).unwrap_or(f64::NAN)
+}
+
+/// As XPath prints a number: all digits, no exponent.
+fn printed(number: f64) -> String {
+    match number {
+        _ if number.is_infinite() => if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
+        0.0 => "0".to_owned(),
+        _ => number.to_string(),
+    }
+}

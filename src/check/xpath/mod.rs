@@ -1,0 +1,97 @@
+//! The matcher `xml`, as goss has it since August 2026: what an XPath finds in an XML text, compared with a text.
+//!
+//! XPath 1.0 over a tree of our own. There is no crate for it that is kept, small and bounded; `docs/dependencies.md` says
+//! which there are. Pure, and bounded by what it may spend.
+
+mod eval;
+mod expr;
+mod functions;
+mod lex;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod wellformed;
+
+use super::go_value::float;
+use eval::{Eval, Here, Value};
+use expr::Expr;
+use std::fmt;
+use tree::Tree;
+
+/// Most bytes of what a path finds, written as XML.
+const WRITTEN_MAX: usize = 1 << 20;
+
+/// A path, and what is to be there.
+#[derive(Debug, Clone)]
+pub(super) struct Xml {
+    path: String,
+    expr: Expr,
+    wanted: String,
+}
+
+/// What may be spent; its error ends the question.
+pub(super) type Spend<'a> = &'a dyn Fn(usize) -> Result<(), String>;
+
+impl Xml {
+    /// Err: why `path` is none, or what of it is not known here. `wanted` without a character asks whether there is a node.
+    pub fn new(path: &str, wanted: String) -> Result<Self, String> {
+        Ok(Self { path: path.to_owned(), expr: parse::parse(path)?, wanted })
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn wanted(&self) -> &str {
+        &self.wanted
+    }
+
+    /// What is there in the place of what is wanted: nodes as XML, one behind the other, a number as Go prints it. None: it is what is wanted.
+    /// Err: the text is no XML, or too much.
+    pub fn unlike(&self, text: &str, spend: Spend<'_>) -> Result<Option<String>, String> {
+        let tree = read(text, spend)?;
+        match (self.find(&tree, spend)?, self.wanted.trim()) {
+            (Value::Nodes(nodes), "") => Ok(nodes.is_empty().then(String::new)),
+            (found, _) => Ok(Some(written(&tree, found, spend)?).filter(|there| *there != self.wanted)),
+        }
+    }
+
+    fn find(&self, tree: &Tree, spend: Spend<'_>) -> Result<Value, String> {
+        Eval { tree, spend }.eval(&self.expr, Here { node: 0, position: 1, size: 1 })
+    }
+}
+
+fn read(text: &str, spend: Spend<'_>) -> Result<Tree, String> {
+    spend(text.len() / 64)?;
+    let tree = tree::read(text)?;
+    spend(tree.nodes.len())?;
+    Ok(tree)
+}
+
+fn written(tree: &Tree, found: Value, spend: Spend<'_>) -> Result<String, String> {
+    Ok(match found {
+        Value::Text(text) => text,
+        Value::Bool(truth) => truth.to_string(),
+        Value::Number(number) if number.is_nan() => "NaN".to_owned(),
+        Value::Number(number) if number.is_infinite() => if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned(),
+        Value::Number(number) => float(number).replace('e', "E"),
+        Value::Nodes(nodes) => {
+            let mut out = String::new();
+            for node in nodes {
+                spend(tree.nodes[node].end - node)?;
+                tree.write(node, &mut out);
+                if out.len() > WRITTEN_MAX {
+                    return Err(format!("what is at the path is longer than {WRITTEN_MAX} bytes"));
+                }
+            }
+            out
+        }
+    })
+}
+
+impl fmt::Display for Xml {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{{xpath: {}, result: {}}}", self.path, self.wanted)
+    }
+}

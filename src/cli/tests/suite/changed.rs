@@ -1,0 +1,183 @@
+//! `--changed-only`: what is told after another run, in each form, and what is kept of a run.
+
+use super::{narrow, parsed, place, told};
+use crate::cli::command::suite;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use expect_test::expect;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// `remoor check --changed-only ...` with its state below the directory.
+fn check(dir: &Path, line: &str) -> (String, String, Exit) {
+    let args = parsed(dir, &format!("{line} --changed-only"));
+    told(dir, &args, |out, args| suite::run_with(out, args, Some(&dir.join("state"))))
+}
+
+fn kept(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir.join("state/remoor/checks")).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+const SUITE: &str = "file:\n  DIR/f: {exists: true, size: {gt: 1}}\n  DIR/other: {exists: false}\n  DIR/secret: {exists: true, contents: [hunter3]}\nuser:\n  root: {exists: true}\n";
+
+#[test]
+fn only_what_changed_is_told_and_everything_counts() {
+    let dir = place(&[("goss.yml", SUITE)]);
+    let dir = dir.path();
+    let run = |line: &str| {
+        let (answer, talk, exit) = check(dir, line);
+        format!("{}--- {}\n{talk}", narrow(&answer), exit.code())
+    };
+    let first = run("--file DIR/goss.yml");
+    let same = run("--file DIR/goss.yml");
+    // Within its bounds a value may move; that something is there now, and that it is gone again, is told.
+    fs::write(dir.join("f"), "longer than it was").unwrap();
+    fs::write(dir.join("other"), "").unwrap();
+    let failed = run("--file DIR/goss.yml");
+    fs::remove_file(dir.join("other")).unwrap();
+    let recovered = run("--file DIR/goss.yml -q");
+    let text = fs::read_to_string(dir.join("goss.yml")).unwrap();
+    fs::write(dir.join("goss.yml"), text.replace("user:\n  root", "group:\n  root")).unwrap();
+    let edited = run("--file DIR/goss.yml");
+    expect![[r#"
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        goss  file:DIR/secret  contents  fail  critical  (secret)  (secret)  -
+        5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME
+        --- 1
+        nothing is known of a run before this one, everything is told
+        5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 0 of 6 changed
+        --- 1
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        goss  file:DIR/other  exists  fail  critical  false  true  -
+        4 assertions passed, 2 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
+        --- 1
+        file:DIR/other
+        --- 1
+        SERVICE  CHECK  PROPERTY  STATE  SEVERITY  EXPECTED  FOUND  MESSAGE
+        goss  group:root  exists  pass  critical  true  true  -
+        5 assertions passed, 1 failed, 0 unknown, 0 skipped; took TIME; 1 of 6 changed
+        --- 1
+        no longer asked since the last run: 1 assertion
+    "#]]
+    .assert_eq(&[first, same, failed, recovered, edited].concat());
+    // Other variables and other tags are another suite.
+    assert_eq!(kept(dir).len(), 1);
+    let (_, talk, _) = check(dir, "--file DIR/goss.yml --vars-inline {\"a\":1}");
+    assert!(talk.contains("nothing is known") && kept(dir).len() == 2, "{talk}");
+    for path in kept(dir) {
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!["hunter", "secret", "root", "true"].iter().any(|word| text.contains(word)), "{text}");
+    }
+    let parent = dir.join("state/remoor");
+    assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
+}
+
+#[test]
+fn each_form_tells_what_changed_and_sums_up_the_run() {
+    let dir = place(&[("goss.yml", SUITE)]);
+    let dir = dir.path();
+    let mut all = String::new();
+    for form in ["rspecish", "tap", "junit", "nagios", "silent"] {
+        let _ = fs::remove_file(dir.join("other"));
+        check(dir, "--file DIR/goss.yml -o silent");
+        fs::write(dir.join("other"), "").unwrap();
+        let (answer, _, exit) = check(dir, &format!("--file DIR/goss.yml -o {form}"));
+        all += &format!("== {form}: {}\n{answer}", exit.code());
+    }
+    expect![[r#"
+        == rspecish: 1
+        F
+
+        Failures/Skipped:
+
+        File: DIR/other: exists:
+        Expected
+            true
+        to equal
+            false
+
+        Total Duration: TIME
+        Count: 6, Failed: 2, Skipped: 0
+        == tap: 1
+        1..1
+        not ok 1 - File: DIR/other: exists: Expected true to equal false
+        == junit: 1
+        <?xml version="1.0" encoding="UTF-8"?>
+        <testsuite name="remoor" errors="0" tests="1" failures="1" skipped="0" time="TIME" TIME>
+        <testcase classname="goss" name="File DIR/other exists" time="TIME">
+        <failure message="File: DIR/other: exists: Expected true to equal false">File: DIR/other: exists:&#10;Expected&#10;    true&#10;to equal&#10;    false</failure>
+        <system-err>File: DIR/other: exists: Expected true to equal false</system-err>
+        </testcase>
+        </testsuite>
+        == nagios: 2
+        REMOOR CRITICAL - Count: 6, Failed: 2, Skipped: 0, Duration: TIME
+        == silent: 1
+    "#]]
+    .assert_eq(&all);
+    check(dir, "--file DIR/goss.yml");
+    let (answer, _, exit) = check(dir, "--file DIR/goss.yml --json");
+    let value: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let told = value["results"].as_array().unwrap().len();
+    assert_eq!((told, &value["summary"]["failed-count"], exit), (0, &2.into(), Exit::No), "{answer}");
+    let (answer, ..) = check(dir, "--file DIR/goss.yml -o prometheus");
+    assert!(answer.contains("{outcome=\"fail\",type=\"file\"} 2"), "{answer}");
+}
+
+#[test]
+fn what_can_not_be_used_has_everything_told() {
+    let dir = place(&[("goss.yml", SUITE)]);
+    let dir = dir.path();
+    check(dir, "--file DIR/goss.yml");
+    let path = kept(dir).remove(0);
+    let whole = fs::read_to_string(&path).unwrap();
+    let later = whole.replace("\"version\":1", "\"version\":2");
+    let more = whole.replace("{\"version\"", "{\"more\":1,\"version\"");
+    for (text, why) in [
+        (&whole[..whole.len() / 2], "it is damaged (line 1"),
+        ("", "it is damaged"),
+        (&later, "it has version 2, this program knows 1"),
+        (&more, "it is damaged (line 1, column 7)"),
+        (&"[".repeat(1 << 20), "it is damaged"),
+        (&" ".repeat((16 << 20) + 1), "longer than 16 MiB"),
+    ] {
+        fs::write(&path, text).unwrap();
+        let (answer, talk, exit) = check(dir, "--file DIR/goss.yml");
+        assert!(talk.contains("warning: what the last run found can't be used") && talk.contains(why), "{why}: {talk}");
+        assert!(answer.contains("file:DIR/secret") && exit == Exit::No, "{answer}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole, "it is kept anew");
+    }
+    // Neither a link nor a pipe is read; the first is replaced, and what it leads to stays.
+    fs::remove_file(&path).unwrap();
+    symlink(dir.join("f"), &path).unwrap();
+    let (_, talk, _) = check(dir, "--file DIR/goss.yml");
+    assert!(talk.contains("can't be used") && fs::read_to_string(dir.join("f")).unwrap() == "one\ntwo\n", "{talk}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    // Where nothing can be kept the answer is the same, with a warning.
+    fs::remove_dir_all(dir.join("state")).unwrap();
+    fs::write(dir.join("state"), "no directory").unwrap();
+    let (answer, talk, exit) = check(dir, "--file DIR/goss.yml");
+    assert!(talk.contains("warning: the run is not kept") && exit == Exit::No, "{answer}{talk}");
+}
+
+#[test]
+fn old_suites_are_forgotten_and_what_has_no_last_run_is_refused() {
+    let dir = place(&[("goss.yml", SUITE)]);
+    let dir = dir.path();
+    fs::create_dir_all(dir.join("state/remoor/checks")).unwrap();
+    for number in 0..300 {
+        fs::write(dir.join(format!("state/remoor/checks/{number}.json")), "").unwrap();
+    }
+    check(dir, "--file DIR/goss.yml");
+    assert_eq!(kept(dir).len(), 256);
+    let (_, talk, _) = check(dir, "--file DIR/goss.yml");
+    assert!(!talk.contains("nothing is known"), "its own is kept: {talk}");
+    let (_, talk, exit) = check(dir, "--file -");
+    assert!(talk.contains("standard input has none") && exit == Exit::Usage, "{talk}");
+    let args = parsed(dir, "--file DIR/goss.yml --changed-only");
+    let stop = Stop::of(&suite::run_with(&Out::memory(Format::Table, false), &args, None).unwrap_err());
+    assert!(stop.exit == Exit::Usage && stop.render().contains("next: XDG_STATE_HOME="), "{}", stop.render());
+}

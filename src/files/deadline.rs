@@ -1,0 +1,66 @@
+//! Questions to a filesystem that may never answer. No deadline ends a thread, so who asks does not wait for it.
+
+use std::collections::BTreeSet;
+use std::sync::{Condvar, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+/// Places that were asked and have not answered.
+static WAITING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+static ANSWERED: Condvar = Condvar::new();
+const STACK: usize = 128 << 10;
+
+/// Lets a thread of its own ask about `place`; one at a time for each, so that they do not pile up from pass to pass. Err: there
+/// is no answer within `timeout`, or no thread.
+pub fn within<T: Send + 'static>(
+    timeout: Duration,
+    place: &str,
+    question: impl FnOnce(&str) -> T + Send + 'static,
+) -> Result<T, String> {
+    let nobody = || format!("the filesystem does not answer within {} ms", timeout.as_millis());
+    let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked_before = |waiting: &mut BTreeSet<String>| waiting.contains(place);
+    let (mut waiting, _) =
+        ANSWERED.wait_timeout_while(waiting, timeout, asked_before).unwrap_or_else(PoisonError::into_inner);
+    if !waiting.insert(place.to_owned()) {
+        return Err(nobody());
+    }
+    drop(waiting);
+    let (tx, rx) = mpsc::channel();
+    let asked = Asked(place.to_owned());
+    let thread = thread::Builder::new().name("statvfs".to_owned()).stack_size(STACK);
+    let spawned = thread.spawn(move || {
+        let answer = question(&asked.0);
+        drop(asked);
+        let _ = tx.send(answer); // nobody waits any more
+    });
+    spawned.map_err(|e| e.to_string())?;
+    rx.recv_timeout(timeout).map_err(|_| nobody())
+}
+
+/// A place that is waited for; no more once this is gone.
+struct Asked(String);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        WAITING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+        ANSWERED.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filesystem_that_does_not_answer_is_asked_once_and_holds_up_nobody() {
+        let (release, held) = mpsc::channel::<()>();
+        let (short, long) = (Duration::from_millis(20), Duration::from_secs(60));
+        let silent = Err("the filesystem does not answer within 20 ms".to_owned());
+        assert_eq!(within(short, "/dead", move |_| held.recv().unwrap_or_default()), silent);
+        assert_eq!(within(short, "/dead", |_| panic!("a second thread waits for it")), silent);
+        assert_eq!(within(long, "/alive", |_| 7), Ok(7));
+        release.send(()).unwrap();
+        assert_eq!(within(long, "/dead", |_| 8), Ok(8), "it is back");
+    }
+}

@@ -1,0 +1,252 @@
+//! What is mounted where, and whether the server of a network filesystem answers: a question to one that is away waits without
+//! end, and takes its thread with it. So before a path is touched, the places on its way are asked once each, with a deadline.
+//!
+//! A server that goes away after it has answered holds up whoever reads from it just then; the next pass leaves it alone. Whose
+//! filesystem is mounted only when somebody comes (autofs, `.automount`) is in no table before, and is not asked either.
+
+use super::deadline::within;
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Filesystems whose server may be away.
+const OF_SERVERS: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "afs", "9p", "glusterfs", "lustre"];
+/// So long is waited for a server.
+const ANSWER: Duration = Duration::from_secs(1);
+/// As many links as the kernel follows.
+const LINKS_MAX: usize = 40;
+
+/// One line of the kernel's table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub point: String,
+    pub opts: Vec<String>,
+    pub vfs_opts: Vec<String>,
+    pub source: String,
+    pub filesystem: String,
+}
+
+impl Mount {
+    fn is_of_server(&self) -> bool {
+        let of = self.filesystem.as_str();
+        // Not `fusectl`, which is the kernel's own and mounted everywhere.
+        OF_SERVERS.contains(&of) || of == "fuse" || of.starts_with("fuse.")
+    }
+}
+
+/// All mounts that this process sees, later ones over earlier ones. Err: why the kernel's table can't be read.
+pub fn mounts() -> Result<Vec<Mount>, String> {
+    let path = "/proc/self/mountinfo";
+    let bytes = fs::read(path).map_err(|e| format!("{path}: {e}"))?;
+    Ok(parse(&String::from_utf8_lossy(&bytes)))
+}
+
+/// Lines like `36 35 98:0 /root /mnt/a\040b rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
+fn parse(text: &str) -> Vec<Mount> {
+    let line = |line: &str| {
+        let (front, back) = line.split_once(" - ")?;
+        let (front, back): (Vec<&str>, Vec<&str>) = (front.split(' ').collect(), back.split(' ').collect());
+        let ([_, _, _, _, point, opts, ..], [filesystem, source, vfs_opts, ..]) = (&front[..], &back[..]) else {
+            return None;
+        };
+        Some(Mount {
+            point: unescape(point),
+            opts: options(opts),
+            vfs_opts: options(vfs_opts),
+            source: unescape(source),
+            filesystem: unescape(filesystem),
+        })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// By commas, but for those in quotes; each once, as goss.
+fn options(text: &str) -> Vec<String> {
+    let mut quoted = false;
+    let mut out: Vec<String> = Vec::new();
+    let parts = text.split(|c: char| {
+        quoted ^= c == '"';
+        c == ',' && !quoted
+    });
+    for part in parts.filter(|part| !part.is_empty()).map(unescape) {
+        if !out.contains(&part) {
+            out.push(part);
+        }
+    }
+    out
+}
+
+/// The kernel writes blanks and the like as `\040`.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) if *first == b'\\' => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Whom one pass over files depends on.
+#[derive(Debug, Default)]
+pub struct Servers {
+    /// Those of servers, and those on top of them or below. None: nothing depends on a server.
+    mounts: Vec<Mount>,
+    /// By mount point.
+    answered: Mutex<BTreeMap<String, Result<(), String>>>,
+}
+
+impl Servers {
+    /// Those of now; nobody is asked yet. What can't be known of mounts leaves paths as they are.
+    pub fn now() -> Self {
+        Self::of(mounts().unwrap_or_default())
+    }
+
+    fn of(mounts: Vec<Mount>) -> Self {
+        let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
+        let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
+        Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
+    }
+
+    /// Err: `path` itself can't be looked at without waiting for a server that does not answer. Blocks for a second at most,
+    /// once for each server.
+    pub fn answer(&self, path: &Path) -> Result<(), String> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        match self.resolve(parent)? {
+            Some(parent) => self.answer_in(&parent, name),
+            None => Ok(()),
+        }
+    }
+
+    /// The same of what `path` leads to. Gives that, all links followed as far as there is something; None: nothing depends on
+    /// a server.
+    pub fn resolve(&self, path: &Path) -> Result<Option<PathBuf>, String> {
+        if self.mounts.is_empty() {
+            return Ok(None);
+        }
+        let (mut real, mut links) = (PathBuf::from("/"), 0);
+        let mut rest: VecDeque<OsString> = parts(path).collect();
+        while let Some(part) = rest.pop_front() {
+            if part == ".." {
+                real.pop();
+                continue;
+            }
+            self.answer_in(&real, &part)?;
+            let step = real.join(&part);
+            match fs::read_link(&step) {
+                Ok(target) if links < LINKS_MAX => {
+                    links += 1;
+                    if target.is_absolute() {
+                        real = PathBuf::from("/");
+                    }
+                    parts(&target).rev().for_each(|part| rest.push_front(part));
+                }
+                _ => real = step,
+            }
+        }
+        Ok(Some(real))
+    }
+
+    /// The same of one name in a directory that `resolve` gave.
+    pub fn answer_in(&self, real: &Path, name: &OsStr) -> Result<(), String> {
+        let Some(mount) = self.on_server(&real.join(name)) else { return Ok(()) };
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who comes meanwhile waits for that answer.
+        let answer = answered
+            .entry(mount.point.clone())
+            .or_insert_with(|| within(ANSWER, &mount.point, |point| drop(rustix::fs::statvfs(point))));
+        answer.clone()
+    }
+
+    /// The mount that a path without links lies on, if it is of a server.
+    fn on_server(&self, path: &Path) -> Option<&Mount> {
+        let holding = self.mounts.iter().filter(|mount| path.starts_with(&mount.point));
+        // The longest, and of several at one place the last.
+        holding.max_by_key(|mount| mount.point.len()).filter(|mount| mount.is_of_server())
+    }
+}
+
+fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
+    let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    parts.map(|part| part.as_os_str().to_owned())
+}
+
+#[cfg(test)]
+impl Servers {
+    /// As if `dirs` were mounts of servers that do not answer.
+    pub(super) fn dead(dirs: &[&Path]) -> Self {
+        let line = |dir: &&Path| format!("1 1 0:1 / {} rw - nfs4 srv:/ rw\n", dir.display());
+        let servers = Self::of(parse(&dirs.iter().map(line).collect::<String>()));
+        let silent = dirs.iter().map(|dir| (dir.display().to_string(), Err("no answer".to_owned())));
+        Self { answered: Mutex::new(silent.collect()), ..servers }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_table_of_the_kernel() {
+        let text = "36 35 98:0 / /mnt/a\\040b\\134c rw,noatime,rw master:1 - ext4 /dev/x\\040y rw,errors=continue\n\
+            37 35 0:5 / /m ro shared:2 master:1 - nfs4 srv:/x rw,context=\"a,b\"\n\
+            garbage - x\n\n";
+        let mounts = parse(text);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!((mounts[0].point.as_str(), mounts[0].opts.join(" ")), ("/mnt/a b\\c", "rw noatime".to_owned()));
+        assert_eq!(mounts[0].source, "/dev/x y");
+        assert_eq!(mounts[1].vfs_opts, ["rw", "context=\"a,b\""]);
+    }
+
+    #[test]
+    fn a_path_lies_on_the_innermost_mount() {
+        let line = |point: &str, filesystem: &str| format!("1 1 0:1 / {point} rw - {filesystem} src rw\n");
+        let all = [("/", "ext4"), ("/srv", "nfs4"), ("/srv/local", "xfs"), ("/m", "tmpfs"), ("/m", "fuse.sshfs")];
+        let servers = Servers::of(parse(&all.map(|(point, filesystem)| line(point, filesystem)).concat()));
+        let on = |path: &str| servers.on_server(Path::new(path)).map(|mount| mount.point.clone());
+        assert_eq!((on("/srv"), on("/srv/x/y")), (Some("/srv".to_owned()), Some("/srv".to_owned())));
+        assert_eq!(["/", "/srvx", "/srv/local", "/srv/local/x", "/etc/passwd"].map(on), [const { None::<String> }; 5]);
+        assert_eq!(on("/m/x").as_deref(), Some("/m"));
+        // What every machine has, one of a server or not, is no reason to ask.
+        let local = [("/", "ext4"), ("/sys/fs/fuse/connections", "fusectl"), ("/proc/sys/fs/binfmt_misc", "autofs")];
+        assert!(Servers::of(parse(&local.map(|(point, of)| line(point, of)).concat())).mounts.is_empty());
+        let servers = Servers::of(parse(&[local[0], local[1], ("/f", "fuse")].map(|(p, of)| line(p, of)).concat()));
+        assert_eq!(servers.mounts.iter().map(|mount| mount.point.as_str()).collect::<Vec<_>>(), ["/f"]);
+    }
+
+    #[test]
+    fn whatever_leads_to_a_server_that_is_away_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let path = |tail: &str| root.join(tail);
+        for folder in ["dead/x", "alive/deep"] {
+            fs::create_dir_all(path(folder)).unwrap();
+        }
+        symlink("../dead/x", path("alive/link")).unwrap();
+        symlink(path("alive"), path("back")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        let servers = Servers::dead(&[&path("dead")]);
+        for away in ["dead", "dead/x", "dead/none", "alive/link/f", "back/link/f", "alive/deep/../../dead/f"] {
+            assert_eq!(servers.answer(&path(away)), Err("no answer".to_owned()), "{away}");
+        }
+        for here in ["", "alive/link", "back/deep", "back/none/f", "deadly", "loop/f"] {
+            assert_eq!(servers.answer(&path(here)), Ok(()), "{here}");
+        }
+        assert!(servers.resolve(&path("alive/link")).is_err(), "what it leads to");
+        assert_eq!(servers.resolve(&path("back/deep")), Ok(Some(path("alive/deep"))));
+        assert_eq!(Servers::default().resolve(&path("back")), Ok(None));
+    }
+}

@@ -1,0 +1,174 @@
+//! What the last run of a suite found, kept in the user's state directory, so that the next run can tell what is different.
+//!
+//! No text of the machine is in it, and so no secret: a hash for each assertion, and one for its answer.
+
+use super::run::SuiteRun;
+use super::suite::Suite;
+use crate::check::Outcome;
+use crate::disk::{DiskError, atomic_write};
+use crate::model::{CheckState, Sha256};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Of the file; another is not read.
+const VERSION: u32 = 1;
+/// Largest file that is read or written, bytes: some 180,000 assertions.
+const FILE_MAX: usize = 16 << 20;
+/// So many suites are kept; those that were run longest ago go first.
+const SUITES_MAX: usize = 256;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    /// Hash of an assertion's name, hash of its answer.
+    results: BTreeMap<String, String>,
+}
+
+/// The last run of a suite, and where it is kept.
+#[derive(Debug)]
+pub struct LastRun {
+    path: PathBuf,
+    /// None: nothing is known of it.
+    results: Option<BTreeMap<String, String>>,
+    /// Why nothing is known though something is kept.
+    pub unusable: Option<String>,
+}
+
+/// What a run has to tell after the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Changes {
+    /// Assertions that are answered otherwise than before, or were not asked then.
+    pub changed: usize,
+    /// Assertions of the last run that this one did not ask.
+    pub gone: usize,
+}
+
+/// Directory for state as the XDG base directories have it: `XDG_STATE_HOME`, or `.local/state` of `HOME`. None: neither is an
+/// absolute path.
+pub fn state_home() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
+}
+
+impl LastRun {
+    /// What is kept of `suite` below `state_home`. What can't be read is as if it were not there, but for the reason.
+    pub fn of(suite: &Suite, state_home: &Path) -> Self {
+        let path = state_home.join("remoor/checks").join(format!("{}.json", suite.name));
+        match read(&path) {
+            Ok(results) => Self { path, results, unusable: None },
+            Err(why) => Self { unusable: Some(format!("{}: {why}", path.display())), path, results: None },
+        }
+    }
+
+    /// Nothing is known of a run before.
+    pub fn is_first(&self) -> bool {
+        self.results.is_none()
+    }
+
+    /// Has `run` tell only what is different. None: nothing is known of the last run, and everything is told.
+    pub fn compare(&self, run: &mut SuiteRun) -> Option<Changes> {
+        let before = self.results.as_ref()?;
+        let now = results(run);
+        run.told = (0..now.len()).filter(|at| before.get(&now[*at].0) != Some(&now[*at].1)).collect();
+        let asked: BTreeMap<String, String> = now.into_iter().collect();
+        let gone = before.keys().filter(|name| !asked.contains_key(*name)).count();
+        Some(Changes { changed: run.told.len(), gone })
+    }
+
+    /// Keeps `run` for the next one, mode 0600.
+    pub fn keep(&self, run: &SuiteRun) -> Result<(), DiskError> {
+        let failed = |action, error| DiskError::io(action, &self.path)(error);
+        let kept = Kept { version: VERSION, results: results(run).into_iter().collect() };
+        let text = serde_json::to_vec(&kept).map_err(|e| failed("writing", e.into()))?;
+        if text.len() > FILE_MAX {
+            return Err(failed("writing", io::Error::other(format!("more than {} MiB", FILE_MAX >> 20))));
+        }
+        if let Some(dir) = self.path.parent() {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+            made.map_err(DiskError::io("creating directory", dir))?;
+            forget_oldest(dir, &self.path);
+        }
+        atomic_write(&self.path, &text, 0o600)
+    }
+}
+
+/// Name and answer of each assertion, in order. What was found counts where it is not as asserted: of what passes, a value that
+/// moves within its bounds is no news.
+fn results(run: &SuiteRun) -> Vec<(String, String)> {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut named = |outcome: &Outcome| {
+        let result = &outcome.result;
+        let name = hash(&[result.service.as_str(), &result.check, &result.property]);
+        // Two named files may hold the same check.
+        let number = seen.entry(name.clone()).or_default();
+        *number += 1;
+        if *number == 1 { name } else { format!("{name}.{number}") }
+    };
+    run.outcomes.iter().map(|outcome| (named(outcome), answer(outcome))).collect()
+}
+
+fn answer(outcome: &Outcome) -> String {
+    let result = &outcome.result;
+    let state = format!("{:?} {:?}", result.state, result.severity);
+    match result.state {
+        CheckState::Pass | CheckState::Skip => hash(&[&state]),
+        CheckState::Fail | CheckState::Unknown | CheckState::Waived => {
+            hash(&[&state, &result.expected, &result.found, &result.message])
+        }
+    }
+}
+
+/// Short, as nobody gains by two answers that look the same.
+fn hash(parts: &[&str]) -> String {
+    let Sha256(whole) = Sha256::of(serde_json::json!(parts).to_string().as_bytes());
+    hex::encode(&whole[..16])
+}
+
+/// What `path` keeps; None: nothing is there. Err: why it can't be used.
+fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
+    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(|e| e.to_string())?,
+    };
+    if !file.metadata().map_err(|e| e.to_string())?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+    if bytes.len() > FILE_MAX {
+        return Err(format!("it is longer than {} MiB", FILE_MAX >> 20));
+    }
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let damaged = |e: serde_json::Error| format!("it is damaged (line {}, column {})", e.line(), e.column());
+    let Versioned { version } = serde_json::from_slice(&bytes).map_err(damaged)?;
+    if version != VERSION {
+        return Err(format!("it has version {version}, this program knows {VERSION}"));
+    }
+    let kept: Kept = serde_json::from_slice(&bytes).map_err(damaged)?;
+    Ok(Some(kept.results))
+}
+
+/// Makes room for one more. What can't be removed stays: it only takes place.
+fn forget_oldest(dir: &Path, but: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let ours = |path: &PathBuf| path != but && path.extension().is_some_and(|end| end == "json");
+    let mut kept: Vec<_> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(ours)
+        .filter_map(|path| Some((fs::symlink_metadata(&path).ok()?.modified().ok()?, path)))
+        .collect();
+    kept.sort();
+    for (_, path) in kept.iter().take((kept.len() + 1).saturating_sub(SUITES_MAX)) {
+        let _ = fs::remove_file(path);
+    }
+}

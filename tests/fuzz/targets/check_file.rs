@@ -1,0 +1,60 @@
+//! A check file from text to checks, as lint and `remoor check --file` take it: header, `when`, rendering, loading. Of what is
+//! loaded only `matching` is run, which asks no machine.
+#![no_main]
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use remoor::check::{self, Kind, RunOptions};
+use remoor::model::{Fault, Wall};
+use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
+
+const FILE: &str = "checks/x.yml";
+
+/// What a manager knows of a node.
+static CONTEXT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let facts = json!({"cpus": 2, "os": {"family": "debian"}});
+    let node =
+        json!({"name": "w1", "hostname": "w1", "addr": "10.0.0.1", "group": "web", "role": "worker", "facts": facts});
+    let context = json!({"node": node, "vars": {"port": 80, "names": ["a", "b"]}, "peers": [node], "expected": {}});
+    context.as_object().cloned().unwrap_or_default()
+});
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    let Ok(text) = std::str::from_utf8(bytes) else { return Corpus::Reject };
+    if let Err(faults) = whole(text) {
+        told(&faults);
+    }
+    // Without the header, so that what YAML alone leads to is found sooner.
+    match check::load(FILE, &"x".into(), text) {
+        Ok(loaded) => run(&loaded.checks),
+        Err(faults) => {
+            told(&faults);
+            // To YAML a carriage return alone ends a line, too.
+            let lines = text.matches(['\n', '\r']).count() + 1;
+            assert!(faults.iter().all(|fault| fault.line as usize <= lines + 1), "{faults:?}");
+        }
+    }
+    Corpus::Keep
+});
+
+fn whole(text: &str) -> Result<(), Vec<Fault>> {
+    let (header, rest) = check::header(FILE, text)?;
+    check::applies(FILE, &header, "web", "worker", &CONTEXT)?;
+    let rendered = check::render(FILE, &header, &rest, &CONTEXT)?;
+    run(&check::load(FILE, &header.service, &rendered)?.checks);
+    Ok(())
+}
+
+fn run(checks: &[check::Check]) {
+    let pure: Vec<check::Check> = checks.iter().filter(|check| check.kind == Kind::Matching).cloned().collect();
+    let options = RunOptions { parallelism: 1, ..RunOptions::at(Wall(0)) };
+    for outcome in check::run_in_full(&pure, &options) {
+        assert!(!outcome.result.message.contains("panicked"), "{}", outcome.result.message);
+    }
+}
+
+/// Whoever refuses a file says why.
+fn told(faults: &[Fault]) {
+    assert!(!faults.is_empty(), "refused without a reason");
+    assert!(faults.iter().all(|fault| fault.file == FILE && !fault.message.is_empty()), "{faults:?}");
+}

@@ -1,0 +1,27 @@
+//! An inventory of Ansible, by a name that leaves open whether it is YAML or INI, and by one that does not.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use remoor::config::load_inventory;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+/// A directory of this process, for one file after the other.
+static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
+    let dir = std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a temporary directory");
+    dir
+});
+
+fuzz_target!(|text: &str| {
+    for name in ["hosts", "hosts.ini"] {
+        let path = DIR.join(name);
+        // Nobody may execute it, so nothing is run.
+        fs::write(&path, text).expect("a temporary file");
+        if let Err(faults) = load_inventory(&path) {
+            assert!(!faults.is_empty(), "refused without a reason");
+            assert!(faults.iter().all(|fault| !fault.message.is_empty()));
+        }
+    }
+});

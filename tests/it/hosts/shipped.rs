@@ -1,0 +1,142 @@
+//! The checks that are shipped for what no playbook sets up (sshd, chrony, what is true on every node), on a real host: all
+//! pass, one thing of each is broken, the alerts name that, and nothing is run.
+
+use super::operator::{Story, clean, ends, hooked};
+use super::roles::under;
+use crate::lab::cluster::{Cluster, row};
+use crate::lab::five;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", shipped)];
+
+/// A host may not set the clock, which is this machine's, so chronyd is told to leave it alone, and to follow its own. Debian's
+/// own unit would be passed over without the right to set it.
+const CHRONY: &str = "[Unit]
+Description=chronyd that leaves the clock alone
+[Service]
+ExecStart=/usr/sbin/chronyd -n -x -F 0
+[Install]
+WantedBy=multi-user.target
+";
+const UNIT: &str = "/etc/systemd/system/chrony.service";
+const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
+
+/// What each of the three is to tell of its part of [`broken`].
+const AMISS: [&str; 6] = [
+    "base: file:/etc/shadow mode: ",
+    "chrony: command:offset exit-status: ",
+    "chrony: command:synchronised exit-status: ",
+    "chrony: command:synchronised stdout: ",
+    "chrony: service:chrony.service running: ",
+    "sshd: command:config exit-status: ",
+];
+
+/// The usual fleet, whose workers have the three too.
+fn watching(path: &str, text: String) -> String {
+    const GROUP: &str = "\n  service-worker:\n";
+    const RETRY: &str = ", retry: {count: 3, delay: 2s}";
+    let text = hooked(path, text);
+    match path {
+        "remoor.yml" => {
+            // How full this machine is, is no business of the story.
+            let vars = format!("{GROUP}    vars: {{base_timezone: Etc/UTC, base_usage_max: 101}}\n");
+            five::watching(&text, &["service-worker"]).replacen(GROUP, &vars, 1)
+        }
+        "checks/chrony.yml" => {
+            assert!(text.contains(RETRY), "{text}");
+            text.replace(RETRY, "")
+        }
+        _ => text,
+    }
+}
+
+fn shipped(c: &Cluster) -> Result<()> {
+    c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
+    c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
+    // What other stories left failed is not this one's either.
+    c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
+    under(c, watching, told)?;
+    ends(c, "m1", 0, &["update", "w1"])?;
+    c.lab
+        .shell("w1", &format!("systemctl disable --now chrony 2>&1; rm {UNIT} {OWN_CLOCK}; systemctl daemon-reload"))?;
+    clean(c)
+}
+
+fn told(c: &Cluster) -> Result<()> {
+    let pids = || -> Result<[u32; 2]> {
+        Ok([five::main_pid(&c.lab, "w1", "ssh.service")?, five::main_pid(&c.lab, "w1", "chrony.service")?])
+    };
+    let (before, runs) = (pids()?, five::runs(&c.lab, "w1")?.len());
+    ensure!(before.iter().all(|pid| *pid > 0), "sshd and chronyd are to run: {before:?}");
+    // A whole re-setup, which takes nothing of the three down.
+    ends(c, "m1", 0, &["update", "w1"])?;
+    let ran = c.ran_since("w1", runs)?;
+    ensure!(ran.len() == 6 && ran.iter().all(|(_, service)| !five::WATCHED.contains(&service.as_str())), "{ran:?}");
+    ensure!(pids()? == before, "sshd or chronyd was restarted");
+
+    let checks = asked(c, 0)?;
+    for service in five::WATCHED {
+        let passed = checks.iter().filter(|k| k["service"] == service && k["state"] == "pass").count();
+        ensure!(passed >= 7, "{service}: {passed} assertions passed: {checks:#?}");
+    }
+    ensure!(amiss(&checks).is_empty(), "{:#?}", amiss(&checks));
+    let runs = five::runs(&c.lab, "w1")?.len();
+    broken(c)?;
+
+    let finding = c.wait("the alerts about w1", |s| {
+        let finding = &row(s, "w1")?["finding"];
+        let reasons = finding["reasons"].to_string();
+        AMISS.iter().all(|amiss| reasons.contains(amiss)).then(|| finding.clone())
+    })?;
+    let reasons = finding["reasons"].as_array().context("reasons")?;
+    ensure!(reasons.len() == AMISS.len(), "{reasons:#?}");
+    ensure!(reasons.iter().all(|r| r["by"] == "check" && r["grave"] == false), "{reasons:#?}");
+    ensure!(finding["verdict"]["is"] == "same" && finding["remedy"]["do"] == "none", "{finding:#}");
+    c.wait("the notice", |s| {
+        let warnings = s["warnings"].to_string();
+        (warnings.contains("w1: ") && AMISS.iter().all(|amiss| warnings.contains(amiss))).then_some(())
+    })?;
+    let why = ends(c, "m1", 0, &["why", "w1"])?.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(AMISS.iter().all(|amiss| why.contains(amiss.trim_end())), "{why}");
+    ensure!(amiss(&asked(c, 1)?) == AMISS, "{:#?}", amiss(&asked(c, 1)?));
+    // By hand neither: there is nothing that could be set up.
+    let said = ends(c, "m1", 4, &["resetup", "w1", "--service", "chrony"])?;
+    ensure!(said.contains("only looked at"), "{said}");
+    ensure!(c.ran_since("w1", runs)?.is_empty() && c.node("w1")?["job"].is_null(), "something was run");
+    ensure!(pids()? == [before[0], 0], "sshd or chronyd was started");
+
+    c.lab.shell("w1", "mv /root/sshd_config /etc/ssh/; systemctl start chrony; chmod 0640 /etc/shadow")?;
+    c.wait("w1 to be well", |s| {
+        let finding = &row(s, "w1")?["finding"];
+        (finding["verdict"]["is"] == "same" && finding["reasons"].as_array()?.is_empty()).then_some(())
+    })?;
+    ensure!(c.ran_since("w1", runs)?.is_empty(), "something was run");
+    Ok(())
+}
+
+/// One thing of each: sshd could not be started again, though it runs; nobody looks after the clock; all may read the passwords.
+fn broken(c: &Cluster) -> Result<()> {
+    let script = "cp -p /etc/ssh/sshd_config /root/ && sed -i 's/^UsePAM yes/UsePAM yex/' /etc/ssh/sshd_config && \
+                  ! cmp -s /root/sshd_config /etc/ssh/sshd_config && ! /usr/sbin/sshd -t 2>/dev/null && \
+                  systemctl stop chrony && chmod 0644 /etc/shadow";
+    c.lab.shell("w1", script).map(drop)
+}
+
+/// What `remoor check w1` finds, and that it ends with `code`.
+fn asked(c: &Cluster, code: i32) -> Result<Vec<Value>> {
+    let output = c.run("m1", &["check", "w1", "-o", "json"])?;
+    ensure!(output.code == code, "check ended with {}, not {code}: {}", output.code, output.text());
+    let found: Value = serde_json::from_str(&output.text())?;
+    Ok(found["checks"].as_array().context("checks")?.clone())
+}
+
+/// What does not pass and asks for something, as [`AMISS`] has it.
+fn amiss(checks: &[Value]) -> Vec<String> {
+    let text = |k: &Value, key: &str| k[key].as_str().unwrap_or_default().to_owned();
+    let bad = |k: &&Value| matches!(k["state"].as_str(), Some("fail" | "unknown")) && k["on_fail"] != "none";
+    let line = |k: &Value| format!("{}: {} {}: ", text(k, "service"), text(k, "check"), text(k, "property"));
+    let mut all: Vec<String> = checks.iter().filter(bad).map(line).collect();
+    all.sort();
+    all
+}
