@@ -1,5 +1,7 @@
 # The two commands of the README are `make demo` and `make test`.
 CARGO ?= cargo
+# After what the machine has: goss, as tests/tools.sh fetches it.
+export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
 .PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks
 
@@ -72,7 +74,7 @@ bench: tools
 	@cat $(FIGURES)-hosts.md $(FIGURES)-engine.md
 
 # Checks and digests beside the tools that do the like, those that are installed; it says which are not. Minutes, as root.
-bench-checks: tools
+bench-checks: test-tools
 	$(CARGO) build --quiet --release --bins
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
