@@ -92,8 +92,8 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> 
 }
 
 impl Watcher {
-    /// Watches exactly `dirs` from now on; gives those that can't be watched, and why. Call it again after events, since a
-    /// directory that was removed and made again is a new one.
+    /// Watches exactly `dirs` from now on; gives those that can't be watched, and why. Call it again after events, before you
+    /// look, since a directory that was removed and made again is a new one.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
         let mut watched = self.shared.watched();
@@ -240,9 +240,10 @@ fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &
     out.insert(dir.to_owned());
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let answers = real.as_ref().is_none_or(|real| servers.answer_in(real, &entry.file_name()).is_ok());
+        // The kind stands in the folder itself, so that files are not asked one by one.
         if answers
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(meta) = entry.metadata()
-            && meta.is_dir()
         {
             below(&entry.path(), &meta, device, levels - 1, servers, out);
         }
