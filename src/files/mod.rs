@@ -1,8 +1,11 @@
-//! Takes the digest of a node's declared files, and watches their directories.
+//! Takes the digest of a node's declared files, and watches their directories. For that it reads accounts, and what is mounted
+//! where; both, questions with a deadline, and the environment of a process (`environment.rs`, about no file but one in `/proc`)
+//! are here for `check` and `exec` too, which may import nothing else that is of the machine.
 //!
 //! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
-//! opens anything but regular files, never waits for a file server that does not answer, unless an automount is only about to
-//! mount it. What the digest means, and what differs, is `model`'s.
+//! opens anything but regular files. A file server that is away is waited for once, a second long, and what lies on it is left
+//! alone; one that goes away while it is read from, or is only about to be mounted, can hold a pass up (`mounts.rs`). What the
+//! digest means, and what differs, is `model`'s.
 
 mod cache;
 mod content;
