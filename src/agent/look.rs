@@ -54,8 +54,9 @@ impl Eyes {
     pub(super) fn look(&mut self, known: &ManifestReply) -> Look {
         let (began, clock) = (now(), Instant::now());
         // First of all: what changes from here on stirs, and what has changed before is read below.
-        self.watch(files::directories(&known.manifest));
-        let digest = self.digest(known, clock);
+        let servers = files::Servers::now();
+        self.watch(files::directories(&known.manifest, &servers));
+        let digest = self.digest(known, &servers, clock);
         let (checks, results) = summary(&known.manifest, &mut self.patience);
         let (generation, took_ms) = (known.manifest.generation, clock.elapsed().as_millis() as u64);
         Look { digest, checks, results, generation, began, took_ms }
@@ -79,14 +80,14 @@ impl Eyes {
         }
     }
 
-    fn digest(&mut self, known: &ManifestReply, now: Instant) -> NodeDigest {
+    fn digest(&mut self, known: &ManifestReply, servers: &files::Servers, now: Instant) -> NodeDigest {
         if self.read_all_at.is_none_or(|at| now >= at) {
             self.cache.clear();
             self.read_all_at = Some(now + READ_ALL);
         }
         let mut key = [0; 32];
         let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
-        behind(|| files::digest(&known.manifest, &key, &mut self.cache))
+        behind(|| files::digest_beside(&known.manifest, &key, &mut self.cache, servers))
     }
 }
 
@@ -166,7 +167,7 @@ mod tests {
         let known = known(&format!("{}/Cargo.toml", env!("CARGO_MANIFEST_DIR")));
         let start = Instant::now();
         let mut reads = |after: Duration| {
-            eyes.digest(&known, start + after);
+            eyes.digest(&known, &files::Servers::default(), start + after);
             eyes.cache.reads()
         };
         let day = Duration::from_secs(86_400);

@@ -39,11 +39,16 @@ pub const MAX_FILE: u64 = 16 << 20;
 /// Blocks while it reads. Files that `cache` knows unchanged are not read; a fresh cache makes a full pass. What can't be read is
 /// listed per service in `unreadable`, never left out silently.
 pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
-    let (names, servers) = (Names::load(), Servers::now());
+    digest_beside(manifest, key, cache, &Servers::now())
+}
+
+/// The same for who asks `servers` for something else too, so that one that is away is waited for once.
+pub fn digest_beside(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache, servers: &Servers) -> NodeDigest {
+    let names = Names::load();
     cache.begin(key);
     let mut services = BTreeMap::new();
     for service in &manifest.services {
-        services.insert(service.name.clone(), service_digest(service, key, &names, &servers, cache));
+        services.insert(service.name.clone(), service_digest(service, key, &names, servers, cache));
     }
     cache.end();
     NodeDigest { root: NodeDigest::root_of(&services), services }

@@ -204,8 +204,7 @@ impl Shared {
 
 /// The directories whose events concern `manifest`: the nearest existing one of each declared path, and all within managed
 /// directories and below globs. What lies on a server that does not answer is not watched.
-pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
-    let servers = Servers::now();
+pub fn directories(manifest: &Manifest, servers: &Servers) -> BTreeSet<PathBuf> {
     let mut out = BTreeSet::new();
     for pattern in manifest.services.iter().flat_map(|service| &service.files) {
         let trimmed = pattern.trim_end_matches('/');
@@ -221,7 +220,7 @@ pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
             let levels =
                 if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
-                below(&start, &meta, meta.dev(), levels, &servers, &mut out);
+                below(&start, &meta, meta.dev(), levels, servers, &mut out);
             }
         }
     }
@@ -356,7 +355,8 @@ mod tests {
         let root = dir.path();
         fs::create_dir_all(root.join("conf.d/deep")).unwrap();
         let path = |tail: &str| root.join(tail).display().to_string();
-        let found = directories(&manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf")]));
+        let declared = manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf")]);
+        let found = directories(&declared, &Servers::now());
         let wanted = [root.to_owned(), root.join("conf.d"), root.join("conf.d/deep")];
         let inside: BTreeSet<PathBuf> = found.into_iter().filter(|p| p.starts_with(root)).collect();
         assert_eq!(inside, wanted.into());
