@@ -14,7 +14,10 @@ def peak(argv):
         os.dup2(null, 2)
         os.chdir("/srv")
         os.execvp(argv[0], argv)
-    return os.wait4(pid, 0)[2].ru_maxrss
+    _, status, used = os.wait4(pid, 0)
+    if status != 0:
+        sys.exit(f"{argv} ended with {os.waitstatus_to_exitcode(status)}")
+    return used.ru_maxrss
 
 
 print(max(peak(sys.argv[2:]) for _ in range(int(sys.argv[1]))))

@@ -2,7 +2,7 @@
 //! own watcher and pass and nothing else of it, over one interval.
 
 use remoor::daemon::let_go;
-use remoor::files::{Cache, digest, directories, watch};
+use remoor::files::{Cache, Servers, digest_beside, directories, watch};
 use remoor::model::Manifest;
 use std::fs;
 use std::io;
@@ -52,11 +52,14 @@ pub fn is_watcher(manifest: impl Fn(&str) -> Manifest) -> bool {
 }
 
 fn rest(manifest: &Manifest, entries: usize) -> io::Result<()> {
-    let _watcher = watch(directories(manifest), drop).map_err(io::Error::other)?;
+    let mut watcher = watch(directories(manifest, &Servers::now()), drop).map_err(io::Error::other)?;
     let mut cache = Cache::default();
     // In a thread that goes with its stack, as the agent does it.
     let mut pass = || {
-        let digest = thread::scope(|scope| scope.spawn(|| digest(manifest, &[7; 32], &mut cache)).join());
+        let servers = Servers::now();
+        watcher.set(directories(manifest, &servers));
+        let look = || digest_beside(manifest, &[7; 32], &mut cache, &servers);
+        let digest = thread::scope(|scope| scope.spawn(look).join());
         let service = digest.ok().and_then(|mut digest| digest.services.remove("bench")).unwrap_or_default();
         assert_eq!((service.entries.len(), service.unreadable.len()), (entries, 0));
         drop(service);

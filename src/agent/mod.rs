@@ -5,6 +5,8 @@
 
 mod api;
 mod book;
+mod due;
+mod look;
 mod metrics;
 mod own;
 mod record;
@@ -16,3 +18,10 @@ pub use metrics::Metrics;
 pub use own::{Own, OwnId};
 pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};
+
+use crate::model::Wall;
+
+fn now() -> Wall {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Wall(since.as_millis() as u64)
+}

@@ -1,15 +1,15 @@
 //! The agent's loop: gossip, files, checks, manifest.
 
 use super::book::{KeyBook, PeerBook};
+use super::due::Due;
+use super::look::{Eyes, Look};
+use super::now;
 use super::own::{Kept, Own};
 use super::record::RecordKeeper;
-use crate::check;
 use crate::disk::{CLOSED, FENCE, Found, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
-use crate::model::{
-    CheckResult, CheckSummary, GenerationSeq, Manifest, NodeDigest, NodeName, Now, Report, Wall, amiss,
-};
+use crate::model::{CheckSummary, GenerationSeq, NodeName, Report, Wall, amiss};
 use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
 use crate::rpc::join::Peer;
@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// A change of files is hashed once they were quiet for so long.
-const SETTLE: Duration = Duration::from_secs(2);
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Until a first manifest is here, managers are asked this often.
 const FIRST: Duration = Duration::from_secs(2);
@@ -57,21 +55,8 @@ pub struct AgentTask {
     /// Since when peers were lost one after the other, until all are or one is back.
     dwindling: Option<Wall>,
     rejoin_ms: u64,
-    patience: Arc<Mutex<check::Patience>>,
-    cache: Arc<Mutex<files::Cache>>,
-    watcher: Option<files::Watcher>,
-    stirred: mpsc::UnboundedSender<()>,
-    stirs: mpsc::UnboundedReceiver<()>,
-}
-
-/// What one look at the node came to.
-struct Look {
-    digest: NodeDigest,
-    checks: CheckSummary,
-    results: Vec<CheckResult>,
-    generation: GenerationSeq,
-    began: Wall,
-    took_ms: u64,
+    eyes: Arc<Mutex<Eyes>>,
+    stirs: mpsc::UnboundedReceiver<files::Event>,
 }
 
 /// What came of asking the managers.
@@ -106,10 +91,7 @@ impl AgentTask {
             most: 0,
             dwindling: None,
             rejoin_ms: 0,
-            patience: Arc::default(),
-            cache: Arc::default(),
-            watcher: None,
-            stirred,
+            eyes: Arc::new(Mutex::new(Eyes::new(stirred))),
             stirs,
         }
     }
@@ -118,14 +100,12 @@ impl AgentTask {
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
         let (look_tx, mut looks) = mpsc::channel::<Look>(1);
         let (news_tx, mut news) = mpsc::channel(1);
-        let mut looking = false;
         let mut asking = false;
-        let mut look_at = tokio::time::Instant::now();
         let mut ask_at = tokio::time::Instant::now();
+        let mut due = Due::new(ask_at);
         let mut asked_at = ask_at;
         let mut runs = self.runs();
         self.introduce();
-        self.rewatch().await;
         self.config.own.record(self.record.record());
         loop {
             tokio::select! {
@@ -136,18 +116,17 @@ impl AgentTask {
                     }
                     self.member(event).await;
                 }
-                Some(()) = self.stirs.recv() => {
+                Some(_) = self.stirs.recv() => {
                     while self.stirs.try_recv().is_ok() {}
-                    look_at = look_at.min(tokio::time::Instant::now() + SETTLE);
+                    due.stir(tokio::time::Instant::now());
                 }
-                () = tokio::time::sleep_until(look_at), if !looking && self.known.is_some() => {
-                    looking = true;
+                () = due.come(), if self.known.is_some() => {
+                    due.begin();
                     self.look(look_tx.clone());
                 }
                 Some(look) = looks.recv() => {
-                    looking = false;
                     let every = self.known.as_ref().map_or(60_000, |k| k.check_interval_ms).max(500);
-                    look_at = tokio::time::Instant::now() + Duration::from_millis(every);
+                    due.end(tokio::time::Instant::now(), Duration::from_millis(every), chance());
                     self.looked(look).await;
                     if runs != self.runs() {
                         ask_at = tokio::time::Instant::now();
@@ -169,7 +148,7 @@ impl AgentTask {
                     self.config.worked.send_modify(|works| *works += 1);
                     let answered = peers.is_some() && manifest.is_some();
                     if self.news(peers, manifest).await {
-                        look_at = tokio::time::Instant::now();
+                        due.news(tokio::time::Instant::now());
                     }
                     asked_at = tokio::time::Instant::now();
                     ask_at = asked_at + match () {
@@ -216,10 +195,8 @@ impl AgentTask {
     }
 
     fn spread(&self) -> Duration {
-        let mut dice = [0; 2];
-        let _ = getrandom::fill(&mut dice); // without chance all ask at once, and are answered all the same
         let most = SPREAD * u32::try_from(self.peers.peers.len()).unwrap_or(u32::MAX).min(1_000);
-        most * u32::from(u16::from_le_bytes(dice)) / u32::from(u16::MAX)
+        most * u32::from(chance()) / u32::from(u16::MAX)
     }
 
     /// The known managers, each where it gossips now by its own signature: one that moved is found again.
@@ -274,15 +251,10 @@ impl AgentTask {
 
     fn look(&self, tx: mpsc::Sender<Look>) {
         let Some(known) = self.known.clone() else { return };
-        let (cache, patience) = (self.cache.clone(), self.patience.clone());
+        let eyes = self.eyes.clone();
         tokio::task::spawn_blocking(move || {
-            let (began, clock) = (now(), std::time::Instant::now());
-            let mut key = [0; 32];
-            let _ = hex::decode_to_slice(&known.digest_key, &mut key); // a bad key: secrets differ, and a manager looks
-            let digest = files::digest(&known.manifest, &key, &mut cache.lock().unwrap_or_else(|p| p.into_inner()));
-            let (checks, results) = summary(&known.manifest, &mut patience.lock().unwrap_or_else(|p| p.into_inner()));
-            let (generation, took_ms) = (known.manifest.generation, clock.elapsed().as_millis() as u64);
-            let _ = tx.blocking_send(Look { digest, checks, results, generation, began, took_ms });
+            let look = eyes.lock().unwrap_or_else(|p| p.into_inner()).look(&known);
+            let _ = tx.blocking_send(look);
         });
     }
 
@@ -331,29 +303,7 @@ impl AgentTask {
         }
         self.known = Some(reply);
         self.config.own.told(&self.peers.peers, &self.peers.managers, self.known.as_ref());
-        if new {
-            self.rewatch().await;
-        }
         new
-    }
-
-    /// Watches the folders of the declared files; without inotify the pass at each interval remains.
-    /// Walking large folders takes its time, in which gossip goes on.
-    async fn rewatch(&mut self) {
-        let Some(known) = self.known.clone() else { return };
-        let stirred = self.stirred.clone();
-        let tell = move |_: files::Event| {
-            let _ = stirred.send(());
-        };
-        let watch = move || files::watch(files::directories(&known.manifest), tell);
-        self.watcher = match tokio::task::spawn_blocking(watch).await {
-            Ok(Ok(watcher)) => Some(watcher),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "files are not watched, only looked at in intervals");
-                None
-            }
-            Err(_) => None, // the runtime ends
-        };
     }
 
     async fn publish(&self) {
@@ -368,6 +318,13 @@ impl AgentTask {
         }
         self.gossip.leave().await;
     }
+}
+
+/// Without it all nodes ask and look at once, and are answered all the same.
+fn chance() -> u16 {
+    let mut dice = [0; 2];
+    let _ = getrandom::fill(&mut dice);
+    u16::from_le_bytes(dice)
 }
 
 /// Asks one manager after the other until one answers.
@@ -388,32 +345,4 @@ async fn ask(tls: &ClientTls, managers: &[Peer]) -> Answer {
         }
     }
     Answer { by: why, peers: None, manifest: None }
-}
-
-/// Periodic checks only: a failure counts once it has lasted as long as the check says.
-fn summary(manifest: &Manifest, patience: &mut check::Patience) -> (CheckSummary, Vec<CheckResult>) {
-    let mut checks = Vec::new();
-    // Written for a newer agent, perhaps: the other files are asked all the same, and the whole is not known.
-    let mut unread = false;
-    for service in &manifest.services {
-        for file in &service.checks {
-            match check::parse(&file.file, &service.name, &file.text) {
-                Ok(more) => checks.extend(more),
-                Err(_) => unread = true,
-            }
-        }
-    }
-    let mut results = check::run(&checks, &check::RunOptions::at(now()));
-    patience.settle(&checks, &mut results, Now(now().0));
-    let summary = match CheckSummary::of(&results) {
-        CheckSummary::Fail => CheckSummary::Fail,
-        _ if unread => CheckSummary::Unknown,
-        summary => summary,
-    };
-    (summary, results)
-}
-
-fn now() -> Wall {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    Wall(since.as_millis() as u64)
 }

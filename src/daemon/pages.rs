@@ -1,4 +1,5 @@
-//! Gives back what the daemon at rest does not use: pages of the program and its libraries, and free heap.
+//! Gives back what a process does not use: pages of the program and its libraries, and free heap. The daemon does so at rest,
+//! `check --file` once, before it begins to look.
 //!
 //! The kernel maps the pages of a file 16 at a time around each one that is touched, so starting, joining and each look at
 //! the node leave most of the program resident, of which little is needed until the next look. Those pages are copies of

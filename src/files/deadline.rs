@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Places that were asked and have not answered.
 static WAITING: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -17,6 +17,7 @@ pub fn within<T: Send + 'static>(
     place: &str,
     question: impl FnOnce(&str) -> T + Send + 'static,
 ) -> Result<T, String> {
+    let began = Instant::now();
     let nobody = || format!("the filesystem does not answer within {} ms", timeout.as_millis());
     let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
     let asked_before = |waiting: &mut BTreeSet<String>| waiting.contains(place);
@@ -28,14 +29,15 @@ pub fn within<T: Send + 'static>(
     drop(waiting);
     let (tx, rx) = mpsc::channel();
     let asked = Asked(place.to_owned());
-    let thread = thread::Builder::new().name("statvfs".to_owned()).stack_size(STACK);
+    let thread = thread::Builder::new().name("question".to_owned()).stack_size(STACK);
     let spawned = thread.spawn(move || {
         let answer = question(&asked.0);
         drop(asked);
         let _ = tx.send(answer); // nobody waits any more
     });
     spawned.map_err(|e| e.to_string())?;
-    rx.recv_timeout(timeout).map_err(|_| nobody())
+    // What was waited for the question before is gone.
+    rx.recv_timeout(timeout.saturating_sub(began.elapsed())).map_err(|_| nobody())
 }
 
 /// A place that is waited for; no more once this is gone.

@@ -1,8 +1,11 @@
-//! Takes the digest of a node's declared files, and watches their directories.
+//! Takes the digest of a node's declared files, and watches their directories. For that it reads accounts, and what is mounted
+//! where; both, questions with a deadline, and the environment of a process (`environment.rs`, about no file but one in `/proc`)
+//! are here for `check` and `exec` too, which may import nothing else that is of the machine.
 //!
 //! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
-//! opens anything but regular files, never waits for a file server that does not answer, unless an automount is only about to
-//! mount it. What the digest means, and what differs, is `model`'s.
+//! opens anything but regular files. A file server that is away is waited for once, a second long, and what lies on it is left
+//! alone; one that goes away while it is read from, or is only about to be mounted, can hold a pass up (`mounts.rs`). What the
+//! digest means, and what differs, is `model`'s.
 
 mod cache;
 mod content;
@@ -36,11 +39,16 @@ pub const MAX_FILE: u64 = 16 << 20;
 /// Blocks while it reads. Files that `cache` knows unchanged are not read; a fresh cache makes a full pass. What can't be read is
 /// listed per service in `unreadable`, never left out silently.
 pub fn digest(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache) -> NodeDigest {
-    let (names, servers) = (Names::load(), Servers::now());
+    digest_beside(manifest, key, cache, &Servers::now())
+}
+
+/// The same for who asks `servers` for something else too, so that one that is away is waited for once.
+pub fn digest_beside(manifest: &Manifest, key: &[u8; 32], cache: &mut Cache, servers: &Servers) -> NodeDigest {
+    let names = Names::load();
     cache.begin(key);
     let mut services = BTreeMap::new();
     for service in &manifest.services {
-        services.insert(service.name.clone(), service_digest(service, key, &names, &servers, cache));
+        services.insert(service.name.clone(), service_digest(service, key, &names, servers, cache));
     }
     cache.end();
     NodeDigest { root: NodeDigest::root_of(&services), services }

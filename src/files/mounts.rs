@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Filesystems whose server may be away.
@@ -105,8 +105,11 @@ pub struct Servers {
     /// Those of servers, and those on top of them or below. None: nothing depends on a server.
     mounts: Vec<Mount>,
     /// By mount point.
-    answered: Mutex<BTreeMap<String, Result<(), String>>>,
+    answered: Mutex<BTreeMap<String, Arc<Answer>>>,
 }
+
+/// Empty until the server was asked.
+type Answer = OnceLock<Result<(), String>>;
 
 impl Servers {
     /// Those of now; nobody is asked yet. What can't be known of mounts leaves paths as they are.
@@ -114,14 +117,15 @@ impl Servers {
         Self::of(mounts().unwrap_or_default())
     }
 
-    fn of(mounts: Vec<Mount>) -> Self {
+    /// Those of a table that was read a moment ago.
+    pub fn of(mounts: Vec<Mount>) -> Self {
         let points: Vec<String> = mounts.iter().filter(|m| m.is_of_server()).map(|m| m.point.clone()).collect();
         let within = |mount: &Mount| points.iter().any(|point| Path::new(&mount.point).starts_with(point));
         Self { mounts: mounts.into_iter().filter(within).collect(), answered: Mutex::default() }
     }
 
-    /// Err: `path` itself can't be looked at without waiting for a server that does not answer. Blocks for a second at most,
-    /// once for each server.
+    /// Err: `path` itself can't be looked at without waiting for a server that does not answer. Blocks for a second at most for
+    /// each server on its way; for none whose answer is known, and for another thread's question only if it is to the same.
     pub fn answer(&self, path: &Path) -> Result<(), String> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         match self.resolve(parent)? {
@@ -162,12 +166,15 @@ impl Servers {
     /// The same of one name in a directory that `resolve` gave.
     pub fn answer_in(&self, real: &Path, name: &OsStr) -> Result<(), String> {
         let Some(mount) = self.on_server(&real.join(name)) else { return Ok(()) };
+        self.ask(&mount.point, ANSWER, |point| drop(rustix::fs::statvfs(point)))
+    }
+
+    /// Asks unless that was done before; who comes meanwhile waits for that answer. The others are not held up by it.
+    fn ask(&self, point: &str, timeout: Duration, question: impl FnOnce(&str) + Send + 'static) -> Result<(), String> {
         let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who comes meanwhile waits for that answer.
-        let answer = answered
-            .entry(mount.point.clone())
-            .or_insert_with(|| within(ANSWER, &mount.point, |point| drop(rustix::fs::statvfs(point))));
-        answer.clone()
+        let answer = answered.entry(point.to_owned()).or_default().clone();
+        drop(answered);
+        answer.get_or_init(|| within(timeout, point, question)).clone()
     }
 
     /// The mount that a path without links lies on, if it is of a server.
@@ -189,7 +196,8 @@ impl Servers {
     pub(super) fn dead(dirs: &[&Path]) -> Self {
         let line = |dir: &&Path| format!("1 1 0:1 / {} rw - nfs4 srv:/ rw\n", dir.display());
         let servers = Self::of(parse(&dirs.iter().map(line).collect::<String>()));
-        let silent = dirs.iter().map(|dir| (dir.display().to_string(), Err("no answer".to_owned())));
+        let silent = |dir: &&Path| (dir.display().to_string(), Arc::new(Err("no answer".to_owned()).into()));
+        let silent = dirs.iter().map(silent);
         Self { answered: Mutex::new(silent.collect()), ..servers }
     }
 }
@@ -198,6 +206,7 @@ impl Servers {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::sync::mpsc;
 
     #[test]
     fn the_table_of_the_kernel() {
@@ -248,5 +257,24 @@ mod tests {
         assert!(servers.resolve(&path("alive/link")).is_err(), "what it leads to");
         assert_eq!(servers.resolve(&path("back/deep")), Ok(Some(path("alive/deep"))));
         assert_eq!(Servers::default().resolve(&path("back")), Ok(None));
+    }
+
+    #[test]
+    fn a_server_that_is_asked_holds_up_nobody_who_asks_another() {
+        const LONG: Duration = Duration::from_secs(120);
+        let servers = Servers::default();
+        let ((began, begins), (release, held)) = (mpsc::channel(), mpsc::channel::<()>());
+        let slow = move |_: &str| {
+            began.send(()).unwrap();
+            held.recv().unwrap();
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| servers.ask("/slow", LONG, slow));
+            begins.recv().unwrap();
+            assert_eq!(servers.ask("/quick", LONG, |_| ()), Ok(()));
+            release.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(()), "it was released before its time was over");
+        });
+        assert_eq!(servers.ask("/slow", LONG, |_| panic!("asked twice")), Ok(()));
     }
 }

@@ -18,10 +18,9 @@ use std::thread;
 
 /// A file that moves under the reader is read again so many times.
 const RETRIES: u32 = 3;
-/// So many threads read at most: a node has other work than to be looked at. Two also on one processor, since one of them
-/// waits for the disk.
+/// So many threads read at most: a node has other work than to be looked at. As many on fewer processors, since it is the disk
+/// that most of them wait for: of small files that are in no cache, two threads read half as many.
 const THREADS_MAX: usize = 4;
-const THREADS_MIN: usize = 2;
 /// Fewer paths, or fewer bytes, are read sooner than a second thread has begun.
 const PATHS_EACH: usize = 256;
 const BYTES_EACH: u64 = 1 << 20;
@@ -105,10 +104,7 @@ fn known(path: &Path, found: &Found, how: &How, names: &Names, cache: &mut Cache
 fn read_all(paths: &[(PathBuf, Found)], how: &How, names: &Names) -> Vec<One> {
     let bytes: u64 = paths.iter().filter_map(|(_, found)| found.seen).map(|seen| seen.stamp.size).sum();
     let worth = (paths.len() / PATHS_EACH).max(usize::try_from(bytes / BYTES_EACH).unwrap_or(usize::MAX));
-    let threads = worth
-        .min(paths.len().div_ceil(BATCH))
-        .min(THREADS_MAX)
-        .min(thread::available_parallelism().map_or(1, usize::from).max(THREADS_MIN));
+    let threads = worth.min(paths.len().div_ceil(BATCH)).min(THREADS_MAX);
     if threads < 2 {
         let mut reader = Reader::default();
         return paths.iter().map(|(path, found)| one(path, found.seen, how, names, &mut reader)).collect();

@@ -92,8 +92,8 @@ pub fn watch(dirs: BTreeSet<PathBuf>, send: impl Fn(Event) + Send + 'static) -> 
 }
 
 impl Watcher {
-    /// Watches exactly `dirs` from now on; gives those that can't be watched, and why. Call it again after events, since a
-    /// directory that was removed and made again is a new one.
+    /// Watches exactly `dirs` from now on; gives those that can't be watched, and why. Call it again after events, before you
+    /// look, since a directory that was removed and made again is a new one.
     pub fn set(&mut self, dirs: BTreeSet<PathBuf>) -> BTreeMap<PathBuf, String> {
         let mut failed = BTreeMap::new();
         let mut watched = self.shared.watched();
@@ -204,8 +204,7 @@ impl Shared {
 
 /// The directories whose events concern `manifest`: the nearest existing one of each declared path, and all within managed
 /// directories and below globs. What lies on a server that does not answer is not watched.
-pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
-    let servers = Servers::now();
+pub fn directories(manifest: &Manifest, servers: &Servers) -> BTreeSet<PathBuf> {
     let mut out = BTreeSet::new();
     for pattern in manifest.services.iter().flat_map(|service| &service.files) {
         let trimmed = pattern.trim_end_matches('/');
@@ -221,7 +220,7 @@ pub fn directories(manifest: &Manifest) -> BTreeSet<PathBuf> {
             let levels =
                 if deep { usize::MAX } else { Path::new(trimmed).components().count() - start.components().count() };
             if let Ok(meta) = fs::symlink_metadata(&start) {
-                below(&start, &meta, meta.dev(), levels, &servers, &mut out);
+                below(&start, &meta, meta.dev(), levels, servers, &mut out);
             }
         }
     }
@@ -240,9 +239,10 @@ fn below(dir: &Path, meta: &fs::Metadata, device: u64, levels: usize, servers: &
     out.insert(dir.to_owned());
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let answers = real.as_ref().is_none_or(|real| servers.answer_in(real, &entry.file_name()).is_ok());
+        // The kind stands in the folder itself, so that files are not asked one by one.
         if answers
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
             && let Ok(meta) = entry.metadata()
-            && meta.is_dir()
         {
             below(&entry.path(), &meta, device, levels - 1, servers, out);
         }
@@ -355,7 +355,8 @@ mod tests {
         let root = dir.path();
         fs::create_dir_all(root.join("conf.d/deep")).unwrap();
         let path = |tail: &str| root.join(tail).display().to_string();
-        let found = directories(&manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf")]));
+        let declared = manifest(vec![path("conf.d/"), path("not/yet/there"), path("*.conf")]);
+        let found = directories(&declared, &Servers::now());
         let wanted = [root.to_owned(), root.join("conf.d"), root.join("conf.d/deep")];
         let inside: BTreeSet<PathBuf> = found.into_iter().filter(|p| p.starts_with(root)).collect();
         assert_eq!(inside, wanted.into());

@@ -82,8 +82,8 @@ impl World {
         self.roots.get_or_init(http::roots).clone()
     }
 
-    /// Whether what files lie on answers, asked once a run.
+    /// Whether what files lie on answers, asked once a run. Of the same table as `mounts`, which says why there is none.
     pub(super) fn servers(&self) -> &Servers {
-        self.servers.get_or_init(Servers::now)
+        self.servers.get_or_init(|| Servers::of(self.mounts().unwrap_or_default().to_vec()))
     }
 }

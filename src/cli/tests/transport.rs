@@ -4,7 +4,7 @@
 use super::views;
 use crate::cli::api::Api;
 use crate::cli::args::{self, Connection, Verb};
-use crate::cli::command::{job, order, status, watch};
+use crate::cli::command::{examine, job, order, status, watch};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -12,7 +12,7 @@ use crate::cli::out::Out;
 use crate::model::{JobState, Outcome, Phase};
 use crate::rpc::server::Limits;
 use crate::rpc::unix::{Socket, serve_unix};
-use crate::rpc::view::{JobsView, OrderView, StatusView, WhyView};
+use crate::rpc::view::{CheckView, JobsView, NodeView, OrderView, StatusView, WhyView};
 use crate::rpc::wire::{self, Code, Failure};
 use axum::extract::Path;
 use axum::routing::{get, post};
@@ -239,4 +239,51 @@ async fn a_watch_that_breaks_off_is_three() {
     let daemon = Daemon::start(Router::new().route("/v1/watch", get(ends))).await;
     let error = watch::run(&daemon.api(), &Out::memory(Format::Table, false)).await.unwrap_err();
     assert_eq!(Stop::of(&error).exit, Exit::CouldNotAsk);
+}
+
+#[tokio::test]
+async fn a_check_of_a_group_or_of_all_goes_on_where_one_node_does_not_answer() {
+    let status = || async {
+        let of = |(id, name, group): (u64, &str, Option<&str>)| NodeView {
+            group: group.map(str::to_owned),
+            ..views::node(id, name)
+        };
+        let nodes = [(1, "w1", Some("web")), (2, "d1", Some("db")), (3, "w2", Some("web")), (4, "new", None)];
+        Json(StatusView { nodes: nodes.map(of).into(), ..views::clean_status() })
+    };
+    let look = |Path(node): Path<String>| async move {
+        let verdict = match node.as_str() {
+            "d1" => return Err(Failure::new(Code::Unavailable, "no way to d1")),
+            "w2" => "drifted",
+            _ => "same",
+        };
+        let (reasons, checks, differences) = Default::default();
+        let verdict = verdict.to_owned();
+        Ok(Json(CheckView {
+            version: 1,
+            as_of: views::as_of(),
+            node,
+            verdict,
+            reasons,
+            checks,
+            differences,
+            took_ms: 1,
+        }))
+    };
+    let router = Router::new().route("/v1/status", get(status)).route("/v1/nodes/{name}/check", post(look));
+    let daemon = Daemon::start(router).await;
+    let cases = [
+        ("remoor check --group web", ["w1", "w2"].as_slice(), [].as_slice(), Exit::No),
+        ("remoor check --all", ["w1", "w2"].as_slice(), ["d1"].as_slice(), Exit::CouldNotAsk),
+    ];
+    for (line, seen, silent, wanted) in cases {
+        let Verb::Check(args) = verb(line) else { panic!("{line}") };
+        let out = Out::memory(Format::Json, false);
+        let exit = examine::check(&daemon.api(), &out, &args).await.unwrap();
+        let view: Value = serde_json::from_str(&out.written().0).unwrap();
+        let names = |key: &str| -> Vec<&str> {
+            view[key].as_array().into_iter().flatten().filter_map(|one| one["node"].as_str()).collect()
+        };
+        assert_eq!((exit, names("nodes").as_slice(), names("errors").as_slice()), (wanted, seen, silent), "{line}");
+    }
 }

@@ -7,14 +7,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// A directory of this process, for one file after the other.
-static DIR: LazyLock<PathBuf> = LazyLock::new(|| {
-    let dir = std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id()));
-    fs::create_dir_all(&dir).expect("a temporary directory");
-    dir
-});
+/// A directory of this process, there for one input only: nobody tells a target when it was the last.
+static DIR: LazyLock<PathBuf> =
+    LazyLock::new(|| std::env::temp_dir().join(format!("remoor-fuzz-{}", std::process::id())));
 
 fuzz_target!(|text: &str| {
+    fs::create_dir_all(&*DIR).expect("a temporary directory");
     for name in ["hosts", "hosts.ini"] {
         let path = DIR.join(name);
         // Nobody may execute it, so nothing is run.
@@ -24,4 +22,5 @@ fuzz_target!(|text: &str| {
             assert!(faults.iter().all(|fault| !fault.message.is_empty()));
         }
     }
+    fs::remove_dir_all(&*DIR).expect("the directory goes again");
 });
