@@ -70,7 +70,8 @@ impl Comparison {
     }
 }
 
-/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too.
+/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too;
+/// a regular expression has a price of its own.
 /// 10,000 elements against 200 matchers are 2 million.
 const MOST: u64 = 6_000_000;
 
@@ -145,7 +146,11 @@ impl Matcher {
             Matcher::HavePrefix(part) => read()?.starts_with(part),
             Matcher::HaveSuffix(part) => read()?.ends_with(part),
             Matcher::ContainSubstring(part) => read()?.contains(part),
-            Matcher::MatchRegexp(regex) => regex.is_match(&read()?),
+            Matcher::MatchRegexp(regex) => {
+                let text = read()?;
+                budget.spend(regex.cost(&text))?;
+                regex.is_match(&text)
+            }
             Matcher::HaveLen(wanted) => i64::try_from(length(actual)?) == Ok(*wanted),
             Matcher::HaveKey(inner) => match actual {
                 Value::Object(map) => {
@@ -216,7 +221,7 @@ impl Matcher {
             Matcher::Xml(xml) => xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
-                budget.spend(text.len() / 256 * patterns.len())?;
+                budget.spend(patterns.cost(&text))?;
                 patterns.unmet(&text).is_empty()
             }
         })

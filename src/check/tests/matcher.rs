@@ -76,6 +76,13 @@ fn what_is_too_much_is_explained_in_time_too() {
     let all = json!({"and": vec![json!({"not": many}); 20]});
     assert!(ask(all.clone(), json!(elements)).is_err());
     assert_eq!(matcher(&all).explain(&json!(elements)).message, "not to contain elements matching");
+    // A large regular expression is refused before it is asked; a small one may look through a large text.
+    let large = "(a{1,60}){1,60}b";
+    let (long, longest) = (json!("a".repeat(200_000)), json!("a".repeat(4 << 20)));
+    for written in [json!({"match-regexp": large}), json!({"have-patterns": [format!("/{large}/")]})] {
+        assert_eq!(ask(written, long.clone()), Err("too much to be compared".to_owned()));
+    }
+    assert!(ok(json!({"have-patterns": ["/^a+$/", "!/b/"]}), longest));
 }
 
 /// `message`, `missing`, `found`, `extra`, `transforms` and `expected` as goss 0.4.9 prints them.
