@@ -110,24 +110,23 @@ impl Matcher {
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        self.told(actual, false).map(|(answer, _)| answer)
+        self.asked(actual, false)
     }
 
-    /// The same, with what is at the path of an `xml` that does not hold: it is looked for once.
-    ///
-    /// `hushed`: an error quotes nothing of the value.
-    pub(super) fn told(&self, actual: &Value, hushed: bool) -> Result<(bool, Option<String>), String> {
+    /// The same. `hushed`: an error quotes nothing of the value.
+    pub(super) fn asked(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
         let budget = Budget { hushed, ..Budget::full(actual) };
-        let (answer, there) = match self {
-            Matcher::Xml(xml) => {
-                let there = xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?;
-                (there.is_none(), there)
-            }
-            other => (other.ask(actual, &budget)?, None),
-        };
+        let answer = self.ask(actual, &budget)?;
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
-        Ok((answer, there))
+        Ok(answer)
+    }
+
+    /// What is at the path of an `xml` that does not hold.
+    pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
+        let Matcher::Xml(xml) = self else { return None };
+        let budget = Budget::full(actual);
+        xml.unlike(plain_text(actual).ok()?, &|cost| budget.spend(cost)).ok()?
     }
 
     pub(super) fn ask(&self, actual: &Value, budget: &Budget) -> Result<bool, String> {
