@@ -1,6 +1,7 @@
 //! Adds a check to the text of a check file, and leaves every other line of it as it is. Pure.
 
 use super::header::header;
+use super::masked::masked;
 use super::yaml::{self, Key, Node};
 use crate::model::Fault;
 use serde_json::{Map, Value};
@@ -14,6 +15,11 @@ pub struct Addition {
 }
 
 impl Addition {
+    /// For people: a password in a URL is left out.
+    pub fn label(&self) -> String {
+        masked(&format!("{}:{}", self.kind, self.id))
+    }
+
     /// As YAML, below the line of its type.
     fn lines(&self, indent: usize) -> String {
         let blank = " ".repeat(indent);
@@ -45,7 +51,7 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
         return Err(refuse(message, "without --file the check is printed; put it where it belongs"));
     }
     if ["{{", "{%", "{#"].iter().any(|mark| more.lines(0).contains(mark)) {
-        let message = format!("`{}:{}` holds what a template takes for markup", more.kind, more.id);
+        let message = format!("`{}` holds what a template takes for markup", more.label());
         return Err(refuse(message, "write it by hand into a file with `template: none` in its `remoor:` block"));
     }
     let before = tree(file, text)?;
@@ -58,7 +64,7 @@ pub fn add(file: &str, text: &str, more: &Addition) -> Result<String, Vec<Fault>
     let types = before.pairs();
     let block = types.iter().find(|(key, _)| key.text == more.kind);
     if let Some((id, _)) = block.and_then(|(_, ids)| ids.pairs().iter().find(|(id, _)| id.text == more.id)) {
-        let message = format!("`{}:{}` is there already", more.kind, more.id);
+        let message = format!("`{}` is there already", more.label());
         return Err(vec![Fault::error(file, id.line, id.column, message)]);
     }
     let added = match block {
@@ -249,6 +255,13 @@ mod tests {
             .map(added)
             .concat(),
         );
+    }
+
+    #[test]
+    fn no_password_is_told() {
+        let more = Addition { kind: "http".into(), id: "http://me:secret@h/".into(), attributes: Vec::new() };
+        let told = add("f", "http:\n  http://me:secret@h/: {status: 200}\n", &more).unwrap_err();
+        assert_eq!(told[0].message, "`http:http://me:***@h/` is there already");
     }
 
     #[test]

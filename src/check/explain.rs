@@ -11,9 +11,10 @@ pub struct Explained {
     pub expected: Value,
     /// `to equal`, `not to contain substring`; `matches expectation` if it holds.
     pub message: String,
-    /// Of a list of matchers or patterns: those without an element, those with one, and the elements left over.
+    /// Of a list of matchers or patterns: those without an element, those with one (None: goss tells of none), and the elements
+    /// left over.
     pub missing: Vec<Value>,
-    pub found: Vec<Value>,
+    pub found: Option<Vec<Value>>,
     pub extra: Vec<Value>,
     /// What made `actual` of what was found: `{"to-string": {}}`.
     pub transforms: Vec<Value>,
@@ -23,14 +24,19 @@ pub struct Explained {
     pub untransformed: Value,
 }
 
-/// What goss shows in the place of contents that it reads line by line.
+/// What goss shows in the place of a text that it reads line by line; what it is called depends on where the text is from.
 const READER: &str = "object: *strings.Reader";
+
+/// Missing, found and extra.
+type Parts = (Vec<Value>, Option<Vec<Value>>, Vec<Value>);
 
 impl Matcher {
     /// Explains `actual` against this, at no more cost than `matches`. What can't be asked of it is explained as goss does it: as if it did not match.
     pub(in crate::check) fn explain(&self, actual: &Value) -> Explained {
         if self.matches(actual) == Ok(true) {
-            return Explained { actual: actual.clone(), ..explained(self.written(), "matches expectation") };
+            // Of what it read line by line, goss shows nothing then.
+            let shown = if matches!(self, Matcher::Lines(_)) { json!({}) } else { actual.clone() };
+            return Explained { actual: shown, ..explained(self.written(), "matches expectation") };
         }
         self.failure(actual, false, &Budget::full(actual))
     }
@@ -103,8 +109,7 @@ impl Matcher {
         Some((value, changed.then(|| json!({step: {}}))))
     }
 
-    /// Missing, found and extra.
-    fn parts(&self, value: &Value, budget: &Budget) -> (Vec<Value>, Vec<Value>, Vec<Value>) {
+    fn parts(&self, value: &Value, budget: &Budget) -> Parts {
         let (all, whole) = match self {
             Matcher::List(all) | Matcher::ContainElements(all) => (all, false),
             Matcher::ConsistOf(all) => (all, true),
@@ -114,13 +119,14 @@ impl Matcher {
                 }
                 let text = text(value);
                 let values = |texts: Vec<&str>| texts.into_iter().map(Value::from).collect();
-                return (values(patterns.unmet(&text)), values(patterns.met(&text)), Vec::new());
+                let met = Some(values(patterns.met(&text))).filter(|met: &Vec<Value>| !met.is_empty());
+                return (values(patterns.unmet(&text)), met, Vec::new());
             }
             _ => return Default::default(),
         };
         let pairs = elements(value).and_then(|elements| Ok((pair(all, &elements, budget)?, elements)));
         let Ok((own, elements)) = pairs else {
-            return (Vec::new(), all.iter().map(Matcher::marshalled).collect(), Vec::new());
+            return (Vec::new(), Some(all.iter().map(Matcher::marshalled).collect()), Vec::new());
         };
         let part = |has: bool| {
             all.iter()
@@ -131,7 +137,7 @@ impl Matcher {
         };
         let taken: std::collections::BTreeSet<usize> = own.iter().flatten().copied().collect();
         let left = elements.iter().enumerate().filter(|(number, _)| whole && !taken.contains(number));
-        (part(false), part(true), left.map(|(_, element)| element.clone()).collect())
+        (part(false), Some(part(true)), left.map(|(_, element)| element.clone()).collect())
     }
 
     fn phrase(&self) -> String {
@@ -244,7 +250,7 @@ fn explained(expected: Value, message: &str) -> Explained {
         expected,
         message: message.to_owned(),
         missing: Vec::new(),
-        found: Vec::new(),
+        found: None,
         extra: Vec::new(),
         transforms: Vec::new(),
         actual: Value::Null,

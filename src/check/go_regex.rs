@@ -2,6 +2,7 @@
 //!
 //! The two agree on most; [`go_regex`] says where not. What neither knows (look-around, backreferences) is refused by both.
 
+use super::regex_steps::steps;
 use regex::{Regex, RegexBuilder};
 use std::fmt;
 use std::iter::Peekable;
@@ -12,12 +13,20 @@ use std::str::Chars;
 pub(super) struct GoRegex {
     text: String,
     regex: Regex,
+    steps: usize,
 }
 
 impl GoRegex {
     /// Whether it finds something anywhere in `text`.
     pub fn is_match(&self, text: &str) -> bool {
         self.regex.is_match(text)
+    }
+
+    /// What it costs to look through `text`, in comparisons. A small expression takes a text in one pass. A large one holds many
+    /// of its steps at once at each byte, so that a square of the steps is asked.
+    pub fn cost(&self, text: &str) -> usize {
+        let each = self.steps.saturating_mul(self.steps);
+        (each.saturating_mul(text.len()) / COST_SHARE).max(text.len() / 1024)
     }
 
     /// For what is found, not only whether.
@@ -35,6 +44,8 @@ impl fmt::Display for GoRegex {
 /// Longest pattern, in bytes, and most memory that a compiled one may take: `(\w{1000}){1000}` is refused, not tried.
 const LONGEST: usize = 16 << 10;
 const COMPILED_MAX: usize = 4 << 20;
+/// So many squares of steps are as much work as one comparison: 64 steps over 1 MiB are 16,384.
+const COST_SHARE: usize = 1 << 18;
 /// Groups within groups.
 const DEEPEST: u32 = 100;
 
@@ -65,7 +76,7 @@ pub(super) fn go_regex(text: &str) -> Result<GoRegex, String> {
         .nest_limit(DEEPEST)
         .build()
         .map_err(|e| e.to_string().lines().last().unwrap_or_default().trim().to_owned())?;
-    Ok(GoRegex { text: text.to_owned(), regex })
+    Ok(GoRegex { text: text.to_owned(), regex, steps: steps(text) })
 }
 
 struct Writer<'a> {

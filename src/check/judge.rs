@@ -61,10 +61,34 @@ fn is_private(check: &Check, answers: &Answers) -> bool {
     check.kind == Kind::File && matches!(answers.get(PRIVATE), Some(Ok(Value::Bool(true))))
 }
 
-/// Which patterns are not met, and what a list has beside what it should consist of: the column of what was expected has all of them. Else nothing.
-fn unmet(matcher: &Matcher, value: &Value) -> String {
-    if !matches!(matcher, Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_)) {
-        return String::new();
+/// What goss shows in the place of a text that it reads line by line.
+fn reader(kind: Kind, property: &str) -> &'static str {
+    match (kind, property) {
+        (Kind::File, _) => "object: *os.File",
+        (Kind::Command, _) => "object: *bytes.Reader",
+        (Kind::Http, "body") => "object: *http.cancelTimerBody",
+        _ => "object: *strings.Reader",
+    }
+}
+
+/// Which patterns are not met, what a list has beside what it should consist of, and what is at a path: the column of what was
+/// expected has all of them. Else nothing. `hushed`: no word of the value.
+fn unmet(matcher: &Matcher, value: &Value, hushed: bool) -> String {
+    match matcher {
+        Matcher::Lines(_) | Matcher::Patterns(_) | Matcher::ConsistOf(_) => {}
+        Matcher::And(all) => {
+            let first = all.iter().find(|one| one.asked(value, hushed) != Ok(true));
+            return first.map_or_else(String::new, |first| unmet(first, value, hushed));
+        }
+        Matcher::Not(inner) if matches!(**inner, Matcher::Xml(_)) => return "the result is at the path".to_owned(),
+        matcher => {
+            return match matcher.at_path(value) {
+                Some(there) if there.is_empty() => "nothing at the path".to_owned(),
+                Some(_) if hushed => "another result at the path".to_owned(),
+                Some(there) => short(&there.into()),
+                None => String::new(),
+            };
+        }
     }
     let told = matcher.explain(value);
     let list = |all: &[Value]| all.iter().map(short).collect::<Vec<_>>().join(", ");
@@ -105,13 +129,10 @@ struct Judge<'a> {
 impl Judge<'_> {
     fn compare(&self, assertion: &Assertion, value: &Value) -> CheckResult {
         let hushed = self.is_content(assertion);
-        let (state, message) = match assertion.matcher.told(value, hushed) {
-            Ok((true, _)) => (CheckState::Pass, String::new()),
+        let (state, message) = match assertion.matcher.asked(value, hushed) {
+            Ok(true) => (CheckState::Pass, String::new()),
+            Ok(false) => (CheckState::Fail, unmet(&assertion.matcher, value, hushed)),
             Err(why) => (CheckState::Fail, why),
-            Ok((false, Some(there))) if there.is_empty() => (CheckState::Fail, "nothing at the path".to_owned()),
-            Ok((false, Some(_))) if hushed => (CheckState::Fail, "another result at the path".to_owned()),
-            Ok((false, Some(there))) => (CheckState::Fail, short(&there.into())),
-            Ok((false, None)) => (CheckState::Fail, unmet(&assertion.matcher, value)),
         };
         self.result(assertion, state, Some(value), if self.hides(assertion) { String::new() } else { message })
     }
@@ -119,13 +140,17 @@ impl Judge<'_> {
     fn explain(&self, assertion: &Assertion, value: &Value) -> Explained {
         if !self.hides(assertion) {
             // At once: of a thousand files of 16 MiB, all would be held until the last has answered.
-            return bounded(assertion.matcher.explain(value));
+            let mut told = assertion.matcher.explain(value);
+            if matches!(assertion.matcher, Matcher::Lines(_)) && told.actual.is_string() {
+                told.actual = reader(self.check.kind, assertion.property).into();
+            }
+            return bounded(told);
         }
         Explained {
             expected: SECRET.into(),
             message: "to be as expected".to_owned(),
             missing: Vec::new(),
-            found: Vec::new(),
+            found: None,
             extra: Vec::new(),
             transforms: Vec::new(),
             actual: SECRET.into(),
@@ -168,7 +193,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Of a file's content no word is told: nobody need have said that there is a password in it.
+    /// Of a file's content a result holds no word, as agents and managers keep it: nobody need have said that there is a password
+    /// in it. goss's forms show it on the machine itself ([`Detail::Full`]), unless it is secret.
     fn is_content(&self, assertion: &Assertion) -> bool {
         assertion.stream && self.check.kind == Kind::File
     }

@@ -6,7 +6,7 @@ use super::masked::{MASK, masked};
 use super::matcher::Matcher;
 use super::meta::{self, Meta};
 use super::own;
-use super::spec::{COMMON, Kind, LATER, OWN, SPECS, Spec, Use, current_name};
+use super::spec::{COMMON, Kind, OWN, SPECS, Spec, Use, WINDOWS, current_name};
 use super::suggest::did_you_mean;
 use super::yaml::{self, Key, Node, Yaml};
 use crate::model::{Fault, ServiceName};
@@ -147,9 +147,9 @@ impl Loader<'_> {
             self.loaded.includes = include::read(self.file, node, &mut self.faults);
             return;
         }
-        if LATER.contains(&name) {
-            let fault = key.fault(self.file, format!("resource type `{name}` comes in a later version"));
-            self.faults.push(fault.hint("leave it out, or ask by a `command` until then"));
+        if name == WINDOWS {
+            let fault = key.fault(self.file, format!("resource type `{name}` is Windows'"));
+            self.faults.push(fault.hint("leave it out"));
             return;
         }
         let Some(spec) = SPECS.iter().find(|spec| spec.name == name) else {

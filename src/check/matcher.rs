@@ -70,7 +70,8 @@ impl Comparison {
     }
 }
 
-/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too.
+/// What one `matches` may cost: a comparison is 1, and one more for each KiB of text; a value that a path of JSON looks at is 1 too;
+/// a regular expression has a price of its own.
 /// 10,000 elements against 200 matchers are 2 million.
 const MOST: u64 = 6_000_000;
 
@@ -109,24 +110,23 @@ impl Matcher {
     ///
     /// Ends soon whatever is compared: beyond a few million comparisons it is an error.
     pub fn matches(&self, actual: &Value) -> Result<bool, String> {
-        self.told(actual, false).map(|(answer, _)| answer)
+        self.asked(actual, false)
     }
 
-    /// The same, with what is at the path of an `xml` that does not hold: it is looked for once.
-    ///
-    /// `hushed`: an error quotes nothing of the value.
-    pub(super) fn told(&self, actual: &Value, hushed: bool) -> Result<(bool, Option<String>), String> {
+    /// The same. `hushed`: an error quotes nothing of the value.
+    pub(super) fn asked(&self, actual: &Value, hushed: bool) -> Result<bool, String> {
         let budget = Budget { hushed, ..Budget::full(actual) };
-        let (answer, there) = match self {
-            Matcher::Xml(xml) => {
-                let there = xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?;
-                (there.is_none(), there)
-            }
-            other => (other.ask(actual, &budget)?, None),
-        };
+        let answer = self.ask(actual, &budget)?;
         // Elements that could no longer be compared were taken for unlike ones.
         budget.spend(0)?;
-        Ok((answer, there))
+        Ok(answer)
+    }
+
+    /// What is at the path of an `xml` that does not hold.
+    pub(super) fn at_path(&self, actual: &Value) -> Option<String> {
+        let Matcher::Xml(xml) = self else { return None };
+        let budget = Budget::full(actual);
+        xml.unlike(plain_text(actual).ok()?, &|cost| budget.spend(cost)).ok()?
     }
 
     pub(super) fn ask(&self, actual: &Value, budget: &Budget) -> Result<bool, String> {
@@ -145,7 +145,11 @@ impl Matcher {
             Matcher::HavePrefix(part) => read()?.starts_with(part),
             Matcher::HaveSuffix(part) => read()?.ends_with(part),
             Matcher::ContainSubstring(part) => read()?.contains(part),
-            Matcher::MatchRegexp(regex) => regex.is_match(&read()?),
+            Matcher::MatchRegexp(regex) => {
+                let text = read()?;
+                budget.spend(regex.cost(&text))?;
+                regex.is_match(&text)
+            }
             Matcher::HaveLen(wanted) => i64::try_from(length(actual)?) == Ok(*wanted),
             Matcher::HaveKey(inner) => match actual {
                 Value::Object(map) => {
@@ -216,7 +220,7 @@ impl Matcher {
             Matcher::Xml(xml) => xml.unlike(plain_text(actual)?, &|cost| budget.spend(cost))?.is_none(),
             Matcher::Lines(patterns) | Matcher::Patterns(patterns) => {
                 let text = read()?;
-                budget.spend(text.len() / 256 * patterns.len())?;
+                budget.spend(patterns.cost(&text))?;
                 patterns.unmet(&text).is_empty()
             }
         })

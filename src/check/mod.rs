@@ -29,6 +29,7 @@ mod own;
 mod patience;
 mod patterns;
 mod probe;
+mod regex_steps;
 mod render;
 mod run;
 mod semver_range;

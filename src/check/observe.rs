@@ -1,10 +1,11 @@
 //! What this machine has of one resource, as the attributes of a check that it passes now.
 
 use super::load::{Assertion, Check};
+use super::masked::masked;
 use super::matcher::Matcher;
 use super::meta::Meta;
 use super::probe::{self, Ask, Trouble, World};
-use super::spec::{Kind, LATER, SPECS, Use};
+use super::spec::{Kind, SPECS, Use, WINDOWS};
 use super::suggest::did_you_mean;
 use crate::model::Wall;
 use serde_json::{Map, Value};
@@ -38,9 +39,7 @@ pub fn observe(kind: &str, id: &str) -> Result<Vec<(&'static str, Value)>, Obser
     let Some(spec) = SPECS.iter().find(|spec| spec.name == kind && spec.kind != Kind::Matching) else {
         let known: Vec<&str> = SPECS.iter().map(|spec| spec.name).collect();
         return Err(ObserveError::Wrong(match did_you_mean(kind, known.iter().copied()) {
-            _ if LATER.contains(&kind) || matches!(kind, "gossfile" | "matching") => {
-                format!("resource type `{kind}` can't be added")
-            }
+            _ if [WINDOWS, "gossfile", "matching"].contains(&kind) => format!("resource type `{kind}` can't be added"),
             Some(near) => format!("unknown resource type `{kind}`; {near}"),
             None => format!("unknown resource type `{kind}`; known: {}", known.join(", ")),
         }));
@@ -90,7 +89,7 @@ fn asked(kind: Kind, id: &str, properties: &[(&'static str, bool)]) -> Check {
         file: String::new(),
         line: 0,
         kind,
-        id: id.to_owned(),
+        id: masked(id),
         title: None,
         meta: Meta::default(),
         annotations: Map::new(),

@@ -49,8 +49,8 @@ impl Outcome {
 
 /// Values of bounded length, so that a report of many large files stays small.
 pub(super) fn bounded(mut explained: Explained) -> Explained {
-    let lists = [&mut explained.missing, &mut explained.found, &mut explained.extra, &mut explained.transforms];
-    for list in lists {
+    let lists = [&mut explained.missing, &mut explained.extra, &mut explained.transforms];
+    for list in lists.into_iter().chain(&mut explained.found) {
         list.truncate(LIST_MAX);
         list.iter_mut().for_each(cut);
     }

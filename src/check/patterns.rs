@@ -53,8 +53,13 @@ impl Patterns {
         self.0.iter().map(|pattern| pattern.text.as_str())
     }
 
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// What it costs to look through `text` for all, in comparisons.
+    pub fn cost(&self, text: &str) -> usize {
+        let each = |pattern: &Pattern| match &pattern.test {
+            Test::Contains(_) => 0,
+            Test::Matches(regex) => regex.cost(text),
+        };
+        self.0.iter().map(|pattern| each(pattern).saturating_add(text.len() / 256)).fold(0, usize::saturating_add)
     }
 }
 

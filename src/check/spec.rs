@@ -262,8 +262,8 @@ const fn group(kind: Kind, name: &'static str) -> Spec {
 /// What is asserted of a group.
 pub(super) const HOLDS: &str = "holds";
 
-/// goss knows these types, this version does not.
-pub(super) const LATER: [&str; 1] = ["registry"];
+/// A type of goss that only Windows has something for.
+pub(super) const WINDOWS: &str = "registry";
 
 /// Attributes of every resource.
 pub(super) const COMMON: [&str; 3] = ["title", "meta", "skip"];

@@ -121,11 +121,14 @@ impl Out {
         }
     }
 
-    /// Text as it is: already harmless, or meant for the terminal.
+    /// Text as it is: already harmless, or meant for the terminal. What a program reads is not touched.
     pub fn raw(&self, text: &str) -> std::io::Result<()> {
         match &self.sink {
             Sink::Process => {
-                let mut stdout = anstream::stdout().lock();
+                let mut stdout: Box<dyn Write> = match self.tty {
+                    true => Box::new(anstream::stdout().lock()),
+                    false => Box::new(std::io::stdout().lock()),
+                };
                 match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
                     Err(e) if self.judging && e.kind() == ErrorKind::BrokenPipe => {
                         self.broken.store(true, Ordering::Relaxed);

@@ -7,18 +7,18 @@ mod key;
 
 pub use compare::{Attribute, Comparison, PathChange, What, compare};
 
+use super::bounded::{Versioned, bounded, regular};
 use crate::files::{self, Tree, TreeError};
 use crate::model::{FileEntry, FileKind, ServiceDigest, Sha256};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Of the JSON; another version is refused. The first one had no seal.
-const VERSION: u32 = 2;
+/// Of the JSON; another version is refused.
+const VERSION: u32 = 1;
 /// Largest JSON that is read, in bytes: some 500,000 entries.
 const FILE_MAX: u64 = 256 << 20;
 
@@ -55,12 +55,6 @@ pub struct Taken {
     pub unreadable_more: u64,
     /// Hash of everything else, by which a file that is not as it was kept is known. It stops nobody who makes it anew.
     pub seal: Sha256,
-}
-
-/// What is read of a digest that is none of this version.
-#[derive(Deserialize)]
-struct Versioned {
-    version: u32,
 }
 
 /// Why there is no digest, or none to compare with. Nothing was changed.
@@ -115,19 +109,19 @@ impl Taken {
         let bytes = if path == Path::new("-") {
             bounded(io::stdin().lock(), FILE_MAX)
         } else {
-            regular(path).and_then(|file| bounded(file, FILE_MAX))
+            regular(path, OFlags::empty()).and_then(|file| bounded(file, FILE_MAX))
         };
         let invalid = |why: String| DigestError::Invalid { path: path.to_owned(), why };
         let bytes = bytes.map_err(failed)?;
-        let other = |version| invalid(format!("it has version {version}, this program knows {VERSION}: take it anew"));
-        let taken: Self = serde_json::from_slice(&bytes).map_err(|e| match serde_json::from_slice(&bytes) {
-            Ok(Versioned { version }) if version != VERSION => other(version),
-            // Not in the words of the reader, which repeat what stands there: it may be the key.
-            _ => invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column())),
-        })?;
-        if taken.version != VERSION {
-            return Err(other(taken.version));
+        // Not in the words of the reader, which repeat what stands there: it may be the key.
+        let strange = |e: serde_json::Error| {
+            invalid(format!("line {}, column {} is not as in an answer of -o json", e.line(), e.column()))
+        };
+        let versioned: Versioned = serde_json::from_slice(&bytes).map_err(strange)?;
+        if let Some(why) = versioned.other(VERSION) {
+            return Err(invalid(format!("{why}: take it anew")));
         }
+        let taken: Self = serde_json::from_slice(&bytes).map_err(strange)?;
         if !taken.entries.is_sorted_by(|a, b| a.path < b.path) {
             return Err(invalid("its entries are not in order".to_owned()));
         }
@@ -182,25 +176,6 @@ fn absolute(path: &Path) -> Result<String, DigestError> {
     let whole = whole.map_err(|e| DigestError::Place(path.to_owned(), e))?;
     let whole: PathBuf = whole.components().collect();
     whole.into_os_string().into_string().map_err(|name| DigestError::Name(name.into()))
-}
-
-/// Opens a regular file; of anything else it says so, instead of waiting for it.
-fn regular(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
-    }
-}
-
-fn bounded(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(max + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max {
-        true => Err(io::Error::other(format!("it is longer than {} bytes", max))),
-        false => Ok(bytes),
-    }
 }
 
 #[cfg(test)]

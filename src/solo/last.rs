@@ -2,16 +2,18 @@
 //!
 //! No text of the machine is in it, and so no secret: a hash for each assertion, and one for its answer.
 
+use super::bounded::{Versioned, bounded, regular};
 use super::run::SuiteRun;
 use super::suite::Suite;
 use crate::check::Outcome;
 use crate::disk::{DiskError, atomic_write};
 use crate::model::{CheckState, Sha256};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Of the file; another is not read.
@@ -131,27 +133,15 @@ fn hash(parts: &[&str]) -> String {
 
 /// What `path` keeps; None: nothing is there. Err: why it can't be used.
 fn read(path: &Path) -> Result<Option<BTreeMap<String, String>>, String> {
-    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits().cast_signed();
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+    let file = match regular(path, OFlags::NOFOLLOW) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file.map_err(|e| e.to_string())?,
     };
-    if !file.metadata().map_err(|e| e.to_string())?.is_file() {
-        return Err("it is no regular file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-    if bytes.len() > FILE_MAX {
-        return Err(format!("it is longer than {} MiB", FILE_MAX >> 20));
-    }
-    #[derive(Deserialize)]
-    struct Versioned {
-        version: u32,
-    }
+    let bytes = bounded(file, FILE_MAX as u64).map_err(|e| e.to_string())?;
     let damaged = |e: serde_json::Error| format!("it is damaged (line {}, column {})", e.line(), e.column());
-    let Versioned { version } = serde_json::from_slice(&bytes).map_err(damaged)?;
-    if version != VERSION {
-        return Err(format!("it has version {version}, this program knows {VERSION}"));
+    let versioned: Versioned = serde_json::from_slice(&bytes).map_err(damaged)?;
+    if let Some(why) = versioned.other(VERSION) {
+        return Err(why);
     }
     let kept: Kept = serde_json::from_slice(&bytes).map_err(damaged)?;
     Ok(Some(kept.results))

@@ -2,6 +2,7 @@
 //! Writes two files: the one that `--add` is told, and what `--changed-only` keeps of a run. Knows no manager.
 
 mod add;
+mod bounded;
 pub mod digest;
 mod glob;
 mod last;

@@ -1,10 +1,10 @@
 //! Texts of check files: from paths, directories and standard input, each of bounded length.
 
+use super::bounded::{bounded, regular};
 use crate::model::Fault;
 use rustix::fs::OFlags;
-use std::fs::{self, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Longest check file, bytes.
@@ -46,8 +46,7 @@ pub(super) fn files(named: &Path) -> Result<Vec<PathBuf>, Fault> {
 /// Reads a file, or standard input for `-`.
 pub(super) fn read(path: &Path) -> Result<Source, Fault> {
     if path == Path::new("-") {
-        let text =
-            bounded(std::io::stdin().lock(), TEXT_MAX).map_err(|why| Fault::error("standard input", 0, 0, why))?;
+        let text = utf8(std::io::stdin().lock(), TEXT_MAX).map_err(|why| Fault::error("standard input", 0, 0, why))?;
         return Ok(Source { name: "standard input".to_owned(), dir: PathBuf::from("."), path: None, text });
     }
     let name = path.display().to_string();
@@ -58,19 +57,14 @@ pub(super) fn read(path: &Path) -> Result<Source, Fault> {
 
 /// The text of a regular file of at most `max` bytes. Never waits for the other end of a pipe.
 pub(super) fn text(path: &Path, max: u64) -> Result<String, String> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|e| e.to_string())?;
-    if !file.metadata().map_err(|e| e.to_string())?.is_file() {
-        return Err("it is no regular file; `-` reads standard input".to_owned());
-    }
-    bounded(file, max)
+    let file = regular(path, OFlags::empty()).map_err(|e| match e.kind() {
+        io::ErrorKind::Other => format!("{e}; `-` reads standard input"),
+        _ => e.to_string(),
+    })?;
+    utf8(file, max)
 }
 
-fn bounded(from: impl Read, max: u64) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    from.take(max + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-    if bytes.len() as u64 > max {
-        return Err(format!("it is longer than {} MiB", max >> 20));
-    }
+fn utf8(from: impl Read, max: u64) -> Result<String, String> {
+    let bytes = bounded(from, max).map_err(|e| e.to_string())?;
     String::from_utf8(bytes).map_err(|e| format!("it is no text in UTF-8 (byte {})", e.utf8_error().valid_up_to()))
 }

@@ -64,6 +64,14 @@ fn standard_input_and_exit_codes() {
     assert_eq!(ended("file: {\"{{ .Env.PATH | len | printf `/%d` }}\": {exists: false}}\n", &[]).0, Some(0));
 }
 
+/// Through a pipe it comes byte for byte: only a terminal is not to be steered.
+#[test]
+fn what_a_program_reads_is_as_it_is() {
+    let text = "command: {say: {exec: \"printf 'a\\\\033[2Jb'\", exit-status: 0, stdout: {have-prefix: b}}}\n";
+    let (code, told) = ended(text, &["-o", "template={{ results[1]['matcher-result'].actual }}"]);
+    assert_eq!((code, told.as_str()), (Some(1), "a\u{1b}[2Jb\n"));
+}
+
 #[test]
 fn a_reader_that_goes_away_changes_no_verdict() {
     for (path, code) in [("/", 0), ("/no/such/file", 1)] {

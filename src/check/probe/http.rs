@@ -94,13 +94,12 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     Ok((status, headers, body))
 }
 
+/// What has no host, and is no path: any other word before a colon may well be one, as in `/wiki/Special:Main`.
+const HOSTLESS: [&str; 7] = ["about:", "data:", "file:/", "javascript:", "mailto:", "tel:", "urn:"];
+
 /// Where a redirection leads that HTTP can't follow, `mailto:` and the like: ureq takes what has no host for a path.
 fn elsewhere(visited: &[Uri]) -> Option<String> {
-    let scheme = |text: &str| {
-        let (scheme, _) = text.split_once(':')?;
-        let known = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-        (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(known)).then(|| text.to_owned())
-    };
+    let scheme = |text: &str| HOSTLESS.iter().any(|scheme| text.starts_with(scheme)).then(|| text.to_owned());
     visited.windows(2).find_map(|pair| {
         let [from, to] = pair else { return None };
         let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);

@@ -79,14 +79,14 @@ port:
 http:
   http://127.0.0.1/healthz: {status: 200, timeout: 1000, headers: ["Server: nginx"], body: ["{{ node.name }}"]}
 file:
-  /etc/nginx/nginx.conf: {exists: true, mode: "0644", owner: root, contents: ["worker_processes {{ node.facts.cpus }};"]}
+  /etc/nginx/nginx.conf: {exists: true, mode: "0644", owner: root, contents: ["worker_processes"]}
   /etc/nginx/tls/site.key: {exists: true, mode: "0600", owner: root, meta: {remoor: {secret: true}}}
 "#;
 
 fn context(group: &str) -> serde_json::Map<String, Value> {
     let hash = "ab".repeat(32);
     let value = json!({
-        "node": {"name": "n1", "hostname": "n1.example", "addr": "192.0.2.7", "group": group, "role": "worker", "facts": {"cpus": 4}},
+        "node": {"name": "n1", "hostname": "n1.example", "addr": "192.0.2.7", "group": group, "role": "worker"},
         "vars": {"netplugin_if": "eth2", "cluster_store": "etcd://192.0.2.7:2379"},
         "peers": [{"name": "n1"}, {"name": "n2"}, {"name": "n3"}],
         "expected": {"/etc/etcd-contiv.env": {"sha256": hash}, "/etc/etcd-proxy-contiv.env": {"sha256": hash}},
@@ -169,11 +169,16 @@ fn nginx() {
         command:config-parses: exit-status=0
         port:tcp:80: listening=true ip=contain-elements [0.0.0.0]
         http:http://127.0.0.1/healthz: status=200 headers=[Server: nginx] body=[n1]
-        file:/etc/nginx/nginx.conf: exists=true mode=0644 owner=root contents=[worker_processes 4;]
+        file:/etc/nginx/nginx.conf: exists=true mode=0644 owner=root contents=[worker_processes]
         file:/etc/nginx/tls/site.key: exists=true mode=0600 owner=root
     "#]]
     .assert_eq(&assertions(NGINX, "web"));
-    let (head, _) = header("x.yml", NGINX).unwrap();
+    let (head, goss) = header("x.yml", NGINX).unwrap();
+    // As CHECKS has it: a manager that renders a check knows no facts of the node, and says so.
+    for name in ["node.facts.cpus", "node.boot_id"] {
+        let asks = goss.replace("worker_processes", &format!("worker_processes {{{{ {name} }}}};"));
+        assert!(render("x.yml", &head, &asks, &context("web")).is_err(), "{name}");
+    }
     assert_eq!(
         applies("x.yml", &head, "service-master", "manager", &context("service-master")),
         Ok(Applies::OtherRole)

@@ -45,8 +45,8 @@ fn unknown_words() {
     "#]]
     .assert_eq(&faults("file: {/x: {exists: true, owner: {have-prefx: r}, group: {a: 1, b: 2}}}"));
     expect![[r#"
-        f.yml:1:1: resource type `registry` comes in a later version
-          hint: leave it out, or ask by a `command` until then
+        f.yml:1:1: resource type `registry` is Windows'
+          hint: leave it out
     "#]]
     .assert_eq(&faults("registry: {a: {exists: true}}\n"));
 }

@@ -96,9 +96,12 @@ fn answer(text: &str) -> Value {
             answer["message"] = why.message.into();
             answer["expected"] = why.expected;
             answer["actual"] = why.actual;
-            for (name, values) in
-                [("missing", why.missing), ("found", why.found), ("extra", why.extra), ("transforms", why.transforms)]
-            {
+            for (name, values) in [
+                ("missing", why.missing),
+                ("found", why.found.unwrap_or_default()),
+                ("extra", why.extra),
+                ("transforms", why.transforms),
+            ] {
                 answer[name] = values.into();
             }
             answer

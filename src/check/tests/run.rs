@@ -59,7 +59,7 @@ fn files() {
 }
 
 #[test]
-fn of_the_content_of_a_file_no_word_is_told() {
+fn of_the_content_of_a_file_a_result_holds_no_word() {
     let dir = place();
     let path = dir.path().join("words");
     let asked = |content: &str, matcher: &str| {
@@ -72,6 +72,13 @@ fn of_the_content_of_a_file_no_word_is_told() {
     for (content, matcher, found, message) in [
         (xml, "{xml: {xpath: //password, result: x}}", "1 lines", "another result at the path"),
         (xml, "{xml: {xpath: //user, result: x}}", "1 lines", "nothing at the path"),
+        (
+            xml,
+            "{and: [{have-prefix: <}, {xml: {xpath: //password, result: x}}]}",
+            "1 lines",
+            "another result at the path",
+        ),
+        (xml, "{not: {xml: {xpath: count(//password), result: '1'}}}", "1 lines", "the result is at the path"),
         (
             "<a>&hunter2;</a>",
             "{xml: {xpath: /, result: x}}",

@@ -19,6 +19,8 @@ use std::thread::{self, JoinHandle};
 
 const SUITE: &str = include_str!("../../../tests/goss/types/suite.yaml");
 const ANSWERS: &str = include_str!("../../../tests/goss/types/answers.txt");
+/// Of the answers: what the package of goss calls itself, which Debian's goss can't tell, and how it was asked.
+const HEADING: &str = "# goss 0.4.9-2: goss -g FILE validate -f json\n";
 
 /// What remoor answers otherwise than goss, and why. `docs/checks.md` has the same for its users.
 const DEPARTURES: &[(&str, CheckState, &str)] = &[
@@ -159,6 +161,8 @@ fn answer(listener: &TcpListener) -> bool {
         "/away/mail" => ("302 Found", "Location: mailto:me@localhost", String::new()),
         "/away/file" => ("302 Found", "Location: file:///etc/passwd", String::new()),
         "/away/ftp" => ("302 Found", "Location: ftp://127.0.0.1:1/x", String::new()),
+        "/moved/colon" => ("302 Found", "Location: /moved/Special:Main", String::new()),
+        "/moved/Special:Main" => ("200 OK", "", "main\n".to_owned()),
         "/moved/below" => ("302 Found", "Location: ../text", String::new()),
         "/echo" => ("200 OK", "", format!("{method} /echo\nX-Mine: {mine}\n{}\n", String::from_utf8_lossy(&sent))),
         "/auth" if known => ("200 OK", "", String::new()),
@@ -185,7 +189,6 @@ fn both_find_the_same() {
         (format!("{} {}", r.check, goss_property(kind, &r.property)), r.state)
     };
     let mut ours: BTreeMap<String, CheckState> = results(&machine.suite()).into_iter().map(line).collect();
-    assert!(ours.len() >= 150, "{}", ours.len());
     for (assertion, state, _) in DEPARTURES {
         let found = ours.insert((*assertion).to_owned(), CheckState::Skip);
         assert_eq!(found, Some(*state), "{assertion}");
@@ -195,7 +198,7 @@ fn both_find_the_same() {
         ours.insert((*assertion).to_owned(), theirs);
     }
     let differ = |(ours, theirs): &(&str, &str)| ours != theirs;
-    let (ours, pairs) = (listed(&ours), ANSWERS);
+    let (ours, pairs) = (listed(&ours), ANSWERS.strip_prefix(HEADING).expect("the heading"));
     assert_eq!(ours.lines().count(), pairs.lines().count(), "record the answers anew");
     let differences: Vec<(&str, &str)> = ours.lines().zip(pairs.lines()).filter(differ).collect();
     assert!(differences.is_empty(), "ours, goss's: {differences:#?}");
@@ -226,5 +229,5 @@ fn what_was_recorded_is_what_goss_says() {
     };
     let theirs: BTreeMap<String, CheckState> = told["results"].as_array().unwrap().iter().map(line).collect();
     let answers = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goss/types/answers.txt");
-    expect_file![answers].assert_eq(&listed(&theirs));
+    expect_file![answers].assert_eq(&(HEADING.to_owned() + &listed(&theirs)));
 }

@@ -38,7 +38,11 @@ impl Eval<'_> {
             Expr::Number(number) => Value::Number(*number),
             Expr::Negative(inner) => Value::Number(-self.number(inner, here)?),
             Expr::Call(function, arguments) => self.call(*function, arguments, here)?,
-            Expr::Matches(text, regex) => Value::Bool(regex.is_match(&self.text(text, here)?)),
+            Expr::Matches(text, regex) => {
+                let text = self.text(text, here)?;
+                self.spend(regex.cost(&text))?;
+                Value::Bool(regex.is_match(&text))
+            }
             Expr::Binary(operator, left, right) => self.binary(*operator, left, right, here)?,
             Expr::Path(start, steps) => {
                 let mut nodes = match start {

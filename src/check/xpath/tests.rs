@@ -273,6 +273,10 @@ fn a_path_that_costs_too_much_ends() {
     let doubled = format!("string-length(concat({}))", vec!["/a"; 300].join(","));
     assert_eq!(found(&long, &doubled), Err("too much".to_owned()));
     assert!(found(&long, "/a").unwrap_err().contains("longer than"));
+    // A large regular expression at each of 200 nodes would take minutes.
+    let many = format!("<a><t>{}</t>{}</a>", "a".repeat(2_000), "<b/>".repeat(200));
+    assert_eq!(found(&many, "//b[matches(string(//t), '(a{1,100}){1,100}b')]"), Err("too much".to_owned()));
+    assert_eq!(found(&many, "count(//b[matches(string(//t), '^a+$')])").as_deref(), Ok("200"));
 }
 
 fn element() -> impl Strategy<Value = String> {

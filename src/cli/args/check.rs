@@ -140,11 +140,6 @@ impl CheckArgs {
         !self.here.file.is_empty() || !self.here.add.is_empty()
     }
 
-    /// Monitoring reads the answer.
-    pub fn is_plugin(&self) -> bool {
-        self.output == CheckFormat::Goss(Form::Nagios)
-    }
-
     /// None: a form of goss.
     pub fn common(&self) -> Option<Output> {
         let Self { json, no_headers, quiet, .. } = *self;

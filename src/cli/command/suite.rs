@@ -43,13 +43,6 @@ pub fn run(out: &Out, args: &CheckArgs) -> anyhow::Result<Exit> {
 
 /// `state_home`: below it the last run of a suite is kept.
 pub fn run_with(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
-    match answered(out, args, state_home) {
-        Err(error) if args.is_plugin() => Ok(unknown(out, &Stop::of(&error))),
-        other => other,
-    }
-}
-
-fn answered(out: &Out, args: &CheckArgs, state_home: Option<&Path>) -> anyhow::Result<Exit> {
     let here = &args.here;
     if let Some((kind, ids)) = here.add.split_first() {
         return add(out, kind, ids, &here.file);
@@ -150,7 +143,7 @@ fn add(out: &Out, kind: &str, ids: &[String], files: &[PathBuf]) -> anyhow::Resu
         None => out.text(&drivers::addition_text(&more).map_err(|e| error::of_addition(&e))?)?,
         Some(file) => {
             drivers::add_to(file, &more).map_err(|e| error::of_addition(&e))?;
-            let labels: Vec<String> = more.iter().map(|one| format!("{}:{}", one.kind, one.id)).collect();
+            let labels: Vec<String> = more.iter().map(|one| one.label()).collect();
             out.talk(&format!("added to {}: {}", file.display(), labels.join(", ")));
         }
     }

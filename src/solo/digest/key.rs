@@ -1,7 +1,9 @@
 //! The key for contents that only their owner may read: a file of 64 hex digits that only its owner may read either.
 
-use super::{DigestError, bounded, regular};
+use super::DigestError;
 use crate::model::Sha256;
+use crate::solo::bounded::{bounded, regular};
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -21,7 +23,7 @@ pub(super) fn read_or_make(path: &Path) -> Result<[u8; 32], DigestError> {
             written.map(|()| key).map_err(|e| unusable(e.to_string()))
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-            let file = regular(path).map_err(|e| unusable(e.to_string()))?;
+            let file = regular(path, OFlags::empty()).map_err(|e| unusable(e.to_string()))?;
             let mode = file.metadata().map_err(|e| unusable(e.to_string()))?.mode() & 0o7777;
             if mode & 0o077 != 0 {
                 return Err(unusable(format!("others than its owner may use it (mode {mode:04o})")));

@@ -61,7 +61,7 @@ fn matcher_result(outcome: &Outcome) -> Value {
         "actual": told.actual,
         "expected": told.expected,
         "extra-elements": list(&told.extra),
-        "found-elements": list(&told.found),
+        "found-elements": told.found,
         "message": message,
         "missing-elements": list(&told.missing),
         "transform-chain": list(&told.transforms),

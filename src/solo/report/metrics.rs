@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 pub(super) fn prometheus(run: &SuiteRun) -> String {
-    let mut all: BTreeMap<(&str, &str), (usize, u128)> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, String), (usize, u128)> = BTreeMap::new();
     for outcome in &run.outcomes {
-        let sum = all.entry((word(outcome), &outcome.kind)).or_default();
+        let sum = all.entry((word(outcome), outcome.kind.replace('-', ""))).or_default();
         *sum = (sum.0 + 1, sum.1 + outcome.took.as_millis());
     }
     let mut text = String::new();

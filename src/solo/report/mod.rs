@@ -142,7 +142,11 @@ fn told(outcome: &Outcome) -> String {
         text += &format!("\nthe {name} elements were\n    {}", shown(&Value::from(list.clone())));
     }
     if !explained.transforms.is_empty() {
-        text += &format!("\nthe transform chain was\n    {}", shown(&Value::from(explained.transforms.clone())));
+        text += &format!(
+            "\nthe transform chain was\n    {}\nthe raw value was\n    {}",
+            shown(&Value::from(explained.transforms.clone())),
+            shown(&explained.untransformed)
+        );
     }
     text
 }

@@ -21,15 +21,17 @@ WantedBy=multi-user.target
 ";
 const UNIT: &str = "/etc/systemd/system/chrony.service";
 const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
+const RESOLV: &str = "/etc/resolv.conf";
 
 /// What each of the three is to tell of its part of [`broken`].
-const AMISS: [&str; 6] = [
+const AMISS: [&str; 7] = [
     "base: file:/etc/shadow mode: ",
     "chrony: command:offset exit-status: ",
     "chrony: command:synchronised exit-status: ",
     "chrony: command:synchronised stdout: ",
     "chrony: service:chrony.service running: ",
     "sshd: command:config exit-status: ",
+    "sshd: command:config stdout: ",
 ];
 
 /// The usual fleet, whose workers have the three too.
@@ -54,12 +56,16 @@ fn watching(path: &str, text: String) -> String {
 fn shipped(c: &Cluster) -> Result<()> {
     c.lab.push("w1", CHRONY.as_bytes(), UNIT, 0o644)?;
     c.lab.push("w1", b"local stratum 10\n", OWN_CLOCK, 0o644)?;
+    // The hosts have none; whom it names is who would be asked without it.
+    c.lab.push("w1", b"nameserver 127.0.0.1\n", RESOLV, 0o644)?;
     // What other stories left failed is not this one's either.
     c.lab.shell("w1", "systemctl daemon-reload; systemctl enable --now chrony 2>&1; systemctl reset-failed")?;
     under(c, watching, told)?;
     ends(c, "m1", 0, &["update", "w1"])?;
-    c.lab
-        .shell("w1", &format!("systemctl disable --now chrony 2>&1; rm {UNIT} {OWN_CLOCK}; systemctl daemon-reload"))?;
+    c.lab.shell(
+        "w1",
+        &format!("systemctl disable --now chrony 2>&1; rm {UNIT} {OWN_CLOCK} {RESOLV}; systemctl daemon-reload"),
+    )?;
     clean(c)
 }
 

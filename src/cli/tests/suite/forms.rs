@@ -81,7 +81,7 @@ fn the_forms_of_goss() {
             "0600"
         File: DIR/f: contents:
         Expected
-            "object: *strings.Reader"
+            "object: *os.File"
         to have patterns
             ["one","three","!two"]
         the missing elements were
@@ -120,7 +120,7 @@ fn the_forms_of_goss() {
         1..13
         ok 1 - File: DIR/f: exists: matches expectation: true
         not ok 2 - File: DIR/f: mode: Expected "0644" to equal "0600"
-        not ok 3 - File: DIR/f: contents: Expected "object: *strings.Reader" to have patterns ["one","three","!two"] the missing elements were ["three","!two"]
+        not ok 3 - File: DIR/f: contents: Expected "object: *os.File" to have patterns ["one","three","!two"] the missing elements were ["three","!two"]
         not ok 4 - File: DIR/none: exists: Expected false to equal true
         ok 5 - # SKIP File: DIR/none: mode: skipped
         ok 6 - File: DIR/secret: exists: matches expectation: true
@@ -142,8 +142,8 @@ fn the_forms_of_goss() {
         <system-err>File: DIR/f: mode: Expected &#34;0644&#34; to equal &#34;0600&#34;</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/f contents" time="TIME">
-        <failure message="File: DIR/f: contents: Expected &#34;object: *strings.Reader&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;object: *strings.Reader&#34;&#10;to have patterns&#10;    [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;]&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
-        <system-err>File: DIR/f: contents: Expected &#34;object: *strings.Reader&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
+        <failure message="File: DIR/f: contents: Expected &#34;object: *os.File&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]">File: DIR/f: contents:&#10;Expected&#10;    &#34;object: *os.File&#34;&#10;to have patterns&#10;    [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;]&#10;the missing elements were&#10;    [&#34;three&#34;,&#34;!two&#34;]</failure>
+        <system-err>File: DIR/f: contents: Expected &#34;object: *os.File&#34; to have patterns [&#34;one&#34;,&#34;three&#34;,&#34;!two&#34;] the missing elements were [&#34;three&#34;,&#34;!two&#34;]</system-err>
         </testcase>
         <testcase classname="goss" name="File DIR/none exists" time="TIME">
         <failure message="File: DIR/none: exists: Expected false to equal true">File: DIR/none: exists:&#10;Expected&#10;    false&#10;to equal&#10;    true</failure>
@@ -214,6 +214,31 @@ fn the_forms_of_goss() {
     assert!(answer.contains("User: root: uid: matches expectation: 0\n"), "{answer}");
     let (one_line, ..) = form("structured");
     assert_eq!(one_line.lines().count(), 1);
+}
+
+/// As goss 0.4.9 does: what is read line by line is not shown, and a list of which nothing was found is there and empty.
+#[test]
+fn values_are_shown_as_goss_shows_them() {
+    let text = "file: {DIR/f: {exists: true, contents: [one]}}\n\
+                command: {echo hi: {exit-status: 0, stdout: [hi, nope]}, echo ho: {exit-status: 0, stdout: [ho]}}\n\
+                matching: {list: {content: [2], matches: [3]}, text: {content: b, matches: {have-patterns: [c]}}}\n\
+                kernel-param: {kernel.ostype: {value: x}}\n";
+    let dir = place(&[("goss.yml", text)]);
+    let (answer, ..) = check(dir.path(), "--file DIR/goss.yml -o json");
+    let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let told = |id: &str, property: &str| {
+        let all = answer["results"].as_array().unwrap();
+        let one = all.iter().find(|one| one["resource-id"] == id && one["property"] == property).unwrap();
+        let told = &one["matcher-result"];
+        format!("{} {} {}", told["actual"], told["found-elements"], told["missing-elements"])
+    };
+    assert_eq!(told("DIR/f", "contents"), "{} null null");
+    assert_eq!(told("echo ho", "stdout"), "{} null null");
+    assert_eq!(told("echo hi", "stdout"), r#""object: *bytes.Reader" ["hi"] ["nope"]"#);
+    assert_eq!(told("list", "matches"), r#"[2] [] [{"eq":3}]"#);
+    assert_eq!(told("text", "matches"), r#""b" null ["c"]"#);
+    let (metrics, ..) = check(dir.path(), "--file DIR/goss.yml -o prometheus");
+    assert!(metrics.contains(r#"{outcome="fail",type="kernelparam"} 1"#), "{metrics}");
 }
 
 #[test]

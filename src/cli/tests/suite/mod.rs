@@ -7,6 +7,7 @@ mod forms;
 
 use crate::cli::args::{self, CheckArgs, CheckFormat, Verb};
 use crate::cli::command::suite;
+use crate::cli::drivers::Form;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
@@ -57,6 +58,10 @@ fn told(
     let out = Out::memory(format, false).quietly(args.quiet);
     let (exit, fault) = match run(&out, args) {
         Ok(exit) => (exit, String::new()),
+        // As `cli::run` does.
+        Err(error) if args.output == CheckFormat::Goss(Form::Nagios) => {
+            (suite::unknown(&out, &Stop::of(&error)), String::new())
+        }
         Err(error) => (Stop::of(&error).exit, Stop::of(&error).render()),
     };
     let (answer, talk) = out.written();
