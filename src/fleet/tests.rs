@@ -177,6 +177,28 @@ fn a_check_file_adds_to_the_dependencies() {
     ]));
 }
 
+/// A private key that a check calls secret has no plain hash in the record, and no diff; a name is no glob.
+#[test]
+fn a_file_of_a_secret_check_is_secret_everywhere() {
+    let checks = "remoor: {service: app}
+file:
+  /etc/app.d/key[1]: {exists: true, meta: {remoor: {secret: true}}}
+  /etc/app.d/plain: {exists: true}
+";
+    let fleet = fleet(&[("checks/app.yml", checks)]);
+    let app = manifest_of(&fleet).services.into_iter().find(|s| s.name.as_str() == "app").unwrap();
+    let secrets = |path: &str| {
+        let globs = app.secret.iter().map(|glob| globset::Glob::new(glob).unwrap().compile_matcher());
+        globs.filter(|glob| glob.is_match(path)).count()
+    };
+    assert_eq!(["key[1]", "key1", "plain"].map(|name| secrets(&format!("/etc/app.d/{name}"))), [1, 0, 0]);
+    let Ok(Work::Plan { secret, .. }) = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default())
+    else {
+        panic!("a plan")
+    };
+    assert!(secret.contains(&app.secret[0]), "{secret:?}");
+}
+
 #[test]
 fn an_undefined_name_in_a_tera_file_is_a_fault_with_its_place() {
     let template = |text: &str| linted(&[("templates/app.conf.tera", text)]);
