@@ -288,15 +288,18 @@ impl Work {
 
     /// Addresses and roles that what is there was rendered with: the cleanup is about that.
     async fn known_before(&self) -> fleet::Known {
-        let recorded = self.recorded().await.and_then(|r| r.known);
+        let recorded = self.recorded(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.known())
     }
 
-    /// What was recorded of the node before this attempt.
-    async fn recorded(&self) -> Option<Record> {
+    /// What was recorded of the node before this attempt; None: nothing was.
+    async fn recorded(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
-        let blob = inventory.node(self.node)?.baseline.as_ref()?.blob;
-        examine::recorded(&self.shared, blob).await
+        let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
+        examine::recorded(&self.shared, node).await.map_err(|why| {
+            let next = "it goes on once a manager that has it answers";
+            step(phase, None, format!("what was recorded before can't be read: {why}; {next}"), Vec::new())
+        })
     }
 
     /// What `phase` runs, compiled; the text of every fault otherwise.
@@ -328,13 +331,17 @@ impl Work {
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
 
-    /// Before the node is taken: that what is cleaned up can be set up again. What is refused here has changed nothing.
+    /// Before the node is taken: that what is cleaned up can be set up again, and that it is known what was recorded before:
+    /// what drifted of the rest would be recorded otherwise. What is refused here has changed nothing.
     async fn may_begin(
         &mut self,
         job: &Job,
         before: &Arc<Generation>,
         current: &Arc<Generation>,
     ) -> Result<(), Box<Failure>> {
+        if !job.decommission {
+            self.recorded(Phase::Fence).await?;
+        }
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
         for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
             let made = self.work(phase, job, generation).await;
@@ -459,7 +466,7 @@ impl Work {
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
-        let before = self.recorded().await;
+        let before = self.recorded(phase).await?;
         // A part of the playbook reads a part of the facts.
         let part = before.as_ref().filter(|_| !job.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();
