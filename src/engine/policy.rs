@@ -48,8 +48,7 @@ pub fn decide(
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
     // What is only looked at is nothing that could be set up, whatever the policy: what differs there is no drift here.
-    let drift = || reasons.iter().filter(|r| r.drifts());
-    let only_watched = drift().count() > 0 && drift().all(|r| inventory.watches(&r.service));
+    let only_watched = inventory.only_watched(reasons);
     let verdict = match verdict {
         Verdict::Drifted if only_watched => {
             return (Remedy::Report, "what differs is only looked at, not provisioned".to_owned());

@@ -200,8 +200,7 @@ pub async fn why(
     let view = node_view(&shared, &inventory, &node);
     let spared = |f: &Finding| inventory.group(&node).is_some_and(|(_, g)| g.spares(&node, f.occasion));
     let spared = node.finding.as_ref().is_some_and(spared);
-    let differs = |f: &Finding| f.drift_of(|_| true) && !f.drift_of(|service| !inventory.watches(service));
-    let watched = node.finding.as_ref().is_some_and(differs);
+    let watched = node.finding.as_ref().is_some_and(|f| inventory.only_watched(&f.reasons));
     let (not_done, next) = untold(&node, &view, spared, watched);
     let mut history: Vec<_> = inventory
         .history
