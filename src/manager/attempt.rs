@@ -1,6 +1,7 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
 use super::ansible::{self, Play, PlayError};
+use super::cleaned::{Down, taken_down};
 use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_in;
@@ -401,8 +402,7 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let (units, files, keep) =
-            super::cleaned::taken_down(prepared.manifest.services, &job.services, &before.summary);
+        let Down { units, files, keep } = taken_down(prepared.manifest.services, &job.services, &before.summary);
         let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
