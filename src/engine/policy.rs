@@ -237,7 +237,7 @@ mod tests {
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
             node.moved = None;
             let node = inventory.by_name("w1").unwrap();
-            let reason = Reason { service: "app".into(), text: String::new(), grave: true, by: Witness::Digest };
+            let reason = Reason::new(Witness::Digest, "app".into(), String::new(), true);
             let (remedy, _) =
                 decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
             assert_eq!(remedy, Remedy::Resetup(services));
@@ -259,7 +259,7 @@ mod tests {
             inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().moved = None;
             inventory
         };
-        let reason = |service: &str, by, grave| Reason { service: service.into(), text: String::new(), grave, by };
+        let reason = |service: &str, by, grave| Reason::new(by, service.into(), String::new(), grave);
         let clock = reason("clock", Witness::Digest, false);
         let alert = reason("app", Witness::Check, false);
         for (policy, occasion) in

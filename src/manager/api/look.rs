@@ -5,7 +5,9 @@ use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
-use crate::model::{Baseline, Change, Command, Difference, Node, Occasion, Sha256, differences, only_owner};
+use crate::model::{
+    Baseline, Change, Command, Difference, Node, Occasion, Sha256, Wall, Witness, differences, only_owner,
+};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
 use crate::rpc::wire::{Code, Failure, Strict};
@@ -117,6 +119,7 @@ pub async fn diff(
             what: what.to_owned(),
             attributes: Vec::new(),
             origin: origin(&evidence, &recorded, &difference.path).to_owned(),
+            since: since(&node, &difference),
             unified: None,
             note: None,
         });
@@ -127,6 +130,10 @@ pub async fn diff(
     let hidden = hidden(&evidence);
     for file in files.values_mut().filter(|f| hidden.contains(f.path.as_str())) {
         file.note = Some("secret: content is never shown".to_owned());
+    }
+    let content = |file: &&mut FileDiff| file.attributes.iter().any(|a| a.starts_with("sha256: "));
+    for file in files.values_mut().filter(|f| f.note.is_none() && f.origin == "recorded").filter(content) {
+        file.note = Some("only its hash is recorded: there is no content to compare with".to_owned());
     }
     let paths: Vec<String> = files
         .values()
@@ -150,6 +157,13 @@ fn hidden(evidence: &Evidence) -> BTreeSet<&str> {
     let both = evidence.expected.iter().chain([&evidence.exam.digest]);
     let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
     entries.filter(|e| e.hidden()).map(|e| e.path.as_str()).collect()
+}
+
+/// Since when the node's finding knows of a difference.
+fn since(node: &Node, difference: &Difference) -> Option<Wall> {
+    let reasons = node.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
+    let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
+    same.filter_map(|r| r.since).min()
 }
 
 /// What no comparison can be made of.

@@ -503,8 +503,7 @@ mod tests {
         let mut inventory = Inventory::default();
         let command = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
         inventory.apply(1, &Entry { at: Wall(1), by: "admin".to_owned(), command });
-        let reason =
-            |service: &str, by| Reason { service: service.into(), text: "differs".to_owned(), grave: false, by };
+        let reason = |service: &str, by| Reason::new(by, service.into(), "differs".to_owned(), false);
         let of = |digest: &[&str], check: &[&str], desired: &[&str]| {
             let by = [(digest, Witness::Digest), (check, Witness::Check), (desired, Witness::Desired)];
             let reasons = by.iter().flat_map(|(services, by)| services.iter().map(|service| reason(service, *by)));

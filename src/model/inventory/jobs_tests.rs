@@ -68,7 +68,7 @@ fn repaired(other: &str, services: &[&str], has: &[&str]) -> Inventory {
     let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
     generation.summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
     generation.summary.groups.get_mut("web").unwrap().services = has.iter().map(|s| (*s).into()).collect();
-    let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
+    let reason = |s: &str, grave| Reason::new(Witness::Digest, s.into(), s.to_owned(), grave);
     let reasons = vec![reason("a", true), reason(other, false)];
     let services = services.iter().map(|s| (*s).into()).collect();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
