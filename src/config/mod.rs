@@ -14,7 +14,7 @@ mod reader;
 mod scalar;
 mod settings;
 mod ssh_args;
-mod suggest;
+pub mod suggest;
 mod target;
 mod tree;
 mod typed;

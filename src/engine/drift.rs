@@ -60,16 +60,17 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         let speaks =
             evidence.rendered.contains(&difference.path) || opted || failing.contains(&service) || extra(&difference);
         let grave = speaks && !inventory.watches(&service);
-        reasons.push(Reason { service, text: difference.to_string(), grave, by: Witness::Digest });
+        let text = difference.to_string();
+        reasons.push(Reason { about: difference.path, ..Reason::new(Witness::Digest, service, text, grave) });
     }
     for check in &exam.checks {
         match check.state {
-            CheckState::Fail if check.on_fail != OnFail::None => reasons.push(Reason {
-                service: check.service.clone(),
-                text: format!("{}: {}", check.service, check.told()),
-                grave: check.on_fail == OnFail::Resetup && !inventory.watches(&check.service),
-                by: Witness::Check,
-            }),
+            CheckState::Fail if check.on_fail != OnFail::None => {
+                let text = format!("{}: {}", check.service, check.told());
+                let grave = check.on_fail == OnFail::Resetup && !inventory.watches(&check.service);
+                let about = format!("{} {}", check.check, check.property);
+                reasons.push(Reason { about, ..Reason::new(Witness::Check, check.service.clone(), text, grave) });
+            }
             CheckState::Unknown if check.on_fail != OnFail::None => unclear.push((&check.service, check.told())),
             _ => {}
         }
@@ -88,7 +89,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
             }
             _ => "what is desired changed since the last provisioning".to_owned(),
         };
-        reasons.push(Reason { service: "".into(), text, grave: false, by: Witness::Desired });
+        reasons.push(Reason::new(Witness::Desired, "".into(), text, false));
     }
     let told = |unclear: &[&(&ServiceName, String)]| unclear.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>();
     let (watched, own): (Vec<_>, Vec<_>) = unclear.iter().partition(|(service, _)| inventory.watches(service));
@@ -98,10 +99,8 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
         return (verdict, reasons);
     }
     reasons.extend(watched.iter().map(|(service, line)| Reason {
-        service: (*service).clone(),
-        text: format!("unknown: {line}"),
-        grave: false,
-        by: Witness::Check,
+        about: line.clone(),
+        ..Reason::new(Witness::Check, (*service).clone(), format!("unknown: {line}"), false)
     }));
     let reasons = bounded(reasons);
     let (verdict, _) = weigh(&reasons, &told(&own));
@@ -112,9 +111,11 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
 /// managed directory makes as many as he likes. The grave ones of a service come first; of the rest of each service it is
 /// told how many there are, and whether one of them is grave.
 fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
-    let mut reasons: Vec<Reason> = reasons.into_iter().map(|r| Reason { text: clipped(r.text), ..r }).collect();
+    let clip = |r: Reason| Reason { text: clipped(r.text), about: clipped(r.about), ..r };
+    let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
+    let size = |r: &Reason| r.text.len() + r.about.len();
     let services = reasons.iter().map(|r| &r.service).collect::<BTreeSet<_>>().len().max(1);
-    let bytes: usize = reasons.iter().map(|r| r.text.len()).sum();
+    let bytes: usize = reasons.iter().map(size).sum();
     if reasons.len() <= REASONS_MAX && bytes <= REASONS_BYTES {
         return reasons;
     }
@@ -125,8 +126,8 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
     let mut more: BTreeMap<ServiceName, (usize, Reason)> = BTreeMap::new();
     for reason in reasons {
         let (count, bytes) = used.entry(reason.service.clone()).or_default();
-        if *count == 0 || *count < each && *bytes + reason.text.len() <= room {
-            (*count, *bytes) = (*count + 1, *bytes + reason.text.len());
+        if *count == 0 || *count < each && *bytes + size(&reason) <= room {
+            (*count, *bytes) = (*count + 1, *bytes + size(&reason));
             told.push(reason);
             continue;
         }
@@ -137,7 +138,10 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
             rest.by = Witness::Digest;
         }
     }
-    let counted = |(left, rest): (usize, Reason)| Reason { text: format!("{}: and {left} more", rest.service), ..rest };
+    let counted = |(left, rest): (usize, Reason)| {
+        let text = format!("{}: and {left} more", rest.service);
+        Reason::new(rest.by, rest.service, text, rest.grave)
+    };
     told.extend(more.into_values().map(counted));
     told
 }
@@ -356,8 +360,7 @@ mod tests {
 
     #[test]
     fn a_grave_reason_among_many_that_are_none_is_told() {
-        let reason =
-            |n: u32| Reason { service: "app".into(), text: format!("{n}"), grave: n == 7_777, by: Witness::Digest };
+        let reason = |n: u32| Reason::new(Witness::Digest, "app".into(), format!("{n}"), n == 7_777);
         let told = bounded((0..10_000).map(reason).collect());
         assert!(told[0].grave && told[0].text == "7777");
         assert_eq!(

@@ -177,6 +177,7 @@ impl Manager {
             (_, cause) => policy::occasion(cause.unwrap_or(Cause::Unknown)),
         };
         let remedy = policy::remedy(at.inventory, node, occasion, &verdict, &reasons, at.wall);
+        let reasons = Reason::dated(reasons, node.finding.as_ref(), at.wall);
         let finding = Finding {
             overtaken: None,
             damaged: evidence.exam.damaged.iter().take(DAMAGED_MAX).cloned().map(clipped).collect(),

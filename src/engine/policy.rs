@@ -48,8 +48,7 @@ pub fn decide(
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
     // What is only looked at is nothing that could be set up, whatever the policy: what differs there is no drift here.
-    let drift = || reasons.iter().filter(|r| r.drifts());
-    let only_watched = drift().count() > 0 && drift().all(|r| inventory.watches(&r.service));
+    let only_watched = inventory.only_watched(reasons);
     let verdict = match verdict {
         Verdict::Drifted if only_watched => {
             return (Remedy::Report, "what differs is only looked at, not provisioned".to_owned());
@@ -238,7 +237,7 @@ mod tests {
             let node = inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap();
             node.moved = None;
             let node = inventory.by_name("w1").unwrap();
-            let reason = Reason { service: "app".into(), text: String::new(), grave: true, by: Witness::Digest };
+            let reason = Reason::new(Witness::Digest, "app".into(), String::new(), true);
             let (remedy, _) =
                 decide(&inventory, node, Occasion::Network, &Verdict::Conflict, &[reason], Wall(9_000_000));
             assert_eq!(remedy, Remedy::Resetup(services));
@@ -260,7 +259,7 @@ mod tests {
             inventory.nodes.get_mut(&NodeId(1)).map(std::sync::Arc::make_mut).unwrap().moved = None;
             inventory
         };
-        let reason = |service: &str, by, grave| Reason { service: service.into(), text: String::new(), grave, by };
+        let reason = |service: &str, by, grave| Reason::new(by, service.into(), String::new(), grave);
         let clock = reason("clock", Witness::Digest, false);
         let alert = reason("app", Witness::Check, false);
         for (policy, occasion) in

@@ -1,12 +1,13 @@
-//! Contents of declared files for a diff. Never of what a manifest calls secret, and of regular files only.
+//! Contents of declared files for a diff. Never of what a manifest calls secret or only its owner may read, and of regular
+//! files only.
 
 use super::clean::globs;
 use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
-use crate::model::Manifest;
+use crate::model::{Manifest, only_owner};
 use globset::GlobSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
 /// What may be fetched, by the manifest that was last examined.
 pub(super) struct Fetcher {
@@ -47,6 +48,9 @@ impl Fetcher {
         if !meta.is_file() {
             return Err("not a regular file".to_owned());
         }
+        if only_owner(meta.mode()) {
+            return Err("only its owner may read it: content is never shown".to_owned());
+        }
         let mut content = Vec::new();
         file.take(FETCH_MAX as u64).read_to_end(&mut content).map_err(|e| e.to_string())?;
         Ok((content, meta.len()))
@@ -63,6 +67,7 @@ fn open(path: &str) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::model::ServiceManifest;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn secrets_links_and_devices_are_refused() {
@@ -72,6 +77,10 @@ mod tests {
         fs::write(path("plain"), b"hello").unwrap();
         fs::write(path("key.pem"), b"private").unwrap();
         fs::write(path("large"), vec![b'x'; FETCH_MAX + 10]).unwrap();
+        fs::write(path("private"), b"private").unwrap();
+        for (name, mode) in [("plain", 0o644), ("large", 0o644), ("private", 0o600)] {
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
         fs::create_dir(path("keys")).unwrap();
         fs::write(path("keys/id"), b"private").unwrap();
         std::os::unix::fs::symlink(path("keys"), path("innocent")).unwrap();
@@ -89,6 +98,9 @@ mod tests {
             let file = get(secret);
             assert_eq!((file.content.len(), file.error.as_deref()), (0, Some("secret")), "{secret}");
         }
+        let file = get("private");
+        assert_eq!((file.content.len(), file.size), (0, 0), "only its owner may read it");
+        assert!(file.error.is_some_and(|why| why.ends_with("content is never shown")));
         for other in ["link", "fifo", "keys", "gone"] {
             assert!(get(other).error.is_some() && get(other).content.is_empty(), "{other}");
         }

@@ -76,6 +76,9 @@ fn checks_of(
                 if fleet.config.services.get(service).is_some_and(|s| s.summary.watched) {
                     faults.extend(found.checks.iter().filter_map(|check| in_vain(file, check)));
                 }
+                // What a check may not tell of a file, neither the digest nor a diff tells.
+                let secret = found.checks.iter().filter_map(Check::secret_file);
+                digest.secret.extend(secret.map(globset::escape));
                 out.push(CheckText { file: file.to_owned(), text: found.text });
                 digest.include.extend(found.digest.include);
                 digest.exclude.extend(found.digest.exclude);

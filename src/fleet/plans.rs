@@ -2,9 +2,8 @@
 
 use super::manifest::{Expected, manifest};
 use super::{Known, context};
-use crate::check;
 use crate::config::{Fleet, GroupConfig, Provisioner};
-use crate::model::{Fault, GenerationSeq, GroupName, Manifest, Phase, ServiceName, Vars};
+use crate::model::{Fault, GenerationSeq, GroupName, Phase, ServiceName, Vars};
 use crate::playbook::{self, CompileOptions, HostContext, Plan};
 use serde_json::{Map, Value};
 
@@ -86,25 +85,12 @@ pub fn work(fleet: &Fleet, host: &str, known: &Known, phase: Phase, scope: &Scop
         return Err(faults);
     }
     let manifest = manifest(fleet, host, GenerationSeq(0), &context, &files)?;
-    let mut secret = secret_paths(&manifest);
+    let mut secret: Vec<String> = manifest.services.into_iter().flat_map(|service| service.secret).collect();
     secret.extend(playbook::hidden(&plan, &Map::new()).iter().map(|path| globset::escape(path)));
     // A path that is none for this host belongs to a service of another group.
     let state = fleet.config.services.values();
     let state = state.filter_map(|service| super::paths(host, &service.state, &context).ok());
     Ok(Work::Plan { plan, protect: state.flatten().collect(), secret })
-}
-
-/// What a manifest calls secret: the services' own globs, and the files of checks that are secret.
-fn secret_paths(manifest: &Manifest) -> Vec<String> {
-    let mut out = Vec::new();
-    for service in &manifest.services {
-        out.extend(service.secret.iter().cloned());
-        for file in &service.checks {
-            let checks = check::parse(&file.file, &service.name, &file.text).unwrap_or_default();
-            out.extend(checks.iter().filter_map(|check| check.secret_file().map(str::to_owned)));
-        }
-    }
-    out
 }
 
 fn no_playbook(fleet: &Fleet, group: &GroupName, phase: Phase) -> Fault {

@@ -4,7 +4,9 @@ use super::manifest::check_files;
 use super::plans::{left_down, look};
 use super::{Expected, Known, Scope, compile, context, manifest};
 use crate::config::Fleet;
-use crate::model::{Fault, FleetSummary, GenerationSeq, HostSummary, Phase, ServiceName, ServiceSummary, Sha256};
+use crate::model::{
+    Fault, FleetSummary, GenerationSeq, GroupName, HostSummary, Phase, ServiceName, ServiceSummary, Sha256,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiles and renders everything for every host: the faults and warnings, by file and line, each once.
@@ -13,18 +15,44 @@ pub fn lint(fleet: &Fleet) -> Vec<Fault> {
     faults.extend(strangers(fleet));
     faults.extend(dependencies(fleet).1);
     for host in fleet.inventory.hosts.keys() {
-        match desired(fleet, host, &Known::default()) {
-            Ok((_, warnings)) => faults.extend(warnings),
-            Err(more) => faults.extend(more),
-        }
+        faults.extend(faults_of(fleet, host, &Known::default()));
     }
-    faults.into_iter().collect()
+    let promoted = as_managers(fleet, &faults);
+    faults.into_iter().chain(promoted).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn faults_of(fleet: &Fleet, host: &str, known: &Known) -> Vec<Fault> {
+    match desired(fleet, host, known) {
+        Ok((_, warnings)) => warnings,
+        Err(faults) => faults,
+    }
+}
+
+/// What is wrong besides where a host is a manager. Which are, the directory does not tell: what is wrong whichever is one is
+/// a fault, what some could be managers without is a warning.
+fn as_managers(fleet: &Fleet, known: &BTreeSet<Fault>) -> Vec<Fault> {
+    let mut found: Vec<Fault> = Vec::new();
+    let mut hosts = BTreeMap::<_, usize>::new();
+    let place = |fault: &Fault| (fault.file.clone(), fault.line, fault.column);
+    for host in fleet.inventory.hosts.keys() {
+        let manager = Known { managers: BTreeSet::from([host.clone()]), ..Known::default() };
+        let more: Vec<Fault> = faults_of(fleet, host, &manager).into_iter().filter(|f| !known.contains(f)).collect();
+        let places: BTreeSet<_> = more.iter().map(place).collect();
+        places.into_iter().for_each(|place| *hosts.entry(place).or_default() += 1);
+        found.extend(more);
+    }
+    let all = fleet.inventory.hosts.len();
+    for fault in &mut found {
+        fault.warning |= hosts.get(&place(fault)).is_none_or(|count| *count < all);
+        fault.message = format!("on a manager: {}", fault.message);
+    }
+    found
 }
 
 /// The summary that enters the Raft log.
 pub fn summary(fleet: &Fleet, known: &Known) -> Result<FleetSummary, Vec<Fault>> {
     let mut faults: Vec<Fault> = fleet.validate().into_iter().filter(|f| !f.warning).collect();
-    faults.extend(strangers(fleet));
+    faults.extend(strangers(fleet).into_iter().filter(|fault| !fault.warning));
     let (services, circles) = dependencies(fleet);
     faults.extend(circles);
     let mut hosts = BTreeMap::new();
@@ -128,7 +156,8 @@ fn dependencies(fleet: &Fleet) -> (BTreeMap<ServiceName, ServiceSummary>, Vec<Fa
     (all, faults)
 }
 
-/// Check files of services that `remoor.yml` does not know: they would silently check nothing.
+/// Check files of services or roles that `remoor.yml` does not know: they would silently check nothing. One that has another
+/// role besides may be meant for other fleets as well.
 fn strangers(fleet: &Fleet) -> Vec<Fault> {
     let mut faults = Vec::new();
     for file in check_files(fleet) {
@@ -139,6 +168,14 @@ fn strangers(fleet: &Fleet) -> Vec<Fault> {
             let known: Vec<&str> = fleet.config.services.keys().map(|s| s.as_str()).collect();
             let message = format!("remoor.yml has no service {}", header.service);
             faults.push(Fault::error(file, 1, 1, message).hint(format!("its services: {}", known.join(", "))));
+        }
+        let roles = || fleet.config.groups.keys().map(GroupName::as_str).chain(["manager", "worker"]);
+        let (mine, other): (Vec<&String>, Vec<&String>) =
+            header.roles.iter().partition(|role| roles().any(|known| known == role.as_str()));
+        for role in other {
+            let message = format!("`roles`: remoor.yml has no group {role}");
+            let hint = crate::config::suggest::hint(role, roles().collect::<Vec<_>>());
+            faults.push(Fault { hint, warning: !mine.is_empty(), ..Fault::error(file, 1, 1, message) });
         }
     }
     faults

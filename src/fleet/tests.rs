@@ -128,6 +128,31 @@ port:
 }
 
 #[test]
+fn a_check_file_for_managers_or_for_a_role_that_nobody_has_is_not_passed_over() {
+    let bogus = "remoor: {service: app, roles: [manager]}\nport: {tcp:1: {bogus: true}}\n";
+    let told = linted(&[("checks/app.yml", bogus)]);
+    assert!(told.starts_with("checks/app.yml:2:") && told.contains(": on a manager: "), "{told}");
+    assert!(lint(&fleet(&[("checks/app.yml", bogus)])).iter().all(|fault| !fault.warning), "{told}");
+    // Of two hosts one can be a manager, and that may be the one that is.
+    let of_w1 = "remoor: {service: app, roles: [manager]}\nport: {\"tcp:{{ vars.port }}\": {listening: true}}\n";
+    let two = ("inventory.yml", "web: {hosts: {w1: {port: 80}, w2: {}}}\n");
+    let faults = lint(&fleet(&[two, ("checks/app.yml", of_w1), ("templates/app.conf.tera", "")]));
+    assert!(faults.len() == 1 && faults[0].warning && faults[0].file == "checks/app.yml", "{faults:?}");
+
+    let of = |roles: &str| linted(&[("checks/app.yml", &format!("remoor: {{service: app, roles: [{roles}]}}\n"))]);
+    assert_eq!(of("web") + &of("worker, manager"), "");
+    expect![[r#"
+        checks/app.yml:1:1: `roles`: remoor.yml has no group managr
+          hint: did you mean `manager`?
+        checks/app.yml:1:1: `roles`: remoor.yml has no group webb
+          hint: did you mean `web`?
+        checks/app.yml:1:1: warning: `roles`: remoor.yml has no group edge
+          hint: known here: web, manager, worker
+    "#]]
+    .assert_eq(&(of("webb, managr") + &of("web, edge")));
+}
+
+#[test]
 fn a_check_file_adds_to_what_is_hashed() {
     let header = "remoor:
   service: app
@@ -147,6 +172,28 @@ fn a_check_file_adds_to_what_is_hashed() {
     assert_eq!(app.secret, ["/etc/app.d/key"]);
     assert_eq!(app.normalize, ["^# by", "^Date:"]);
     assert_eq!(manifest.services.iter().find(|s| s.name.as_str() == "db").unwrap().files, ["/etc/db.conf"]);
+}
+
+/// A private key that a check calls secret has no plain hash in the record, and no diff; a name is no glob.
+#[test]
+fn a_file_of_a_secret_check_is_secret_everywhere() {
+    let checks = "remoor: {service: app}
+file:
+  /etc/app.d/key[1]: {exists: true, meta: {remoor: {secret: true}}}
+  /etc/app.d/plain: {exists: true}
+";
+    let fleet = fleet(&[("checks/app.yml", checks)]);
+    let app = manifest_of(&fleet).services.into_iter().find(|s| s.name.as_str() == "app").unwrap();
+    let secrets = |path: &str| {
+        let globs = app.secret.iter().map(|glob| globset::Glob::new(glob).unwrap().compile_matcher());
+        globs.filter(|glob| glob.is_match(path)).count()
+    };
+    assert_eq!(["key[1]", "key1", "plain"].map(|name| secrets(&format!("/etc/app.d/{name}"))), [1, 0, 0]);
+    let Ok(Work::Plan { secret, .. }) = work(&fleet, "w1", &Known::default(), Phase::Provision, &Scope::default())
+    else {
+        panic!("a plan")
+    };
+    assert!(secret.contains(&app.secret[0]), "{secret:?}");
 }
 
 #[test]

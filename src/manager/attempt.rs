@@ -1,6 +1,7 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
 use super::ansible::{self, Play, PlayError};
+use super::cleaned::{Down, taken_down};
 use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
 use super::shared::known_in;
@@ -288,15 +289,18 @@ impl Work {
 
     /// Addresses and roles that what is there was rendered with: the cleanup is about that.
     async fn known_before(&self) -> fleet::Known {
-        let recorded = self.recorded().await.and_then(|r| r.known);
+        let recorded = self.recorded(Phase::Fence).await.ok().flatten().and_then(|r| r.known);
         recorded.unwrap_or_else(|| self.shared.known())
     }
 
-    /// What was recorded of the node before this attempt.
-    async fn recorded(&self) -> Option<Record> {
+    /// What was recorded of the node before this attempt; None: nothing was.
+    async fn recorded(&self, phase: Phase) -> Result<Option<Record>, Box<Failure>> {
         let inventory = self.shared.inventory();
-        let blob = inventory.node(self.node)?.baseline.as_ref()?.blob;
-        examine::recorded(&self.shared, blob).await
+        let node = inventory.nodes.get(&self.node).ok_or_else(|| plan(phase, "the node is gone"))?;
+        examine::recorded(&self.shared, node).await.map_err(|why| {
+            let next = "it goes on once a manager that has it answers";
+            step(phase, None, format!("what was recorded before can't be read: {why}; {next}"), Vec::new())
+        })
     }
 
     /// What `phase` runs, compiled; the text of every fault otherwise.
@@ -328,13 +332,17 @@ impl Work {
         compiled.await.map_err(|_| "compiling ended early".to_owned())?
     }
 
-    /// Before the node is taken: that what is cleaned up can be set up again. What is refused here has changed nothing.
+    /// Before the node is taken: that what is cleaned up can be set up again, and that it is known what was recorded before:
+    /// what drifted of the rest would be recorded otherwise. What is refused here has changed nothing.
     async fn may_begin(
         &mut self,
         job: &Job,
         before: &Arc<Generation>,
         current: &Arc<Generation>,
     ) -> Result<(), Box<Failure>> {
+        if !job.decommission {
+            self.recorded(Phase::Fence).await?;
+        }
         let phases = [(Phase::Cleanup, before), (Phase::Provision, current)];
         for (phase, generation) in phases.into_iter().take(if job.decommission { 1 } else { 2 }) {
             let made = self.work(phase, job, generation).await;
@@ -394,8 +402,7 @@ impl Work {
     ) -> Result<PhaseResult, Box<Failure>> {
         let prepared = examine::prepare(&self.shared, self.node, Some(before.clone())).await;
         let prepared = prepared.map_err(|e| plan(phase, &e.to_string()))?;
-        let (units, files, keep) =
-            super::cleaned::taken_down(prepared.manifest.services, &job.services, &before.summary);
+        let Down { units, files, keep } = taken_down(prepared.manifest.services, &job.services, &before.summary);
         let order = Order::Cleaned { fence: self.fence_token(), units, files, keep };
         match self.ask(phase, order, &mut |_| {}, CLEANED_TIMEOUT).await? {
             Reply::Cleaned { leftovers } if leftovers.is_empty() => Ok(PhaseResult::Ok),
@@ -459,7 +466,7 @@ impl Work {
     async fn verify(&mut self, phase: Phase, job: &Job, current: Arc<Generation>) -> Result<PhaseResult, Box<Failure>> {
         let frozen = self.frozen.clone();
         let known = frozen.as_ref().map_or_else(|| self.shared.known(), |(known, _)| known.clone());
-        let before = self.recorded().await;
+        let before = self.recorded(phase).await?;
         // A part of the playbook reads a part of the facts.
         let part = before.as_ref().filter(|_| !job.services.is_empty());
         let mut facts = part.map(|r| r.facts.clone()).unwrap_or_default();

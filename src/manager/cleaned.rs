@@ -2,22 +2,28 @@
 
 use crate::model::{FleetSummary, ServiceManifest, ServiceName};
 
-/// What a cleanup must have left: units stopped, files gone, and files that may stay; of the services of the job (none: all),
-/// but for those that are only looked at.
-pub fn taken_down(
-    all: Vec<ServiceManifest>,
-    of_job: &[ServiceName],
-    summary: &FleetSummary,
-) -> (Vec<String>, Vec<String>, Vec<String>) {
-    let (mut units, mut files, mut keep) = (Vec::new(), Vec::new(), Vec::new());
+/// What a cleanup must have left.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Down {
+    /// Stopped and disabled.
+    pub units: Vec<String>,
+    /// Gone.
+    pub files: Vec<String>,
+    /// Of these what may stay.
+    pub keep: Vec<String>,
+}
+
+/// The same of the services of the job (none: all), but for those that are only looked at.
+pub fn taken_down(all: Vec<ServiceManifest>, of_job: &[ServiceName], summary: &FleetSummary) -> Down {
+    let mut down = Down::default();
     let mine = |service: &ServiceManifest| of_job.is_empty() || of_job.contains(&service.name);
     for service in all.into_iter().filter(|service| mine(service) && !summary.watches(&service.name)) {
-        units.extend(service.units);
-        files.extend(service.files);
-        keep.extend(service.keep);
-        keep.extend(service.state);
+        down.units.extend(service.units);
+        down.files.extend(service.files);
+        down.keep.extend(service.keep);
+        down.keep.extend(service.state);
     }
-    (units, files, keep)
+    down
 }
 
 #[cfg(test)]
@@ -45,14 +51,12 @@ mod tests {
             let of_job: Vec<ServiceName> = of_job.iter().map(|name| (*name).into()).collect();
             taken_down(all(), &of_job, &summary)
         };
-        let (units, files, keep) = of(&[]);
-        assert_eq!(
-            (units, files),
-            (vec!["app.service".into(), "db.service".into()], vec!["/etc/app/".into(), "/etc/db/".into()])
-        );
+        let down = of(&[]);
+        assert_eq!(down.units, ["app.service", "db.service"]);
+        assert_eq!(down.files, ["/etc/app/", "/etc/db/"]);
         // What may stay of the clock is no leave for others.
-        assert_eq!(keep, ["/etc/app/kept", "/var/app", "/etc/db/kept", "/var/db"]);
-        assert_eq!(of(&["db", "clock"]).0, ["db.service"]);
-        assert_eq!(of(&["clock"]), Default::default());
+        assert_eq!(down.keep, ["/etc/app/kept", "/var/app", "/etc/db/kept", "/var/db"]);
+        assert_eq!(of(&["db", "clock"]).units, ["db.service"]);
+        assert_eq!(of(&["clock"]), Down::default());
     }
 }

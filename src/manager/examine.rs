@@ -27,6 +27,8 @@ pub enum PrepareError {
     Faults(String),
     #[error("blob {0} with the recorded digest is on no manager that answers")]
     NoBaseline(Sha256),
+    #[error("blob {blob} with the recorded digest can't be understood: {error}")]
+    Damaged { blob: Sha256, error: String },
     #[error("a task of this manager ended early")]
     Task,
 }
@@ -140,13 +142,7 @@ pub async fn prepare_with(
     let current = current.unwrap_or_else(|| generation.clone());
     super::blobs::ensure(shared, &generation.blob).await;
     super::blobs::ensure(shared, &current.blob).await;
-    let record = match &node.baseline {
-        Some(baseline) => {
-            super::blobs::ensure(shared, &baseline.blob).await;
-            Some(read(shared, baseline.blob).ok_or(PrepareError::NoBaseline(baseline.blob))?)
-        }
-        None => None,
-    };
+    let record = recorded(shared, &node).await?;
     let (shared, timeout) = (shared.clone(), inventory.limits().exam_timeout_ms);
     let work = move || {
         let target = target_of(&shared, &node, &current)?;
@@ -196,10 +192,7 @@ pub async fn check_files(shared: &Arc<Shared>, id: NodeId) -> Result<(Generation
     let generation = applied.or(inventory.generations.get(&inventory.current)).cloned();
     let generation = generation.ok_or(PrepareError::NoGeneration)?;
     super::blobs::ensure(shared, &generation.blob).await;
-    let record = match &node.baseline {
-        Some(baseline) => recorded(shared, baseline.blob).await,
-        None => None,
-    };
+    let record = recorded(shared, &node).await.ok().flatten();
     let shared = shared.clone();
     let work = move || {
         let fleet = shared.book.fleet(&generation).map_err(PrepareError::Book)?;
@@ -251,15 +244,17 @@ fn target_of(shared: &Shared, node: &Node, generation: &Generation) -> Result<Ta
     })
 }
 
-/// What a baseline's blob holds; None: no manager that answers has it.
-pub async fn recorded(shared: &Arc<Shared>, blob: Sha256) -> Option<Record> {
-    super::blobs::ensure(shared, &blob).await;
-    read(shared, blob)
+/// What is recorded of a node; None: nothing is yet. Who went on without a record that can't be read would take for what is
+/// to be whatever he finds.
+pub async fn recorded(shared: &Arc<Shared>, node: &Node) -> Result<Option<Record>, PrepareError> {
+    let Some(baseline) = &node.baseline else { return Ok(None) };
+    super::blobs::ensure(shared, &baseline.blob).await;
+    read(baseline.blob, shared.blobs.get(&baseline.blob).ok().flatten()).map(Some)
 }
 
-fn read(shared: &Shared, blob: Sha256) -> Option<Record> {
-    let bytes = shared.blobs.get(&blob).ok().flatten()?;
-    rmp_serde::from_slice(&bytes).ok()
+fn read(blob: Sha256, bytes: Option<Vec<u8>>) -> Result<Record, PrepareError> {
+    let bytes = bytes.ok_or(PrepareError::NoBaseline(blob))?;
+    rmp_serde::from_slice(&bytes).map_err(|error| PrepareError::Damaged { blob, error: error.to_string() })
 }
 
 fn outcome_of(error: SshError) -> ExamOutcome {
@@ -271,5 +266,20 @@ fn outcome_of(error: SshError) -> ExamOutcome {
             ExamOutcome::Failed(error.to_string())
         }
         other => ExamOutcome::Unreachable(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_that_can_not_be_read_is_not_taken_for_none() {
+        let record = Record::default();
+        let stored = rmp_serde::to_vec_named(&record).expect("stored");
+        assert_eq!(read(Sha256::default(), Some(stored.clone())).expect("read"), record);
+        for bytes in [None, Some(Vec::new()), Some(stored[..stored.len() / 2].to_vec())] {
+            assert!(read(Sha256::default(), bytes).is_err());
+        }
     }
 }

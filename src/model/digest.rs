@@ -52,6 +52,18 @@ pub struct FileEntry {
     pub secret: bool,
 }
 
+impl FileEntry {
+    /// Its content is shown to nobody: it is called secret, or only its owner may read it.
+    pub fn hidden(&self) -> bool {
+        self.secret || self.kind == FileKind::File && only_owner(self.mode)
+    }
+}
+
+/// Nobody else may read what has such a mode: its content is shown as little as that of a secret.
+pub fn only_owner(mode: u32) -> bool {
+    mode & 0o077 == 0
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceDigest {
     pub root: Sha256,

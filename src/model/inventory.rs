@@ -101,6 +101,18 @@ impl Inventory {
         self.generation().is_some_and(|g| g.summary.watches(service))
     }
 
+    /// Whether one of the services of a node is.
+    pub(super) fn looks_at(&self, node: NodeId) -> bool {
+        let group = self.node(node).and_then(|node| self.group(node));
+        group.is_some_and(|(_, group)| group.services.iter().any(|service| self.watches(service)))
+    }
+
+    /// Whether all that drifted, and something did, is of services that are only looked at: nothing can be set up for it.
+    pub fn only_watched(&self, reasons: &[Reason]) -> bool {
+        let drift = || reasons.iter().filter(|r| r.drifts());
+        drift().count() > 0 && drift().all(|r| self.watches(&r.service))
+    }
+
     /// Of the current generation; the defaults before there is one.
     pub fn limits(&self) -> &Limits {
         static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);

@@ -2,6 +2,7 @@
 
 use super::{AbsenceNo, BootId, Cause, Instance, NodeName, Occasion, ServiceName, Sha256, Wall};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Three-way comparison of what is desired now, what was last applied and what is there.
@@ -53,9 +54,31 @@ pub struct Reason {
     /// Asks for a re-setup by itself; otherwise it is reported.
     pub grave: bool,
     pub by: Witness,
+    /// What it says something of: a path, or a check and its property. Empty: the service or node as such.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// The look that found it first, where each one since then found it too. None: it stands in no finding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Wall>,
 }
 
 impl Reason {
+    pub fn new(by: Witness, service: ServiceName, text: String, grave: bool) -> Self {
+        Self { service, text, grave, by, about: String::new(), since: None }
+    }
+
+    /// What was found at `at`, after the finding `before`: what stood there already has stood since then.
+    pub fn dated(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
+        let mut stood = BTreeMap::new();
+        for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {
+            let since = reason.since.unwrap_or(finding.at);
+            let first = stood.entry((&reason.service, reason.by, &reason.about)).or_insert(since);
+            *first = since.min(*first);
+        }
+        let since = |r: &Reason| stood.get(&(&r.service, r.by, &r.about)).copied().unwrap_or(at);
+        found.into_iter().map(|r| Reason { since: Some(since(&r)), ..r }).collect()
+    }
+
     /// What is there is not as recorded; a check that only warns is a reason to say so, not to call the configuration drifted.
     pub fn drifts(&self) -> bool {
         self.by == Witness::Digest || self.by == Witness::Check && self.grave
@@ -63,7 +86,7 @@ impl Reason {
 }
 
 /// What kind of evidence a reason rests on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Witness {
     Digest,
@@ -156,7 +179,34 @@ pub struct Marks {
 
 #[cfg(test)]
 mod tests {
-    use super::Verdict;
+    use super::*;
+    use crate::model::sample;
+
+    #[test]
+    fn a_reason_stands_since_the_first_of_the_looks_that_found_it_one_after_the_other() {
+        let reason = |service: &str, by, about: &str, text: &str| Reason {
+            about: about.to_owned(),
+            ..Reason::new(by, service.into(), text.to_owned(), false)
+        };
+        let path = |text: &str| reason("app", Witness::Digest, "/etc/a", text);
+        let since = |reasons: &[Reason]| reasons.iter().map(|r| r.since.map(|at| at.0)).collect::<Vec<_>>();
+        let finding = |reasons, at| Finding { reasons, at: Wall(at), ..sample::finding() };
+        let first = Reason::dated(vec![path("mode")], None, Wall(1));
+        // Another value of the same is no other difference; the same path of another service, or in a check, is one.
+        let others = [
+            path("sha256"),
+            reason("db", Witness::Digest, "/etc/a", "mode"),
+            reason("app", Witness::Check, "/etc/a", "mode"),
+        ];
+        let second = Reason::dated(others.to_vec(), Some(&finding(first.clone(), 1)), Wall(2));
+        assert_eq!(since(&second), [Some(1), Some(2), Some(2)]);
+        let gone = Reason::dated(Vec::new(), Some(&finding(second, 2)), Wall(3));
+        let again = Reason::dated(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
+        assert_eq!(since(&again), [Some(4)], "it was right in between");
+        // Older managers noted none.
+        let older = finding(vec![path("mode")], 7);
+        assert_eq!(since(&Reason::dated(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
+    }
 
     #[test]
     fn verdicts_are_stored_by_name_and_one_of_an_older_program_is_still_read() {

@@ -13,7 +13,7 @@ pub use replay::*;
 use super::token::Secret;
 use crate::model::{
     Availability, Baseline, Breaker, CheckResult, CheckSummary, Difference, Finding, HistoryItem, Job, Maintenance,
-    NodeDigest, Refusal, Report, Sha256,
+    NodeDigest, Refusal, Report, Sha256, Wall,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -249,6 +249,9 @@ pub struct FileDiff {
     /// `rendered`: the manager makes it from the fleet; `recorded`: as it was when last set up or adopted; `none`: an extra file.
     #[serde(default)]
     pub origin: String,
+    /// When it was found first, where each look since then found it too. None: this look is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Wall>,
     /// Unified diff of rendered against found; None where there is no rendered content, or the file is secret.
     pub unified: Option<String>,
     pub note: Option<String>,

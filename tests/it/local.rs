@@ -297,7 +297,7 @@ fn what_a_node_is_asked_is_listed_with_and_without_a_manager() {
     let early = m1.ask(&["check", "--list", "m1"]);
     let said = String::from_utf8_lossy(&early.stderr);
     assert!(early.status.code() != Some(0) && said.contains("remoor apply DIR"), "{said}");
-    let config = "version: 1\ninventory: inventory.yml\ngroups: {web: {services: [app]}}\nservices: {app: {files: [/etc/app]}}\n";
+    let config = "version: 1\ninventory: inventory.yml\ngroups: {api: {services: [app]}, web: {services: [app]}}\nservices: {app: {files: [/etc/app]}}\n";
     apply_small(&m1, dir.path(), config, "web: {hosts: {m1: {port: 8081}}}\n");
 
     let told = |out: &Output| String::from_utf8_lossy(&out.stdout).into_owned();

@@ -7,10 +7,11 @@ use crate::cli::duration;
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
+use crate::cli::moment::Today;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use crate::model::{CheckResult, CheckState, Difference, Severity, counted};
-use crate::rpc::view::{AdoptView, CheckView, DiffView, NodeView, OrderRequest};
+use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, NodeView, OrderRequest};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
 
@@ -140,20 +141,18 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
         if out.quiet {
             out.names(view.files.iter().map(|f| f.path.as_str()))?;
         } else {
-            let mut text = String::new();
+            let today = Today::of(&view.as_of.at);
+            let (mut text, mut missing, mut extra) = (String::new(), String::new(), String::new());
             for file in &view.files {
-                let origin = match file.origin.as_str() {
-                    "" | "none" => String::new(),
-                    origin => format!(", {origin}"),
-                };
-                text.push_str(&format!("{} {} ({}{origin})\n", file.what, file.path, file.service));
-                file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
-                if let Some(note) = &file.note {
-                    text.push_str(&format!("  ({note})\n"));
+                match file.what.as_str() {
+                    "missing" => missing.push_str(&format!("  {}\n", named(file, today))),
+                    "extra" => extra.push_str(&format!("  {}\n", named(file, today))),
+                    _ => text.push_str(&changed(file, today)),
                 }
-                if let Some(unified) = &file.unified {
-                    text.push_str(unified);
-                    text.push('\n');
+            }
+            for (title, lines) in [("missing", missing), ("extra", extra)] {
+                if !lines.is_empty() {
+                    text.push_str(&format!("{title}:\n{lines}"));
                 }
             }
             for what in &view.unclear {
@@ -167,6 +166,29 @@ pub fn show_diff(out: &Out, view: &DiffView) -> anyhow::Result<Exit> {
     }
     let exit = out.source(&view.as_of);
     Ok(exit.and(if view.files.is_empty() { Exit::Done } else { Exit::No }))
+}
+
+/// A path, and what is known of it.
+fn named(file: &FileDiff, today: Today) -> String {
+    let mut facts = vec![file.service.clone()];
+    facts.extend(Some(&file.origin).filter(|origin| !matches!(origin.as_str(), "" | "none")).cloned());
+    facts.extend(file.since.map(|at| format!("since {}", today.show(at))));
+    let note = file.note.as_ref().filter(|_| file.what != "changed");
+    facts.extend(note.cloned());
+    format!("{} ({})", file.path, facts.join(", "))
+}
+
+fn changed(file: &FileDiff, today: Today) -> String {
+    let mut text = format!("{} {}\n", file.what, named(file, today));
+    file.attributes.iter().for_each(|a| text.push_str(&format!("  {a}\n")));
+    if let Some(note) = &file.note {
+        text.push_str(&format!("  ({note})\n"));
+    }
+    if let Some(unified) = &file.unified {
+        text.push_str(unified);
+        text.push('\n');
+    }
+    text
 }
 
 pub async fn adopt(api: &Api, out: &Out, args: &AdoptArgs) -> anyhow::Result<Exit> {

@@ -93,7 +93,8 @@ fn finding(finding: &Finding, today: Today) -> Vec<String> {
     out.extend(finding.evidence.iter().map(|e| format!("evidence: {e}")));
     out.extend(finding.reasons.iter().map(|r| {
         let weight = if r.grave { "" } else { " (reported only)" };
-        format!("reason: {}{weight}", story::reason(r))
+        let since = r.since.map(|at| format!(", since {}", today.show(at))).unwrap_or_default();
+        format!("reason: {}{weight}{since}", story::reason(r))
     }));
     let (pass, fail, unknown) = finding.checks;
     // What was made right since has the counts of that look: they would contradict the verdict.

@@ -339,15 +339,25 @@ fn a_diff_is_shown() {
         what: "changed".into(),
         attributes: vec!["sha256: 1f2e.. -> 99aa..".into()],
         origin: "rendered".into(),
+        since: Some(views::at("11:58:00")),
         unified: Some("--- rendered\n+++ found\n@@ -1 +1 @@\n-port=2379\n+port=2380\n".into()),
         note: None,
     };
-    let view =
-        DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files: vec![changed], unclear: Vec::new() };
+    let other = |what: &str, path: &str| FileDiff {
+        what: what.into(),
+        path: path.into(),
+        attributes: Vec::new(),
+        unified: None,
+        origin: if what == "extra" { "none" } else { "recorded" }.into(),
+        since: None,
+        ..changed.clone()
+    };
+    let files = vec![other("extra", "/etc/a"), other("missing", "/etc/b"), changed.clone(), other("missing", "/etc/c")];
+    let view = DiffView { version: 1, as_of: views::as_of(), node: "w1".into(), files, unclear: Vec::new() };
     table(
         |out| examine::show_diff(out, &view),
         expect![[r#"
-        changed /etc/etcd.conf (etcd, rendered)
+        changed /etc/etcd.conf (etcd, rendered, since 11:58:00)
           sha256: 1f2e.. -> 99aa..
         --- rendered
         +++ found
@@ -355,6 +365,11 @@ fn a_diff_is_shown() {
         -port=2379
         +port=2380
 
+        missing:
+          /etc/b (etcd, recorded)
+          /etc/c (etcd, recorded)
+        extra:
+          /etc/a (etcd)
         --- 1
         as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
     "#]],

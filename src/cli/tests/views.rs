@@ -28,12 +28,8 @@ pub fn baseline(time: &str) -> Baseline {
 }
 
 pub fn reason() -> Reason {
-    Reason {
-        service: "contiv_network".into(),
-        text: "contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..".into(),
-        grave: true,
-        by: Witness::Digest,
-    }
+    let text = "contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa..".into();
+    Reason::new(Witness::Digest, "contiv_network".into(), text, true)
 }
 
 /// A01 and A02: away by the network, one file changed meanwhile.

@@ -5,7 +5,9 @@ use super::super::{Shared, blobs, errand, examine, wall};
 use super::{as_of, named, operator, propose};
 use crate::engine::{self, Evidence, ExamOutcome};
 use crate::exec::wire::{Order, Reply};
-use crate::model::{Baseline, Change, Command, Difference, Node, Occasion, Sha256, differences};
+use crate::model::{
+    Baseline, Change, Command, Difference, Node, Occasion, Sha256, Wall, Witness, differences, only_owner,
+};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{AdoptView, CheckView, DiffView, FileDiff, Nothing, OrderRequest};
 use crate::rpc::wire::{Code, Failure, Strict};
@@ -117,6 +119,7 @@ pub async fn diff(
             what: what.to_owned(),
             attributes: Vec::new(),
             origin: origin(&evidence, &recorded, &difference.path).to_owned(),
+            since: since(&node, &difference),
             unified: None,
             note: None,
         });
@@ -124,17 +127,13 @@ pub async fn diff(
             file.attributes.push(format!("{attribute}: {expected} -> {found}"));
         }
     }
-    let secret: BTreeSet<&str> = evidence
-        .exam
-        .digest
-        .services
-        .values()
-        .flat_map(|s| &s.entries)
-        .filter(|e| e.secret)
-        .map(|e| e.path.as_str())
-        .collect();
-    for file in files.values_mut().filter(|f| secret.contains(f.path.as_str())) {
+    let hidden = hidden(&evidence);
+    for file in files.values_mut().filter(|f| hidden.contains(f.path.as_str())) {
         file.note = Some("secret: content is never shown".to_owned());
+    }
+    let content = |file: &&mut FileDiff| file.attributes.iter().any(|a| a.starts_with("sha256: "));
+    for file in files.values_mut().filter(|f| f.note.is_none() && f.origin == "recorded").filter(content) {
+        file.note = Some("only its hash is recorded: there is no content to compare with".to_owned());
     }
     let paths: Vec<String> = files
         .values()
@@ -151,6 +150,20 @@ pub async fn diff(
     let unclear = unclear(&evidence);
     let files = files.into_values().collect();
     Ok(axum::Json(DiffView { version: 1, as_of: as_of(&shared), node: name, files, unclear }))
+}
+
+/// Files whose content is not shown, by what is recorded of them or by what they are now.
+fn hidden(evidence: &Evidence) -> BTreeSet<&str> {
+    let both = evidence.expected.iter().chain([&evidence.exam.digest]);
+    let entries = both.flat_map(|digest| digest.services.values()).flat_map(|s| &s.entries);
+    entries.filter(|e| e.hidden()).map(|e| e.path.as_str()).collect()
+}
+
+/// Since when the node's finding knows of a difference.
+fn since(node: &Node, difference: &Difference) -> Option<Wall> {
+    let reasons = node.finding.iter().flat_map(|f| &f.reasons).filter(|r| r.by == Witness::Digest);
+    let same = reasons.filter(|r| r.service == difference.service && r.about == difference.path);
+    same.filter_map(|r| r.since).min()
 }
 
 /// What no comparison can be made of.
@@ -192,6 +205,11 @@ async fn contents(
         let (Some(file), Some(rendered)) = (files.get_mut(&got.path), prepared.rendered.get(&got.path)) else {
             continue;
         };
+        let mode = rendered.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok());
+        if mode.is_some_and(only_owner) {
+            file.note = Some("secret: content is never shown".to_owned());
+            continue;
+        }
         match (got.error, std::str::from_utf8(&rendered.content)) {
             (None, Ok(wanted)) => {
                 let found = String::from_utf8_lossy(&got.content).into_owned();
@@ -293,4 +311,35 @@ fn only(
     }
     digest.root = crate::model::NodeDigest::root_of(&digest.services);
     Ok(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Exam, FileEntry, FileKind, NodeDigest, ServiceDigest};
+
+    fn digest(entries: [(&str, u32, bool); 4]) -> NodeDigest {
+        let entry = |(path, mode, secret): (&str, u32, bool)| FileEntry {
+            path: path.to_owned(),
+            kind: FileKind::File,
+            mode,
+            owner: "root".to_owned(),
+            group: "root".to_owned(),
+            sha256: None,
+            target: None,
+            secret,
+        };
+        let service = ServiceDigest::new(entries.map(entry).to_vec(), BTreeMap::new());
+        NodeDigest { services: [("app".into(), service)].into(), ..NodeDigest::default() }
+    }
+
+    /// Who made a private file readable for all does not get its content by a diff as well.
+    #[test]
+    fn what_is_or_was_secret_or_private_is_not_shown() {
+        let expected = digest([("/a", 0o600, false), ("/b", 0o644, false), ("/c", 0o644, true), ("/d", 0o640, false)]);
+        let found = digest([("/a", 0o644, false), ("/b", 0o400, false), ("/c", 0o644, false), ("/d", 0o644, false)]);
+        let exam = Exam { digest: found, ..Exam::default() };
+        let evidence = Evidence { exam, expected: Some(expected), rendered: BTreeSet::new() };
+        assert_eq!(hidden(&evidence), ["/a", "/b", "/c"].into());
+    }
 }

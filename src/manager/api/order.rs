@@ -151,11 +151,10 @@ pub(super) struct Judged {
     pub services: Option<Vec<ServiceName>>,
 }
 
-/// The services of a node that reasons are about and that can be set up again. None: all that differs is only looked at.
+/// The services of a node that drifted and can be set up again, none for a mere alert. None: all that drifted is only looked at.
 fn about(inventory: &Inventory, known: &[ServiceName], reasons: &[Reason]) -> Option<BTreeSet<ServiceName>> {
-    let provisioned = || reasons.iter().map(|r| &r.service).filter(|service| !inventory.watches(service));
-    (provisioned().count() > 0 || reasons.is_empty())
-        .then(|| provisioned().filter(|service| known.contains(service)).cloned().collect())
+    let drifted = reasons.iter().filter(|r| r.drifts() && !inventory.watches(&r.service)).map(|r| &r.service);
+    (!inventory.only_watched(reasons)).then(|| drifted.filter(|service| known.contains(service)).cloned().collect())
 }
 
 impl Desk<'_> {
@@ -504,21 +503,20 @@ mod tests {
         let mut inventory = Inventory::default();
         let command = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
         inventory.apply(1, &Entry { at: Wall(1), by: "admin".to_owned(), command });
-        let of = |services: &[&str]| {
-            let reason = |service: &&str| Reason {
-                service: (*service).into(),
-                text: "differs".to_owned(),
-                grave: false,
-                by: Witness::Digest,
-            };
-            let reasons: Vec<Reason> = services.iter().map(reason).collect();
-            about(&inventory, &["app".into(), "clock".into()], &reasons)
+        let reason = |service: &str, by| Reason::new(by, service.into(), "differs".to_owned(), false);
+        let of = |digest: &[&str], check: &[&str], desired: &[&str]| {
+            let by = [(digest, Witness::Digest), (check, Witness::Check), (desired, Witness::Desired)];
+            let reasons = by.iter().flat_map(|(services, by)| services.iter().map(|service| reason(service, *by)));
+            about(&inventory, &["app".into(), "clock".into()], &reasons.collect::<Vec<_>>())
         };
-        assert_eq!(of(&["app", "clock", "other"]), Some(BTreeSet::from(["app".into()])));
-        assert_eq!(of(&["clock", "clock"]), None);
+        let app = Some(BTreeSet::from(["app".into()]));
+        assert_eq!(of(&["app", "clock", "other"], &[], &[]), app);
+        assert_eq!(of(&["clock", "clock"], &[], &[]), None);
+        assert_eq!(of(&["clock"], &["app"], &[]), None, "an alert of app is no drift of it");
+        assert_eq!(of(&["app"], &["clock"], &[]), app);
         // What is desired is of no service.
-        assert_eq!(of(&["clock", ""]), Some(BTreeSet::new()));
-        assert_eq!(of(&[]), Some(BTreeSet::new()));
+        assert_eq!(of(&[], &[], &[""]), Some(BTreeSet::new()));
+        assert_eq!(of(&[], &[], &[]), Some(BTreeSet::new()));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, named, operator};
 use crate::engine::Presence;
-use crate::model::{Finding, Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{Inventory, JobId, Node, Remedy, Verdict, Wall};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -198,11 +198,7 @@ pub async fn why(
     let inventory = shared.inventory();
     let node = named(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
-    let spared = |f: &Finding| inventory.group(&node).is_some_and(|(_, g)| g.spares(&node, f.occasion));
-    let spared = node.finding.as_ref().is_some_and(spared);
-    let differs = |f: &Finding| f.drift_of(|_| true) && !f.drift_of(|service| !inventory.watches(service));
-    let watched = node.finding.as_ref().is_some_and(differs);
-    let (not_done, next) = untold(&node, &view, spared, watched);
+    let (not_done, next) = untold(&node, &view, Reported::of(&inventory, &node));
     let mut history: Vec<_> = inventory
         .history
         .iter()
@@ -225,9 +221,30 @@ pub async fn why(
     }))
 }
 
-/// What was not done and why, and what an operator may do about it. `spared`: only since the node was adopted;
-/// `watched`: all that differs is only looked at.
-fn untold(node: &Node, view: &NodeView, spared: bool, watched: bool) -> (Vec<String>, Vec<String>) {
+/// Why drift of a node is only reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reported {
+    /// All that differs is only looked at.
+    Watched,
+    /// The node was adopted, and its group names no policy.
+    Adopted,
+    ByPolicy,
+}
+
+impl Reported {
+    fn of(inventory: &Inventory, node: &Node) -> Self {
+        let Some(finding) = &node.finding else { return Reported::ByPolicy };
+        let spared = inventory.group(node).is_some_and(|(_, g)| g.spares(node, finding.occasion));
+        match finding.verdict == Verdict::Drifted && inventory.only_watched(&finding.reasons) {
+            true => Reported::Watched,
+            false if finding.verdict.drifted() && spared => Reported::Adopted,
+            false => Reported::ByPolicy,
+        }
+    }
+}
+
+/// What was not done and why, and what an operator may do about it.
+fn untold(node: &Node, view: &NodeView, reported: Reported) -> (Vec<String>, Vec<String>) {
     let name = node.name();
     let mut not_done: Vec<String> = Vec::new();
     let mut next: Vec<String> = Vec::new();
@@ -237,12 +254,12 @@ fn untold(node: &Node, view: &NodeView, spared: bool, watched: bool) -> (Vec<Str
                 not_done.push(format!("no re-setup: unknown is not drift ({why})"));
                 next.push(format!("remoor check {name}"));
             }
-            (Remedy::Report, Verdict::Drifted) if watched => {
+            (Remedy::Report, _) if reported == Reported::Watched => {
                 not_done.push("no re-setup: what differs is only looked at, not provisioned".to_owned());
                 next.push(format!("remoor diff {name}"));
                 next.push(format!("remoor adopt {name}"));
             }
-            (Remedy::Report, verdict) if verdict.drifted() && spared => {
+            (Remedy::Report, verdict) if reported == Reported::Adopted => {
                 let why = "the node was adopted and never set up by remoor, and its group names no policy";
                 not_done.push(format!("no re-setup: {why} for this occasion ({verdict})"));
                 next.push(format!("remoor diff {name}"));

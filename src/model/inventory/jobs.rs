@@ -346,6 +346,8 @@ impl Inventory {
             Some(part) => finding.beyond(part),
             None => kind == JobKind::Resetup && finding.drift_of(|service| self.watches(service)),
         });
+        // What the attempt saw of it at its end nobody judged.
+        let looked_at = kind == JobKind::Resetup && self.looks_at(node_id);
         let node = self.change(node_id)?;
         node.altered = at.index;
         // An attempt from before `trust-key` was told the keys of then.
@@ -366,7 +368,7 @@ impl Inventory {
             } else {
                 node.failed = None;
                 node.hold = None;
-                node.unseen = part.is_some() || left;
+                node.unseen = part.is_some() || left || looked_at;
                 node.watched = false;
                 // Who moved meanwhile was rendered with the address of before; so is a part of who moved before that.
                 let from = node.provisioned_at.take();

@@ -62,12 +62,13 @@ fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
 }
 
 /// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about these (none: all) is done. The service
-/// `clock` is only looked at.
-fn repaired(other: &str, services: &[&str]) -> Inventory {
+/// `clock` is only looked at, where w1 `has` it.
+fn repaired(other: &str, services: &[&str], has: &[&str]) -> Inventory {
     let mut inventory = open();
     let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
     generation.summary.services.insert("clock".into(), ServiceSummary { watched: true, ..ServiceSummary::default() });
-    let reason = |s: &str, grave| Reason { service: s.into(), text: s.to_owned(), grave, by: Witness::Digest };
+    generation.summary.groups.get_mut("web").unwrap().services = has.iter().map(|s| (*s).into()).collect();
+    let reason = |s: &str, grave| Reason::new(Witness::Digest, s.into(), s.to_owned(), grave);
     let reasons = vec![reason("a", true), reason(other, false)];
     let services = services.iter().map(|s| (*s).into()).collect();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
@@ -97,7 +98,7 @@ fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
 #[test]
 fn a_job_about_a_part_says_nothing_of_the_rest() {
     for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
-        let inventory = repaired(other, &["a"]);
+        let inventory = repaired(other, &["a"], &["a", "b"]);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
         assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
@@ -107,11 +108,16 @@ fn a_job_about_a_part_says_nothing_of_the_rest() {
 
 #[test]
 fn a_job_about_all_says_nothing_of_what_is_only_looked_at() {
-    for (other, verdict, unseen) in [("b", Verdict::Same, false), ("clock", Verdict::Drifted, true)] {
-        let inventory = repaired(other, &[]);
+    let (all, own) = (["a", "b", "clock"], ["a", "b"]);
+    for (other, has, verdict, unseen) in [
+        ("b", &own[..], Verdict::Same, false),
+        ("b", &all, Verdict::Same, true),
+        ("clock", &all, Verdict::Drifted, true),
+    ] {
+        let inventory = repaired(other, &[], has);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
-        assert_eq!((told, node.unseen), (Some(verdict), unseen), "{other}");
+        assert_eq!((told, node.unseen), (Some(verdict), unseen), "{other} {has:?}");
     }
 }
 

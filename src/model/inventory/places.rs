@@ -287,7 +287,7 @@ mod tests {
         let hosts = [("w1".into(), Sha256::of(b"w1 at 8"))].into();
         log.write(Command::Rendered { generation, moved, hosts, fault: None });
         assert_eq!(log.0.own_move(log.node(1)).map(|m| m.since), Some(since), "the last move counts");
-        let reason = |by| Reason { service: "".into(), text: String::new(), grave: false, by };
+        let reason = |by| Reason::new(by, "".into(), String::new(), false);
         let want = Want { reasons: vec![reason(Witness::Desired)], ..Want::new(Occasion::Network, since) };
         let ask = |want: &Want, ms| guard::may_open(&log.0, log.node(1), want, since.after(ms));
         let settle = log.0.limits().settle_ms;
