@@ -116,10 +116,14 @@ mod tests {
         ] {
             assert_eq!(told(text), None, "{text}");
         }
-        let (line, message) = told("node.example.org: '{{ node.name }}'\n{{ 'node.x' }}\n{% if node.role %}{% endif %}").unwrap();
+        let (line, message) =
+            told("node.example.org: '{{ node.name }}'\n{{ 'node.x' }}\n{% if node.role %}{% endif %}").unwrap();
         assert_eq!((line, message.as_str()), (3, "`node.role` is known only for a node of a fleet"));
         let (line, message) = told("{{ node.name }}\n{{ node['name'] }}").unwrap();
-        assert!(line == 2 && message.starts_with("of `node` only `node.name` and `node.hostname` are known"), "{message}");
+        assert!(
+            line == 2 && message.starts_with("of `node` only `node.name` and `node.hostname` are known"),
+            "{message}"
+        );
         let fleet = json!({"node": {}, "peers": [], "expected": {}});
         assert_eq!(faults("f", "{% if node.role %}{% endif %}", fleet.as_object().unwrap()), []);
     }
