@@ -6,7 +6,7 @@ use super::matcher::{Matcher, short};
 use super::outcome::bounded;
 use super::probe::{Answers, PRIVATE, Trouble};
 use super::spec::Kind;
-use crate::model::{CheckResult, CheckState, SECRET};
+use crate::model::{CheckResult, CheckState, SECRET, Sha256};
 use serde_json::Value;
 
 /// How much is to be told of each assertion.
@@ -23,6 +23,8 @@ pub(super) struct Judged {
     pub result: CheckResult,
     /// None: there was no value, or nobody asked.
     pub explained: Option<Explained>,
+    /// Hash of the whole value of what does not hold, unless it is hidden.
+    pub seen: Option<Sha256>,
 }
 
 /// One per assertion. What was not answered is `Unknown`; `took_ms` is left at 0.
@@ -33,7 +35,7 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
     for (number, assertion) in check.assertions.iter().enumerate() {
         if shut {
             let result = judge.result(assertion, CheckState::Skip, None, String::new());
-            all.push(Judged { result, explained: None });
+            all.push(Judged { result, explained: None, seen: None });
             continue;
         }
         let answer = answers.get(assertion.property).cloned();
@@ -43,14 +45,16 @@ pub(super) fn judge(check: &Check, answers: &Answers, detail: Detail) -> Vec<Jud
             (Ok(value), Detail::Full) => Some(judge.explain(assertion, value)),
             _ => None,
         };
-        let result = match answer {
-            Ok(value) => judge.compare(assertion, &value),
-            Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why),
-            Err(Trouble::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why),
+        let result = match &answer {
+            Ok(value) => judge.compare(assertion, value),
+            Err(Trouble::Failed(why)) => judge.result(assertion, CheckState::Fail, None, why.clone()),
+            Err(Trouble::Unknown(why)) => judge.result(assertion, CheckState::Unknown, None, why.clone()),
         };
+        let told = detail == Detail::Full && result.state != CheckState::Pass && !judge.hides(assertion);
+        let seen = answer.ok().filter(|_| told).map(|value| Sha256::of(value.to_string().as_bytes()));
         let first_is_off = number == 0 && (result.state != CheckState::Pass || found_false);
         shut |= check.kind.spec().gated && first_is_off;
-        all.push(Judged { result, explained });
+        all.push(Judged { result, explained, seen });
     }
     judge.explain_status(answers, &mut all);
     all

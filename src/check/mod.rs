@@ -3,6 +3,7 @@
 //! `header`, `applies`, `render` and `parse` are pure and run on the manager and on the node alike; `run` asks the machine.
 //! What a failing check leads to is not decided here.
 
+mod absent;
 mod amend;
 mod assign;
 mod deb;

@@ -8,7 +8,7 @@ use super::suggest::did_you_mean;
 use super::yaml::{Key, Node, Yaml};
 use crate::model::{Fault, OnFail, Severity};
 use serde_json::{Number, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The keys of the block that hold checks.
 pub(super) const KEYS: [&str; 3] = ["cert", "any-of", "all-of"];
@@ -127,32 +127,46 @@ impl Loader<'_> {
     }
 
     /// Appends the groups, each after those that it is about; what is left then are groups that are about themselves.
-    fn in_order(&mut self, mut groups: Vec<Group>) {
+    fn in_order(&mut self, groups: Vec<Group>) {
         let asked = groups.iter().filter(|group| !group.check.skip);
         let members: BTreeSet<String> = asked.flat_map(|group| group.check.members.clone()).collect();
-        while !groups.is_empty() {
-            let open: BTreeSet<String> = groups.iter().map(|group| group.check.label()).collect();
-            let waits = |group: &Group| group.check.members.iter().any(|member| open.contains(member));
-            let (waiting, ready): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(waits);
-            if ready.is_empty() {
-                for group in &waiting {
-                    let at = Fault::error(
-                        self.file,
-                        group.check.line,
-                        1,
-                        format!("`{}` is about itself", group.check.label()),
-                    );
-                    self.faults.push(at.hint("a group may name groups, but not in a circle"));
+        let labels: Vec<String> = groups.iter().map(|group| group.check.label()).collect();
+        let mut same: BTreeMap<&str, usize> = BTreeMap::new();
+        labels.iter().for_each(|label| *same.entry(label).or_default() += 1);
+        // For how many others a group waits, and who waits for one of a label.
+        let mut waits = vec![0; groups.len()];
+        let mut waiting: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            for member in &group.check.members {
+                if let Some(count) = same.get(member.as_str()) {
+                    waits[at] += count;
+                    waiting.entry(member.clone()).or_default().push(at);
                 }
-                return;
             }
-            for mut group in ready {
-                if members.contains(&group.check.label()) {
+        }
+        let mut ready: BTreeSet<usize> = (0..groups.len()).filter(|at| waits[*at] == 0).collect();
+        let mut groups: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+        while !ready.is_empty() {
+            let mut next = BTreeSet::new();
+            for at in ready {
+                for other in waiting.get(&labels[at]).into_iter().flatten() {
+                    waits[*other] -= 1;
+                    if waits[*other] == 0 {
+                        next.insert(*other);
+                    }
+                }
+                let Some(mut group) = groups[at].take() else { continue };
+                if members.contains(&labels[at]) {
                     counts_no_more(&mut group.check);
                 }
                 self.loaded.checks.push(group.check);
             }
-            groups = waiting;
+            ready = next;
+        }
+        for group in groups.into_iter().flatten() {
+            let message = format!("`{}` is about itself", group.check.label());
+            let fault = Fault::error(self.file, group.check.line, 1, message);
+            self.faults.push(fault.hint("a group may name groups, but not in a circle"));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tera over a check file's text, and whether the file concerns a node at all. No clock, no files, no environment.
 
+use super::absent;
 use super::go_template::{self, Outside};
 use super::header::{Header, Template};
 use super::suggest::did_you_mean;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tera::{Context, Error, ErrorKind, Tera};
 
 /// The names that a template may use.
-const NAMES: [&str; 4] = ["node", "vars", "peers", "expected"];
+pub(super) const NAMES: [&str; 4] = ["node", "vars", "peers", "expected"];
 const WHEN: &str = "when";
 
 /// Whether a check file concerns a node, and if not, why.
@@ -35,8 +36,7 @@ pub fn applies(
     }
     let Some(when) = &header.when else { return Ok(Applies::Yes) };
     let text = format!("{{% if {when} %}}true{{% endif %}}");
-    let mut absent = absent_names(file, &text, context);
-    absent.extend(absent_fields(file, &text, context));
+    let absent = absent::faults(file, &text, context);
     if !absent.is_empty() {
         return Err(absent
             .into_iter()
@@ -67,13 +67,12 @@ pub fn render(
             go_template::render(file, goss_text, &merged_vars(header, context), &outside).map_err(|fault| vec![fault])
         }
         Template::Tera => {
-            let absent = absent_names(file, goss_text, context);
+            let absent = absent::faults(file, goss_text, context);
             if !absent.is_empty() {
                 return Err(absent);
             }
             let rendered = tera(file, goss_text, header, context).map_err(|e| vec![fault(file, goss_text, &e)])?;
-            let mut unknown = unknown_names(file, goss_text);
-            unknown.extend(absent_fields(file, goss_text, context));
+            let unknown = unknown_names(file, goss_text);
             if unknown.is_empty() { Ok(rendered) } else { Err(unknown) }
         }
     }
@@ -105,7 +104,7 @@ fn tera(name: &str, text: &str, header: &Header, context: &Map<String, Value>) -
 
 /// Names of no meaning that rendering did not stumble over, since Tera takes them for false in a condition.
 fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
-    let used = used_names(file, text);
+    let used = variables(text).unwrap_or_default();
     let set: BTreeSet<&str> = text.split("{%").skip(1).filter_map(set_name).collect();
     let unknown = used.into_iter().filter(|name| !NAMES.contains(&name.as_str()) && !set.contains(name.as_str()));
     unknown
@@ -117,72 +116,14 @@ fn unknown_names(file: &str, text: &str) -> Vec<Fault> {
         .collect()
 }
 
-/// Names that have a meaning on a node of a fleet, and that `context` lacks: a template that says nothing of peers because
-/// nobody knows them would assert less than it seems to.
-fn absent_names(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fault> {
-    let absent = |name: &String| name != "vars" && NAMES.contains(&name.as_str()) && !context.contains_key(name);
-    let used = used_names(file, text).into_iter().filter(absent);
-    used.map(|name| {
-        let message = format!("`{name}` is known only for a node of a fleet");
-        Fault::error(file, first_line_with(text, &name), 1, message)
-            .hint("remoor check NODE asks with all that is known")
-    })
-    .collect()
-}
-
-/// Fields of `node` that are known only in a fleet: in a condition Tera takes one that is not there for false.
-fn absent_fields(file: &str, text: &str, context: &Map<String, Value>) -> Vec<Fault> {
-    let Some(Value::Object(node)) = context.get("node").filter(|_| !context.contains_key("peers")) else {
-        return Vec::new();
-    };
-    let word = |c: char| c.is_alphanumeric() || c == '_';
-    let mut out = Vec::new();
-    for (begin, piece) in markup(text) {
-        for (at, _) in piece.match_indices("node.") {
-            let field: String = piece[at + 5..].chars().take_while(|c| word(*c)).collect();
-            if piece[..at].ends_with(|c: char| word(c) || c == '.') || node.contains_key(&field) {
-                continue;
-            }
-            let line = text[..begin + at].matches('\n').count() + 1;
-            let message = format!("`node.{field}` is known only for a node of a fleet");
-            let fault = Fault::error(file, u32::try_from(line).unwrap_or(u32::MAX), 1, message);
-            out.push(fault.hint("remoor check NODE asks with all that is known"));
-        }
-    }
-    out
-}
-
-/// What stands within `{{ }}` and `{% %}`, and where: not what a YAML map has in its braces, and no comment.
-fn markup(text: &str) -> Vec<(usize, &str)> {
-    let mut out = Vec::new();
-    let mut from = 0;
-    while let Some(begin) = text[from..].find('{').map(|at| from + at) {
-        from = begin + 1;
-        let closing = match text[from..].chars().next() {
-            Some('{') => "}}",
-            Some('%') => "%}",
-            Some('#') => "#}",
-            _ => continue,
-        };
-        from += 1;
-        let piece = text[from..].split(closing).next().unwrap_or_default();
-        if closing != "#}" {
-            out.push((from, piece));
-        }
-        from += piece.len();
-    }
-    out
-}
-
-fn used_names(file: &str, text: &str) -> BTreeSet<String> {
+/// None: it is no template.
+pub(super) fn variables(text: &str) -> Option<BTreeSet<String>> {
     let mut tera = Tera::new();
-    match tera.add_raw_template(file, text) {
-        Ok(()) => tera.get_template_variables(file).into_iter().flatten().map(str::to_owned).collect(),
-        Err(_) => BTreeSet::new(),
-    }
+    tera.add_raw_template(WHEN, text).ok()?;
+    Some(tera.get_template_variables(WHEN).ok()?.into_iter().map(str::to_owned).collect())
 }
 
-fn first_line_with(text: &str, name: &str) -> u32 {
+pub(super) fn first_line_with(text: &str, name: &str) -> u32 {
     let word = |c: char| c.is_alphanumeric() || c == '_';
     let line = text.lines().position(|line| line.split(|c| !word(c)).any(|part| part == name)).unwrap_or(0);
     u32::try_from(line + 1).unwrap_or(u32::MAX)

@@ -44,7 +44,7 @@ pub fn run_in_full(checks: &[Check], options: &RunOptions) -> Vec<Outcome> {
     for (check, answer) in checks.iter().zip(answers(checks, options, Detail::Full)) {
         let mut took = answer.took;
         for judged in answer.judged {
-            let outcome = Outcome::new(check, judged.result, judged.explained);
+            let outcome = Outcome::new(check, judged);
             outcomes.push(Outcome { started: answer.started, took: std::mem::take(&mut took), ..outcome });
         }
     }

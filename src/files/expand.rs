@@ -5,6 +5,7 @@ use super::seen::Seen;
 use super::shown::shown;
 use crate::model::ServiceManifest;
 use globset::{Candidate, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -94,6 +95,15 @@ fn glob(text: &str) -> Result<Glob, String> {
 
 pub(super) fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
+}
+
+/// Whether something is mounted at `path`: also what lies on the same device elsewhere (`mount --bind`). A kernel before 5.8 does
+/// not say, and only another device is another mount.
+fn is_mount(path: &Path) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(CWD, path, flags, StatxFlags::empty()).is_ok_and(|found| {
+        found.stx_attributes_mask.intersection(found.stx_attributes).contains(StatxAttributes::MOUNT_ROOT)
+    })
 }
 
 /// The directory that a glob starts from: its leading parts without wildcards.
@@ -200,7 +210,7 @@ impl Walk<'_> {
         depth: usize,
         go: impl FnOnce(&mut Self, usize),
     ) {
-        if !meta.is_dir() || meta.dev() != device {
+        if !meta.is_dir() || meta.dev() != device || is_mount(path) {
             return;
         }
         match depth {
@@ -308,6 +318,14 @@ mod tests {
         assert_eq!(seen, [(path("a"), true), (path("a/f"), false), (path("b/g.conf"), true)]);
         let unreadable: Vec<&str> = found.unreadable.keys().map(String::as_str).collect();
         assert_eq!(unreadable, [path("a/dead"), path("dead"), path("dead/*"), path("dead/h.conf")]);
+    }
+
+    #[test]
+    fn a_mount_is_known_whatever_its_device() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/proc", dir.path().join("proc")).unwrap();
+        let found = [Path::new("/proc"), Path::new("/proc/self"), dir.path(), &dir.path().join("proc")].map(is_mount);
+        assert_eq!(found, [true, false, false, false]);
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub struct Tree {
 pub enum TreeError {
     #[error("`{0}` is no glob: {1}")]
     Glob(String, String),
+    #[error("{} is named, and a glob of what is left out covers it", .0.display())]
+    Excluded(PathBuf),
     #[error(transparent)]
     Normalize(NormalizeError),
 }
@@ -105,6 +107,9 @@ pub fn tree(tree: &Tree) -> Result<ServiceDigest, TreeError> {
     let exclude = expand::matcher(&tree.exclude, &mut faults);
     if let Some((glob, why)) = faults.into_iter().next() {
         return Err(TreeError::Glob(glob, why));
+    }
+    if let Some(path) = tree.paths.iter().find(|path| exclude.is_match(path)) {
+        return Err(TreeError::Excluded(path.clone()));
     }
     let normalize = Normalizer::new(&tree.normalize).map_err(TreeError::Normalize)?;
     let how = How { secret: Secret::OwnerOnly, key: tree.key, normalize };

@@ -136,6 +136,11 @@ impl Taken {
 
     /// How to look again at what it is of; `paths`: only at these, which must be among what it is of.
     pub fn again(&self, paths: &[PathBuf], key: Option<PathBuf>) -> Result<Request, DigestError> {
+        // A new key would have nothing to be compared with.
+        if let Some(path) = key.as_ref().filter(|path| !path.exists()) {
+            let why = "there is none, and only the one of the earlier digest is of use".to_owned();
+            return Err(DigestError::Key { path: path.clone(), why });
+        }
         let mut inner = Vec::new();
         for path in paths {
             let path = absolute(path)?;

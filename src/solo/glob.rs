@@ -1,9 +1,11 @@
-//! Paths by shell pattern, for `gossfile`: `*`, `?` and `[a-z]` within one name, sorted. No `**`, no braces, as in goss.
+//! Paths by shell pattern, for `gossfile`: `*`, `?` and `[a-z]` within one name, sorted. No `**`, no braces, as in
+//! goss: its patterns are those of Go's `path/filepath`.
 
-use globset::GlobBuilder;
 use std::fs;
 use std::io::ErrorKind;
+use std::iter::Peekable;
 use std::path::{Component, Path, PathBuf};
+use std::str::Chars;
 
 /// Most names of one directory that are looked at, and most paths that a pattern may lead to.
 const NAMES_MAX: usize = 10_000;
@@ -42,10 +44,85 @@ pub(super) fn expand(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, String>
     Ok(found)
 }
 
+/// One sign of a pattern.
+enum Sign {
+    /// `*`
+    Any,
+    /// One character: from one to another of them; true: none of those.
+    One(bool, Vec<(char, char)>),
+}
+
+/// As Go reads a pattern: `!` is nothing special, `[^a]` is not `a`, and `\` takes the meaning of what follows. None: it is none.
+fn signs(pattern: &str) -> Option<Vec<Sign>> {
+    let mut chars = pattern.chars().peekable();
+    let mut out = Vec::new();
+    while let Some(c) = chars.next() {
+        let sign = match c {
+            '*' => Sign::Any,
+            '?' => Sign::One(true, Vec::new()),
+            '\\' => {
+                let c = chars.next()?;
+                Sign::One(false, vec![(c, c)])
+            }
+            '[' => {
+                let not = chars.next_if_eq(&'^').is_some();
+                let mut ranges = Vec::new();
+                while ranges.is_empty() || chars.next_if_eq(&']').is_none() {
+                    let from = member(&mut chars)?;
+                    let to = if chars.next_if_eq(&'-').is_some() { member(&mut chars)? } else { from };
+                    ranges.push((from, to));
+                }
+                Sign::One(not, ranges)
+            }
+            c => Sign::One(false, vec![(c, c)]),
+        };
+        out.push(sign);
+    }
+    Some(out)
+}
+
+/// A character within `[]`.
+fn member(chars: &mut Peekable<Chars<'_>>) -> Option<char> {
+    match chars.next()? {
+        '-' | ']' => None,
+        '\\' => chars.next(),
+        c => Some(c),
+    }
+}
+
+/// Tries a `*` with no more characters than it needs, and takes one more where the rest does not fit.
+fn fits(signs: &[Sign], name: &str) -> bool {
+    let name: Vec<char> = name.chars().collect();
+    let (mut sign, mut at, mut star) = (0, 0, None);
+    loop {
+        match signs.get(sign) {
+            Some(Sign::Any) => {
+                star = Some((sign + 1, at));
+                sign += 1;
+                continue;
+            }
+            Some(Sign::One(not, ranges)) => {
+                let of = |c: &char| ranges.iter().any(|(from, to)| (from..=to).contains(&c)) != *not;
+                if name.get(at).is_some_and(of) {
+                    (sign, at) = (sign + 1, at + 1);
+                    continue;
+                }
+            }
+            None if at == name.len() => return true,
+            None => {}
+        }
+        match star {
+            Some((behind, begun)) if begun < name.len() => {
+                star = Some((behind, begun + 1));
+                (sign, at) = (behind, begun + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
 fn matching(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
-    let plain = name.replace('}', "[}]").replace('{', "[{]");
-    let glob = GlobBuilder::new(&plain).literal_separator(true).build();
-    let glob = glob.map_err(|e| format!("`{name}` is no pattern: {}", e.kind()))?.compile_matcher();
+    let signs = signs(name).ok_or_else(|| format!("`{name}` is no pattern"))?;
     let told = |e: std::io::Error| format!("{}: {e}", dir.display());
     let entries = match fs::read_dir(dir) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(Vec::new()),
@@ -57,9 +134,35 @@ fn matching(dir: &Path, name: &str) -> Result<Vec<PathBuf>, String> {
         if number >= NAMES_MAX {
             return Err(format!("{} has more than {NAMES_MAX} names", dir.display()));
         }
-        if glob.is_match(entry.file_name()) {
+        if entry.file_name().to_str().is_some_and(|name| fits(&signs, name)) {
             out.push(entry.path());
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_go() {
+        for (pattern, yes, no) in [
+            ("[!a].yaml", "!.yaml a.yaml", "b.yaml .yaml"),
+            ("[^a].yaml", "b.yaml !.yaml", "a.yaml"),
+            ("[a-cx].yaml", "b.yaml x.yaml", "d.yaml -.yaml"),
+            ("*.y*ml", ".yml a.yaml.yml", "a.yml.x"),
+            ("a*b*c", "abc axbxbxc", "ab acb"),
+            ("\\*[\\]-]", "", "*]"),
+            ("[\\]\\-]{a}", "]{a} -{a}", "a]"),
+            ("?", "é", "ab"),
+        ] {
+            let is = |name: &str| signs(pattern).is_some_and(|signs| fits(&signs, name));
+            assert!(yes.split_whitespace().all(is), "{pattern}: {yes}");
+            assert!(!no.split_whitespace().any(is), "{pattern}: {no}");
+        }
+        for pattern in ["[", "[]", "[]a]", "[a", "[a-]", "[-a]", "a\\"] {
+            assert!(signs(pattern).is_none(), "{pattern}");
+        }
+    }
 }

@@ -120,7 +120,8 @@ fn answer(outcome: &Outcome) -> String {
     match result.state {
         CheckState::Pass | CheckState::Skip => hash(&[&state]),
         CheckState::Fail | CheckState::Unknown | CheckState::Waived => {
-            hash(&[&state, &result.expected, &result.found, &result.message])
+            let seen = outcome.seen.map(|Sha256(whole)| hex::encode(whole)).unwrap_or_default();
+            hash(&[&state, &result.expected, &result.found, &result.message, &seen])
         }
     }
 }

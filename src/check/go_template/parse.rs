@@ -106,6 +106,7 @@ impl Parser {
                     self.close()?;
                     nodes.push(Node::Template { at, name, with });
                 }
+                "define" if self.depth > 0 => return Err(at.trouble("`define` stands within nothing else")),
                 "define" => {
                     let name = self.name(at)?;
                     self.close()?;
@@ -208,7 +209,17 @@ impl Parser {
         match block? {
             (_, true) => Err(at.trouble("`define` has no `else`")),
             (body, false) => {
-                self.templates.insert(name, body);
+                // As in Go, one of blanks only is none.
+                let is_none = |body: &[Node]| {
+                    body.iter().all(|node| matches!(node, Node::Text(text) if text.trim_ascii().is_empty()))
+                };
+                match self.templates.get(&name) {
+                    Some(known) if !is_none(known) && !is_none(&body) => {
+                        return Err(at.trouble(format!("there are two templates `{name}`")));
+                    }
+                    Some(known) if !is_none(known) => {}
+                    _ => drop(self.templates.insert(name, body)),
+                }
                 Ok(())
             }
         }

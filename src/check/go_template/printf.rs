@@ -91,6 +91,10 @@ fn one(form: &Form, verb: char, value: &Value) -> Result<String, String> {
         signed(format!("{}{mark}{digits}", if n < 0 { "-" } else { "" }))
     };
     Ok(match (verb, value, whole, float) {
+        (_, Value::Number(_), ..) if form.precision.is_some() && !"feg".contains(verb) => {
+            return Err(format!("a precision of `%{verb}` is known for texts only"));
+        }
+        ('v', Value::String(text), ..) => cut(text),
         ('v', _, Some(_), _) => signed(shown(value)),
         ('v', ..) => shown(value),
         ('s', Value::String(text), ..) => cut(text),

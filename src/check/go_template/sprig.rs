@@ -137,7 +137,8 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
             Ok(out.into_owned().into())
         }
         "repeat" => {
-            let (count, text) = (usize::try_from(whole(all[0])).unwrap_or(0), call.text(1)?);
+            let count = usize::try_from(number(call, 0)?).map_err(|_| "it can't be repeated less than never")?;
+            let text = call.text(1)?;
             fits(count, text.len().max(1))?;
             Ok(text.repeat(count).into())
         }
@@ -173,12 +174,12 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         }
         "trimPrefix" => Ok(call.text(1)?.strip_prefix(call.text(0)?).unwrap_or(call.text(1)?).into()),
         "trimSuffix" => Ok(call.text(1)?.strip_suffix(call.text(0)?).unwrap_or(call.text(1)?).into()),
-        "trunc" => trunc(whole(all[0]), call.text(1)?),
+        "trunc" => trunc(number(call, 0)?, call.text(1)?),
         "uniq" => {
             let mut known = BTreeSet::new();
             Ok(call.list(0)?.iter().filter(|item| known.insert(sorted_json(item))).cloned().collect())
         }
-        "until" => match whole(all[0]) {
+        "until" => match number(call, 0)? {
             count if count.unsigned_abs() > LIST_MAX as u64 => Err(format!("more than {LIST_MAX} elements")),
             count => Ok((0..count.abs()).map(|n| Value::from(n * count.signum())).collect()),
         },
@@ -200,6 +201,14 @@ fn arithmetic(call: &Call) -> Result<Value, String> {
     };
     let result = if call.name == "add1" { first.checked_add(1) } else { numbers.try_fold(first, step) };
     result.map(Value::from).ok_or_else(|| "the result is no number".to_owned())
+}
+
+/// An argument that sprig does not cast: of a text it makes none.
+fn number(call: &Call, at: usize) -> Result<i64, String> {
+    match call.any(at) {
+        value @ Value::Number(_) => Ok(whole(value)),
+        other => Err(format!("argument {} is {}, not a number", at + 1, kind(other))),
+    }
 }
 
 /// As sprig casts: a text that is no number is 0, a broken number loses its fraction.

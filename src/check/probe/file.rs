@@ -8,7 +8,7 @@ use sha2::Digest;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 type Made = fn(&[u8]) -> Value;
 
@@ -23,7 +23,7 @@ const CONTENT: [(&str, Made); 4] = [
 
 pub(super) fn ask(ask: &Ask) -> Answers {
     let path = match expand(ask) {
-        Ok(path) => path,
+        Ok(path) => clean(&path),
         Err(why) => return Answers::from([("exists", Err(unknown(why)))]),
     };
     if let Err(why) = ask.world.servers().answer(&path) {
@@ -83,10 +83,37 @@ fn expand(ask: &Ask) -> Result<PathBuf, String> {
     home.map(|home| Path::new(&home).join(tail)).ok_or_else(|| format!("there is no user {user}"))
 }
 
+/// As goss takes a path: without `.`, `..`, and a `/` at its end, which would be about what a link leads to. Links are not asked.
+fn clean(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            Component::CurDir => {}
+            part => out.push(part),
+        }
+    }
+    out
+}
+
 fn target(path: &Path, meta: &Metadata) -> Answer {
     if !meta.is_symlink() {
         return Err(failed("not a symlink"));
     }
     let target = fs::read_link(path).map_err(unknown)?;
     Ok(target.to_string_lossy().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_by_their_text() {
+        for (written, meant) in
+            [("/a/f/", "/a/f"), ("/a//./f", "/a/f"), ("/a/x/../f/", "/a/f"), ("/../..", "/"), ("/", "/")]
+        {
+            assert_eq!(clean(Path::new(written)).as_os_str(), meant, "{written}");
+        }
+    }
 }

@@ -4,8 +4,8 @@ use super::super::goss_names::capital;
 use super::super::masked::masked;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
+use super::redirect::{Hop, REQUESTS_MAX, basic};
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
-use base64::Engine;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
@@ -13,13 +13,12 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use ureq::http::{HeaderMap, Request, Uri};
+use std::time::{Duration, Instant};
+use ureq::http::{HeaderMap, Request, Response};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Proxy, ResponseExt};
+use ureq::{Agent, Body, Proxy};
 
 const DEFAULT_MS: u64 = 5000;
-/// As goss.
-const REDIRECTS: u32 = 10;
 
 /// Err: what is wrong with the URL or the arguments.
 pub(super) fn validate<'c>(name: &str, argument: impl Fn(&str) -> Option<&'c str>) -> Result<(), String> {
@@ -50,35 +49,33 @@ pub(super) fn ask(ask: &Ask) -> Answers {
 }
 
 fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
+    let until = Instant::now() + ask.timeout(DEFAULT_MS);
     let agent: Agent = Agent::config_builder()
-        .timeout_global(Some(ask.timeout(DEFAULT_MS)))
         .http_status_as_error(false)
-        .max_redirects(if ask.flag("no-follow-redirects") { 0 } else { REDIRECTS })
-        // One that goes on for ever is no answer; one that is not to be followed is.
-        .max_redirects_will_error(!ask.flag("no-follow-redirects"))
-        .save_redirect_history(true)
+        // Followed here: of credentials ureq takes none along, and of a `Host` whatever there is.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         .proxy(ask.argument("proxy").map(Proxy::new).transpose().map_err(unknown)?)
         .user_agent("remoor")
         .tls_config(tls(ask)?)
         .build()
         .into();
-    let mut request = Request::builder().method(ask.argument("method").unwrap_or("GET")).uri(&ask.check.name);
-    let lines = ask.check.arguments.get("request-headers").and_then(Value::as_array);
-    for line in lines.into_iter().flatten().filter_map(Value::as_str) {
-        let (name, value) = line.split_once(':').ok_or_else(|| unknown("a line of `request-headers` has no colon"))?;
-        request = request.header(name.trim(), value.trim());
-    }
-    if let Some(user) = ask.argument("username") {
-        let pair = format!("{user}:{}", ask.argument("password").unwrap_or_default());
-        request = request
-            .header("Authorization", format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair)));
-    }
-    let body = ask.argument("request-body").unwrap_or_default().to_owned();
-    let request = request.body(body).map_err(unknown)?;
-    let response = agent.run(request).map_err(|e| trouble(&e))?;
-    if let Some(elsewhere) = response.get_redirect_history().and_then(elsewhere) {
-        return Err(failed(format!("redirected to {elsewhere}")));
-    }
+    let mut hop = first(ask)?;
+    let mut requests = 1;
+    let response = loop {
+        let response = send(&agent, &hop, ask, until)?;
+        let location = response.headers().get("location").map(|place| String::from_utf8_lossy(place.as_bytes()));
+        if ask.flag("no-follow-redirects") {
+            break response;
+        }
+        let next = hop.next(&ask.check.name, response.status().as_u16(), location.as_deref());
+        match next.map_err(|elsewhere| failed(format!("redirected to {elsewhere}")))? {
+            None => break response,
+            Some(_) if requests == REQUESTS_MAX => return Err(unknown(format!("redirected {REQUESTS_MAX} times"))),
+            Some(next) => hop = next,
+        }
+        requests += 1;
+    };
     let status = response.status().as_u16();
     let headers = lines_of(response.headers());
     let packed = response.headers().get("content-encoding").is_some_and(|how| how != "identity");
@@ -94,20 +91,38 @@ fn request(ask: &Ask) -> Result<(u16, String, Answer), Trouble> {
     Ok((status, headers, body))
 }
 
-/// What has no host, and is no path: any other word before a colon may well be one, as in `/wiki/Special:Main`.
-const HOSTLESS: [&str; 7] = ["about:", "data:", "file:/", "javascript:", "mailto:", "tel:", "urn:"];
+/// As the check says it.
+fn first(ask: &Ask) -> Result<Hop, Trouble> {
+    let mut headers: Vec<(String, String)> = Vec::new();
+    let lines = ask.check.arguments.get("request-headers").and_then(Value::as_array);
+    for line in lines.into_iter().flatten().filter_map(Value::as_str) {
+        let (name, value) = line.split_once(':').ok_or_else(|| unknown("a line of `request-headers` has no colon"))?;
+        headers.push((name.trim().to_owned(), value.trim().to_owned()));
+    }
+    let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.clone());
+    headers.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    if let Some(user) = ask.argument("username") {
+        let password = ask.argument("password").unwrap_or_default();
+        headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        headers.push(("Authorization".to_owned(), basic(user.as_bytes(), password.as_bytes())));
+    }
+    let method = ask.argument("method").unwrap_or("GET").to_owned();
+    Ok(Hop { method, url: ask.check.name.clone(), headers, host, body: true })
+}
 
-/// Where a redirection leads that HTTP can't follow, `mailto:` and the like: ureq takes what has no host for a path.
-fn elsewhere(visited: &[Uri]) -> Option<String> {
-    let scheme = |text: &str| HOSTLESS.iter().any(|scheme| text.starts_with(scheme)).then(|| text.to_owned());
-    visited.windows(2).find_map(|pair| {
-        let [from, to] = pair else { return None };
-        let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
-        match to.scheme_str() {
-            Some("http" | "https") => to.path().strip_prefix(folder)?.strip_prefix('/').and_then(scheme),
-            _ => Some(to.to_string()),
-        }
-    })
+fn send(agent: &Agent, hop: &Hop, ask: &Ask, until: Instant) -> Result<Response<Body>, Trouble> {
+    let mut request = Request::builder().method(hop.method.as_str()).uri(hop.target());
+    let own = [("Host", hop.host.clone()), ("Authorization", hop.authorization())];
+    let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    for (name, value) in hop.headers.iter().cloned().chain(own) {
+        request = request.header(name, value);
+    }
+    let body = ask.argument("request-body").filter(|_| hop.body).unwrap_or_default().to_owned();
+    let request = request.body(body).map_err(unknown)?;
+    // All requests have the time of one together.
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let request = agent.configure_request(request).timeout_global(Some(left)).build();
+    agent.run(request).map_err(|e| trouble(&e))
 }
 
 /// Whom to trust: `ca-file` alone, else whom this machine trusts. And who the request is from.

@@ -15,6 +15,7 @@ mod package;
 mod port;
 mod process;
 mod read;
+mod redirect;
 mod resolve;
 mod service;
 mod world;

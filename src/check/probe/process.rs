@@ -1,5 +1,5 @@
-//! `process`: whether a program of that name runs, and how many. The kernel keeps 15 characters of a name; the rest is found in
-//! the program's path.
+//! `process`: whether a program of that name runs, and how many. The kernel keeps 15 characters of a program's name; the rest
+//! is found in its path.
 
 use super::super::go_regex::{GoRegex, go_regex};
 use super::{Answers, Ask, unknown};
@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Longest name that the kernel keeps.
+/// Longest name that the kernel keeps of a program.
 const COMM: usize = 15;
 /// So much of one command line is looked at.
 const MAX_ARGS: u64 = 1 << 16;
@@ -66,7 +66,8 @@ impl Choice<'_> {
 
 impl Process {
     fn is_called(&self, name: &str) -> bool {
-        if name.len() <= COMM {
+        // In full, whatever its length: of its own threads the kernel keeps more.
+        if self.comm == name || name.len() <= COMM {
             return self.comm == name;
         }
         name.as_bytes().starts_with(self.comm.as_bytes())
@@ -158,6 +159,11 @@ mod tests {
         assert!(!process("node", "node-exporter-v2-linux").is_called("node-exporter-v2-linux"));
         assert!(process("sshd", "").is_called("sshd"));
         assert!(!process("sshd", "").is_called("ssh"));
+        let kernels = process("kworker/0:0H-events_highpri", "");
+        assert!(
+            kernels.is_called("kworker/0:0H-events_highpri") && !kernels.is_called("kworker/0:0H-ev"),
+            "as in goss"
+        );
     }
 
     #[test]

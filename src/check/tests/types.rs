@@ -99,6 +99,7 @@ impl Machine {
             ("process", short_name()),
             ("long-process", long_name()),
             ("http", format!("http://127.0.0.1:{http}")),
+            ("http-coded", format!("http://me:s%65cret@127.0.0.1:{http}")),
             ("http-user", format!("http://me:secret@127.0.0.1:{http}")),
             ("http-name", format!("http://localhost:{http}")),
         ];
@@ -154,6 +155,7 @@ fn answer(listener: &TcpListener) -> bool {
     let (method, rest) = head.split_once(' ').unwrap_or_default();
     let known = header("Authorization").is_some_and(|(_, who)| who.trim() == "Basic bWU6c2VjcmV0");
     let mine = header("X-Mine").map_or("", |(_, value)| value).trim();
+    let elsewhere = format!("Location: http://{}/auth", listener.local_addr().unwrap());
     let (status, more, body) = match rest.split(' ').next().unwrap_or_default() {
         "/text" => ("200 OK", "Content-Type: text/plain\r\nX-Two: one\r\nX-Two: two", "hello\nworld\n".to_owned()),
         "/json" => ("200 OK", "", r#"{"members": [{"name": "m1"}, {"name": "m2"}]}"#.to_owned()),
@@ -163,6 +165,12 @@ fn answer(listener: &TcpListener) -> bool {
         "/away/ftp" => ("302 Found", "Location: ftp://127.0.0.1:1/x", String::new()),
         "/moved/colon" => ("302 Found", "Location: /moved/Special:Main", String::new()),
         "/moved/Special:Main" => ("200 OK", "", "main\n".to_owned()),
+        "/moved/to-auth" => ("302 Found", "Location: /auth", String::new()),
+        "/moved/elsewhere" => ("302 Found", elsewhere.as_str(), String::new()),
+        "/moved/kept" => ("307 Temporary Redirect", "Location: /echo", String::new()),
+        "/moved/blank" => ("302 Found", "Location: /te xt/../text", String::new()),
+        "/moved/nowhere" => ("302 Found", "", "here\n".to_owned()),
+        "/choices" => ("300 Multiple Choices", "Location: /text", String::new()),
         "/moved/below" => ("302 Found", "Location: ../text", String::new()),
         "/echo" => ("200 OK", "", format!("{method} /echo\nX-Mine: {mine}\n{}\n", String::from_utf8_lossy(&sent))),
         "/auth" if known => ("200 OK", "", String::new()),

@@ -89,7 +89,7 @@ fn held(taken: &Taken) -> String {
     parts.join(", ")
 }
 
-/// 0 if everything is as it was, 1 if something is not, 3 if that can't be told of everything.
+/// 0 if everything is as it was, 1 if something is proven not to be, 3 if nothing is and it can't be told of everything.
 pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> {
     if !out.machine(comparison)? {
         if out.quiet {
@@ -113,8 +113,8 @@ pub fn show_changes(out: &Out, comparison: &Comparison) -> anyhow::Result<Exit> 
             ))?;
         }
     }
-    let changed = if comparison.differences.is_empty() { Exit::Done } else { Exit::No };
-    Ok(changed.and(unclear(out, &comparison.unclear)))
+    let unclear = unclear(out, &comparison.unclear);
+    Ok(if comparison.differences.is_empty() { unclear } else { Exit::No })
 }
 
 fn word(what: What) -> &'static str {

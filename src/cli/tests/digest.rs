@@ -77,7 +77,7 @@ fn a_digest_is_kept_and_compared() {
             missing DIR/etc/gone -
             added DIR/etc/new -
             2 unchanged, 1 added, 1 missing, 1 changed
-            --- 3
+            --- 1
             DIR/etc/key: its content was not compared: only its owner may read it
         "#]],
     );

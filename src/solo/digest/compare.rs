@@ -79,6 +79,9 @@ pub fn compare(before: &Taken, now: &Taken) -> Comparison {
     for path in now.absent().filter(|path| !told.contains(*path)) {
         unclear.push(format!("{path}: there is nothing, and the earlier digest knows nothing of it"));
     }
+    if before.key.is_some() && now.key.is_some() && before.key != now.key {
+        unclear.push("the key is another than that of the earlier digest".to_owned());
+    }
     let (lines, without) = untold(before, now, &mut was, &mut is);
     unclear.extend(lines);
     // What could not be read then is not new now, so a difference must be one both ways.

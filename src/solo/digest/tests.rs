@@ -107,9 +107,13 @@ fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_call
     place.write("etc/key", "hunter3", 0o600);
     assert_eq!(place.told(&place.compared(&before, &[], Some(key.clone()))), ["changed etc/key content"]);
     // With another key, or none, nothing is known of it; its mode is all the same.
-    for other in [Some(place.path("other")), None] {
+    let other = place.path("other");
+    assert!(matches!(before.again(&[], Some(other.clone())), Err(DigestError::Key { .. })) && !other.exists());
+    Taken::of(&Request { key: Some(other.clone()), ..place.request() }).unwrap();
+    for (other, lines) in [(Some(other), 2), (None, 1)] {
         let after = place.compared(&before, &[], other);
-        assert_eq!((place.told(&after), after.unclear.len()), (vec![], 1));
+        assert_eq!((place.told(&after), after.unclear.len()), (vec![], lines));
+        assert_eq!(after.unclear[0] == "the key is another than that of the earlier digest", lines == 2);
     }
     place.write("etc/key", "hunter2", 0o644);
     let after = place.compared(&before, &[], Some(key.clone()));
@@ -122,6 +126,15 @@ fn a_content_that_only_its_owner_may_read_is_never_hashed_plainly_and_never_call
         fs::write(&key, wrong).unwrap();
         assert!(matches!(Taken::of(&keyed), Err(DigestError::Key { .. })), "{wrong}");
     }
+}
+
+#[test]
+fn a_path_that_is_named_is_not_left_out_in_silence() {
+    let place = Place::new();
+    place.write("etc/a", "a", 0o644);
+    let excluded = |glob: &str| Taken::of(&Request { exclude: vec![glob.to_owned()], ..place.request() });
+    assert!(matches!(excluded("etc"), Err(DigestError::Tree(TreeError::Excluded(path))) if path == place.path("etc")));
+    assert_eq!(excluded("a").unwrap().entries.len(), 1);
 }
 
 #[test]

@@ -76,6 +76,24 @@ fn only_what_changed_is_told_and_everything_counts() {
     assert_eq!(fs::metadata(parent).unwrap().permissions().mode() & 0o7777, 0o700);
 }
 
+/// What a result shows of a value may be cut, and of a file's content there is only the number of lines.
+#[test]
+fn a_failure_that_found_something_else_is_told() {
+    let suite = "file: {DIR/f: {exists: true, contents: [x]}}\ncommand: {cat DIR/g: {exit-status: 0, stdout: short}}\n";
+    let dir = place(&[("goss.yml", suite), ("f", "a\n"), ("g", "")]);
+    let dir = dir.path();
+    let write = |file: &str, end: &str| fs::write(dir.join(file), format!("{}{end}\n", "y".repeat(1000))).unwrap();
+    let changed = || check(dir, "--file DIR/goss.yml").0.split("; ").last().unwrap().to_owned();
+    write("f", "a");
+    write("g", "a");
+    changed();
+    assert_eq!(changed(), "0 of 4 changed\n");
+    write("f", "b");
+    assert_eq!(changed(), "1 of 4 changed\n");
+    write("g", "b");
+    assert_eq!(changed(), "1 of 4 changed\n");
+}
+
 #[test]
 fn each_form_tells_what_changed_and_sums_up_the_run() {
     let dir = place(&[("goss.yml", SUITE)]);

@@ -47,8 +47,8 @@ fn remoor_files_are_rendered_by_tera_and_plain_ones_by_go() {
         caused by: DIR/cluster.yml:3:1: `peers` is known only for a node of a fleet
           hint: remoor check NODE asks with all that is known
         error: the check files have 1 fault; nothing was run
-        caused by: DIR/addr.yml:2:18: Field `addr` is not defined. Available fields: hostname, name
-          hint: without a cluster `node` has name and hostname only; `vars` come from --vars
+        caused by: DIR/addr.yml:2:1: `node.addr` is known only for a node of a fleet
+          hint: remoor check NODE asks with all that is known
         error: the check files have 1 fault; nothing was run
         caused by: DIR/late.json:1:2: `remoor` is not the first block of the file
           hint: write it as YAML, `remoor:` at the beginning of the first line

@@ -297,6 +297,34 @@ fn links_to_private_files_and_secrets_of_all_types_are_hidden() {
     }
 }
 
+/// As goss 0.4.9 tells them: of a command and of what has no name never more than the id.
+#[test]
+fn an_id_has_its_name_behind_it() {
+    let suite = "file: {a: {path: DIR/f, exists: true}, DIR/f: {exists: true}}\ncommand: {a: {exec: 'true', exit-status: 0}}\n\
+        http: {a: {url: 'http://me:hunter2@127.0.0.1:1/', status: 200}}\nuser: {a: {username: root, exists: true}}\n\
+        matching: {a: {content: x, matches: x}}\nport: {a: {port: 'tcp:1', listening: false}}\n";
+    let dir = place(&[("goss.yml", suite)]);
+    let (answer, ..) = check(dir.path(), "--file DIR/goss.yml --json");
+    let value: Value = serde_json::from_str(&answer).unwrap();
+    let ids = |result: &Value| {
+        format!("{}|{}", result["resource-type"].as_str().unwrap(), result["resource-id"].as_str().unwrap())
+    };
+    let mut ids: Vec<String> = value["results"].as_array().unwrap().iter().map(ids).collect();
+    ids.sort();
+    let goss = [
+        "Command|a",
+        "File|DIR/f",
+        "File|a: DIR/f",
+        "HTTP|a: http://me:***@127.0.0.1:1/",
+        "Matching|a",
+        "Port|a: tcp:1",
+        "User|a: root",
+    ];
+    assert_eq!(ids, goss);
+    let (answer, ..) = check(dir.path(), "--file DIR/goss.yml -o tap");
+    assert!(answer.contains("User: a: root: exists: matches expectation: true"), "{answer}");
+}
+
 #[test]
 fn the_json_is_that_of_goss() {
     let dir = place(&[("goss.yml", MIXED)]);

@@ -1,0 +1,258 @@
+//! Where a redirection leads, and what goes along there: as Go's `net/http` does it, which goss uses. Pure.
+
+use base64::Engine;
+use std::fmt::Write;
+
+/// So many requests at most, the first one included.
+pub(super) const REQUESTS_MAX: usize = 10;
+/// What goes along to the same host only, and to what is below it.
+const SENSITIVE: [&str; 5] = ["authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization"];
+
+/// A request as it goes out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub method: String,
+    /// As it is written, with user and password if it has them.
+    pub url: String,
+    /// Without `Host`.
+    pub headers: Vec<(String, String)>,
+    /// The check's own `Host`.
+    pub host: Option<String>,
+    /// Whether the body goes along.
+    pub body: bool,
+}
+
+impl Hop {
+    /// What follows an answer with `status` and `location`. None: that is the last answer. Err: where it leads, which is no HTTP.
+    pub fn next(&self, first: &str, status: u16, location: Option<&str>) -> Result<Option<Hop>, String> {
+        let keeps = match status {
+            301..=303 => false,
+            307 | 308 => true,
+            _ => return Ok(None),
+        };
+        let Some(location) = location.filter(|location| !location.is_empty()) else { return Ok(None) };
+        let url = resolve(&self.url, location).ok_or_else(|| location.to_owned())?;
+        let mut next = Hop { url, ..self.clone() };
+        if !keeps {
+            next.body = false;
+            if !["GET", "HEAD"].contains(&self.method.as_str()) {
+                next.method = "GET".to_owned();
+            }
+        }
+        // What names a host is another place, though it may be the same.
+        if scheme(location).is_some() || location.starts_with("//") {
+            next.host = None;
+        }
+        let (from, to) = (host(first), host(&next.url));
+        // An address has nothing below it.
+        let below = !to.contains(':') && to.strip_suffix(&from).is_some_and(|front| front.ends_with('.'));
+        if to != from && !below {
+            next.headers.retain(|(name, _)| !SENSITIVE.contains(&name.to_ascii_lowercase().as_str()));
+        }
+        Ok(Some(next))
+    }
+
+    /// The URL as it is asked for: who asks stands in a header.
+    pub fn target(&self) -> String {
+        let (scheme, authority, rest) = split(&self.url);
+        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        format!("{scheme}://{host}{}", escaped(rest.split('#').next().unwrap_or_default()))
+    }
+
+    /// `Authorization` by user and password of the URL, unless the check names one itself.
+    pub fn authorization(&self) -> Option<String> {
+        if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+            return None;
+        }
+        let (pair, _) = split(&self.url).1.rsplit_once('@')?;
+        let (user, password) = pair.split_once(':').unwrap_or((pair, ""));
+        Some(basic(&decoded(user), &decoded(password)))
+    }
+}
+
+pub(super) fn basic(user: &[u8], password: &[u8]) -> String {
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode([user, b":", password].concat()))
+}
+
+/// Lower case, without port and brackets.
+fn host(url: &str) -> String {
+    let authority = split(url).1;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next(),
+        None => host.split(':').next(),
+    };
+    host.unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Scheme, authority, and what follows.
+fn split(url: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    (scheme, &rest[..end], &rest[end..])
+}
+
+/// What stands before the first colon, if that can be a scheme.
+fn scheme(location: &str) -> Option<&str> {
+    let (scheme, _) = location.split_once(':')?;
+    let known = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    (scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(known)).then_some(scheme)
+}
+
+/// `location` as it is meant at `base`. None: it is no HTTP.
+fn resolve(base: &str, location: &str) -> Option<String> {
+    let (of_base, authority, rest) = split(base);
+    if let Some(scheme) = scheme(location) {
+        let http = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());
+        return (http && location[scheme.len()..].starts_with("://")).then(|| location.to_owned());
+    }
+    if location.starts_with("//") {
+        return Some(format!("{of_base}:{location}"));
+    }
+    let path_of = |text: &str| text.find(['?', '#']).unwrap_or(text.len());
+    let (path, more) = location.split_at(path_of(location));
+    let (old, old_more) = rest.split_at(path_of(rest));
+    let (path, more) = match path {
+        // A colon before the first slash, which is none of a scheme: Go takes it for nothing.
+        _ if path.split('/').next().is_some_and(|first| first.contains(':')) => return None,
+        "" if more.starts_with('?') => (old.to_owned(), more),
+        "" => (old.to_owned(), old_more),
+        _ if path.starts_with('/') => (path.to_owned(), more),
+        _ => (format!("{}/{path}", old.rsplit_once('/').map_or("", |(folder, _)| folder)), more),
+    };
+    Some(format!("{of_base}://{authority}{}{more}", without_dots(&path)))
+}
+
+fn without_dots(path: &str) -> String {
+    let mut out: Vec<&str> = Vec::new();
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    for (n, part) in parts.iter().enumerate() {
+        let last = n + 1 == parts.len();
+        match *part {
+            "." | ".." => {
+                if *part == ".." {
+                    out.pop();
+                }
+                if last {
+                    out.push("");
+                }
+            }
+            other => out.push(other),
+        }
+    }
+    format!("/{}", out.join("/"))
+}
+
+/// With `%20` and the like for what may not stand in a request.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Into a text, which takes everything.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// `%40` is `@`; what is no such number stays.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail.get(..2).filter(|digits| *first == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
+        match digits.and_then(|digits| hex::decode(digits).ok()) {
+            Some(byte) => {
+                out.extend(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hop(url: &str) -> Hop {
+        let headers = ["Authorization", "cookie", "X-Mine"].map(|name| (name.to_owned(), "v".to_owned()));
+        Hop { method: "POST".into(), url: url.into(), headers: headers.into(), host: Some("own".into()), body: true }
+    }
+
+    #[test]
+    fn where_a_redirection_leads() {
+        let base = "http://me:p@h:80/a/b/c?q";
+        for (location, url) in [
+            ("https://x/y", Some("https://x/y")),
+            ("HTTP://x", Some("HTTP://x")),
+            ("//x/y", Some("http://x/y")),
+            ("/y?z", Some("http://me:p@h:80/y?z")),
+            ("y", Some("http://me:p@h:80/a/b/y")),
+            ("../y/./", Some("http://me:p@h:80/a/y/")),
+            ("../../../..", Some("http://me:p@h:80/")),
+            ("?z", Some("http://me:p@h:80/a/b/c?z")),
+            ("#z", Some("http://me:p@h:80/a/b/c?q")),
+            ("/wiki/Special:Main", Some("http://me:p@h:80/wiki/Special:Main")),
+            ("/a?u=http://x/y", Some("http://me:p@h:80/a?u=http://x/y")),
+            ("mailto:me@h", None),
+            ("file:///etc/passwd", None),
+            ("http:/x", None),
+            ("1a:b", None),
+        ] {
+            assert_eq!(resolve(base, location).as_deref(), url, "{location}");
+        }
+        assert_eq!(resolve("http://h", "y").as_deref(), Some("http://h/y"));
+        assert_eq!(hop("http://me:p@h/po st/é?a b#c d").target(), "http://h/po%20st/%C3%A9?a%20b");
+    }
+
+    #[test]
+    fn what_goes_along() {
+        let next = |from: &str, status, to: &str| hop(from).next(from, status, Some(to)).unwrap();
+        for (status, method, body) in
+            [(301, "GET", false), (302, "GET", false), (303, "GET", false), (307, "POST", true), (308, "POST", true)]
+        {
+            let next = next("http://h/", status, "/x").unwrap();
+            assert_eq!((next.method.as_str(), next.body), (method, body), "{status}");
+        }
+        let head = Hop { method: "HEAD".into(), ..hop("http://h/") };
+        assert_eq!(head.next("http://h/", 302, Some("/x")).unwrap().unwrap().method, "HEAD");
+        for (from, to, headers, host) in [
+            ("http://h/", "/x", 3, true),
+            ("http://h:1/", "http://h:2/", 3, false),
+            ("http://h/", "https://H/", 3, false),
+            ("http://h/", "http://sub.h/", 3, false),
+            ("http://h/", "http://subh/", 1, false),
+            ("http://sub.h/", "http://h/", 1, false),
+            ("http://[::1]/", "http://[a::1]/", 1, false),
+            ("http://h/a b", "http://x/a b", 1, false),
+            ("http://h/", "http://h@x/", 1, false),
+        ] {
+            let next = next(from, 302, to).unwrap();
+            assert_eq!((next.headers.len(), next.host.is_some()), (headers, host), "{from} {to}");
+        }
+        // What was left behind does not come back.
+        let there = next("http://h/", 302, "http://x/").unwrap();
+        assert_eq!(there.next("http://h/", 302, Some("http://h/")).unwrap().unwrap().headers.len(), 1);
+        for (status, location) in
+            [(300, Some("/x")), (304, Some("/x")), (200, Some("/x")), (302, None), (302, Some(""))]
+        {
+            assert_eq!(hop("http://h/").next("http://h/", status, location), Ok(None), "{status}");
+        }
+        assert_eq!(hop("http://h/").next("http://h/", 302, Some("ftp://h/")), Err("ftp://h/".to_owned()));
+    }
+
+    #[test]
+    fn who_asks_is_decoded() {
+        let asks = |url: &str| Hop { headers: Vec::new(), ..hop(url) }.authorization();
+        assert_eq!(asks("http://me:p%40ss%@h/"), Some(basic(b"me", b"p@ss%")));
+        assert_eq!(asks("http://me@h/"), Some(basic(b"me", b"")));
+        assert_eq!((asks("http://h/@"), hop("http://me:p@h/").authorization()), (None, None));
+    }
+}
