@@ -283,12 +283,12 @@ impl Node {
             finding.amiss = Some(0);
         }
     }
-    /// Was set up, and not cleaned up for good yet.
+    /// Was set up, and not cleaned up for good yet; also one that was ordered out and back in meanwhile.
     pub fn serves(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Commissioned => true,
-            Lifecycle::Decommissioning => self.baseline.is_some(),
-            Lifecycle::Accepted | Lifecycle::Commissioning | Lifecycle::Decommissioned => false,
+            Lifecycle::Commissioning | Lifecycle::Decommissioning => self.baseline.is_some(),
+            Lifecycle::Accepted | Lifecycle::Decommissioned => false,
         }
     }
     /// Counts for the budgets and breakers of its group and fleet: neither a machine that only joined, nor one that was taken out.

@@ -163,6 +163,7 @@ impl World {
         let chosen: Vec<&'static str> = names
             .iter()
             .copied()
+            .filter(|s| !self.hosts[at].watched(s))
             .filter(|s| known.services.is_empty() || known.services.iter().any(|k| k.as_str() == *s))
             .collect();
         let generation = self.state.generations.get(&known.generation);
@@ -347,7 +348,14 @@ impl World {
             (_, Some(job)) => job.services.clone(),
         };
         // As a manager does it.
-        let digest = record(self.hosts[at].digest()).of_part(&about, old.as_ref()).digest();
+        let generation = self.state.job(job).and_then(|j| self.state.generations.get(&j.generation)).cloned();
+        let takes_over = self.options.planted == Some(Planted::TakesOver);
+        let watches = |name: &ServiceName| !takes_over && generation.as_ref().is_some_and(|g| g.summary.watches(name));
+        let record = record(self.hosts[at].digest());
+        let digest = match about.is_empty() {
+            true => record.but_watched(watches, old.as_ref()).digest(),
+            false => record.of_part(&about, old.as_ref()).digest(),
+        };
         (baseline.root, baseline.blob) = (digest.root, digest.root);
         self.blobs.insert(digest.root, digest);
         baseline.generation = self.state.job(job).map_or(GenerationSeq(0), |j| j.generation);

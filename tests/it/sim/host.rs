@@ -76,6 +76,8 @@ pub struct Host {
     /// Number of its present address.
     pub place: u64,
     pub parts: BTreeMap<&'static str, Part>,
+    /// [`WATCHED`] is only looked at.
+    pub watches: bool,
     pub unreadable: bool,
     pub checks_hang: bool,
     /// A check that only warns fails, whatever its units do.
@@ -100,6 +102,8 @@ pub struct Host {
     digest: Option<NodeDigest>,
 }
 
+/// The service that is only looked at, where one is.
+pub const WATCHED: &str = "tool";
 /// The check that warns, and the one that asks for nothing.
 pub const WARNING: &str = "http:latency";
 const MURMUR: &str = "command:uptime";
@@ -143,6 +147,7 @@ impl Host {
             key: 1,
             place: 0,
             parts: services(group).iter().map(|s| (*s, part.clone())).collect(),
+            watches: false,
             unreadable: false,
             checks_hang: false,
             warns: false,
@@ -184,7 +189,12 @@ impl Host {
 
     /// Files and units as `baseline` has them, everything running.
     pub fn as_in(&mut self, baseline: &NodeDigest) -> bool {
-        self.digest().root == baseline.root && self.parts.values().all(|p| p.running)
+        self.digest().root == baseline.root && self.parts.iter().all(|(name, p)| p.running || self.watched(name))
+    }
+
+    /// Whether nothing is set up of that service.
+    pub fn watched(&self, service: &str) -> bool {
+        self.watches && service == WATCHED
     }
 
     pub fn clean(&self, services: &[&'static str]) -> bool {
@@ -209,7 +219,8 @@ impl Host {
             took_ms: 1,
         };
         let units = self.parts.iter().map(|(name, part)| {
-            result(name, format!("service:{name}"), part.running, Severity::Critical, OnFail::Resetup)
+            let on_fail = if self.watched(name) { OnFail::Alert } else { OnFail::Resetup };
+            result(name, format!("service:{name}"), part.running, Severity::Critical, on_fail)
         });
         let first = services(self.group)[0];
         let more = [

@@ -1,6 +1,6 @@
 //! I10: once the faults stop, a leader, no open work, every absence concluded, no drift that policy would repair.
 
-use super::host::WARNING;
+use super::host::{Part, WARNING};
 use super::world::World;
 use remoor::model::*;
 
@@ -39,10 +39,8 @@ pub fn missing(world: &mut World) -> Option<String> {
                     return Some(format!("{name}: {text}"));
                 }
             }
-            Lifecycle::Decommissioned
-                if world.hosts[at].parts.values().any(|p| p.version.is_some() && p.edits == 0) =>
-            {
-                let manual = world.hosts[at].parts.values().any(|p| p.edits > 0);
+            Lifecycle::Decommissioned if own_parts(world, at).any(|p| p.version.is_some() && p.edits == 0) => {
+                let manual = own_parts(world, at).any(|p| p.edits > 0);
                 if !manual {
                     return Some(format!("a clean {name}"));
                 }
@@ -51,6 +49,12 @@ pub fn missing(world: &mut World) -> Option<String> {
         }
     }
     None
+}
+
+/// Those of a host that are set up and cleaned up.
+fn own_parts(world: &World, at: usize) -> impl Iterator<Item = &Part> {
+    let host = &world.hosts[at];
+    host.parts.iter().filter(|(name, _)| !host.watched(name)).map(|(_, part)| part)
 }
 
 /// One of two that are left of a group with a quorum, or of three of which others were called off halfway: it can't be

@@ -1,7 +1,7 @@
 //! The deterministic simulation: the real engine and the real inventory in a world of their own, one seed one story.
 //!
 //! ```text
-//!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I15
+//!   seed ─> options ─> world (hosts, network, managers, log) ─> facts ─> laws I1..I16
 //!             faults and operators ──┘      └── engine::Manager::step, Inventory::apply
 //! ```
 //! First with faults, for safety; then without, for liveness. A failing seed prints its last events and the command
@@ -239,7 +239,10 @@ fn every_law_has_a_bug() {
     let laws: Vec<&str> = planted::ALL.iter().map(|(_, law)| *law).collect();
     assert_eq!(
         laws,
-        ["I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I10", "I11", "I12", "I13", "I14", "I14", "I15"]
+        [
+            "I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I10", "I11", "I12", "I13", "I14", "I14",
+            "I15", "I16"
+        ]
     );
     assert!(planted::ALL.iter().any(|(p, _)| *p == Planted::NoFence));
 }

@@ -114,7 +114,8 @@ impl World {
     /// A re-setup of one service.
     fn want_part(&mut self, at: usize) -> Command {
         let mut command = self.want(at, Occasion::Live, false);
-        let all = services(self.hosts[at].group);
+        let mut all = services(self.hosts[at].group).to_vec();
+        all.retain(|service| !self.hosts[at].watched(service));
         if let Command::Want { want, .. } = &mut command {
             want.services = vec![all[self.rng.below(all.len())].into()];
         }

@@ -27,6 +27,8 @@ pub struct Options {
     pub limits: Limits,
     /// The workers may not be set up for a minute of the faults.
     pub windows: bool,
+    /// One service of the edge is only looked at, not provisioned.
+    pub watched: bool,
     pub planted: Option<Planted>,
     pub trace: bool,
 }
@@ -49,6 +51,7 @@ impl Options {
             skew_ms: [0, 0, 3_000][rng.below(3)],
             limits: limits(),
             windows: rng.chance(500),
+            watched: rng.chance(400),
             planted: None,
             trace: false,
         }
@@ -66,6 +69,7 @@ impl Options {
             failing_permille: 0,
             skew_ms: 0,
             windows: false,
+            watched: false,
             ..Self::of(1)
         }
     }

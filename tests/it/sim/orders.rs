@@ -1,4 +1,4 @@
-//! Pinned stories of operators' orders: undo, several orders as one, and calling off what runs or is queued.
+//! Pinned stories of operators' orders: undo, several orders as one, calling off what runs or is queued, and out and back in.
 
 use super::host::Cut;
 use super::story::Story;
@@ -204,4 +204,22 @@ fn an_update_of_several_goes_to_one_first_and_stops_where_that_fails() {
         let name = story.world.hosts[at].name;
         assert_eq!(story.node(name).baseline.as_ref().map(|b| b.generation), Some(story.world.state.current), "{name}");
     }
+}
+
+/// Found by the simulation: a member that was ordered out and, while that waited for the quorum, back in counted as one that
+/// serves nobody yet. It was set up at once, and the last other one beside it.
+#[test]
+fn a_member_ordered_out_and_back_in_still_counts_for_the_quorum() {
+    let mut story = Story::begin();
+    story.want("m2", Occasion::Apply, true);
+    let out = |w: &World| w.state.by_name("m2").is_some_and(|n| n.lifecycle == Lifecycle::Decommissioned);
+    story.until("m2 is out", 60, out);
+    story.want("m3", Occasion::Apply, true);
+    story.secs(10);
+    story.want("m3", Occasion::Apply, false);
+    story.want("m1", Occasion::Live, false);
+    story.secs(60);
+    assert_eq!(story.node("m3").lifecycle, Lifecycle::Commissioning);
+    assert!(story.jobs("m3").is_empty() && story.jobs("m1").is_empty(), "two are left, and both must stay");
+    assert!(story.world.says("m3", "waiting", "quorum"));
 }

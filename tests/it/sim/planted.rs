@@ -37,9 +37,11 @@ pub enum Planted {
     HandsOverAtOnce,
     /// I15: what is found of all services is recorded after a job about some.
     RecordsAll,
+    /// I16: what is found of a service that is only looked at is recorded after a job about all.
+    TakesOver,
 }
 
-pub const ALL: [(Planted, &str); 17] = [
+pub const ALL: [(Planted, &str); 18] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -57,4 +59,5 @@ pub const ALL: [(Planted, &str); 17] = [
     (Planted::OpensWithoutRoute, "I14"),
     (Planted::HandsOverAtOnce, "I14"),
     (Planted::RecordsAll, "I15"),
+    (Planted::TakesOver, "I16"),
 ];

@@ -1,7 +1,7 @@
 //! The world: hosts, network, managers with their log, and the queue of what happens next. One thread, one clock, one
 //! seed. The engine and the inventory are the real ones; everything they touch is here.
 
-use super::host::{Host, Run, gossip, services};
+use super::host::{Host, Run, WATCHED, gossip, services};
 use super::laws::{Fact, Laws};
 use super::options::Options;
 use super::planted::{self, Planted};
@@ -139,6 +139,7 @@ impl World {
         let mut hosts: Vec<Host> =
             HOSTS.iter().map(|(name, group)| Host::new(name, group, desired(group, 1))).collect();
         (1..).zip(&mut hosts).for_each(|(home, host)| host.place = home);
+        hosts.iter_mut().for_each(|host| host.watches = options.watched);
         let mut rng = Rng::new(options.seed);
         let planted = options.planted.and_then(|p| planted::ALL.iter().find(|(q, _)| *q == p));
         let laws = planted.map_or_else(Laws::all, |(_, law)| Laws::all().only(law));
@@ -208,7 +209,7 @@ impl World {
         }
         // The last one has nothing yet.
         let last = self.hosts.len() - 1;
-        for service in services(self.hosts[last].group) {
+        for service in services(self.hosts[last].group).iter().filter(|s| !self.options.watched || **s != WATCHED) {
             let part = self.hosts[last].part(service);
             (part.version, part.running, part.enabled) = (None, false, false);
         }
@@ -245,7 +246,8 @@ impl World {
             services: ["etcd", "net", "web", "tool"]
                 .map(|name| {
                     let depends_on = if name == "web" { vec!["net".into()] } else { Vec::new() };
-                    (name.into(), ServiceSummary { depends_on, ..ServiceSummary::default() })
+                    let watched = self.options.watched && name == WATCHED;
+                    (name.into(), ServiceSummary { depends_on, watched, ..ServiceSummary::default() })
                 })
                 .into(),
             limits: self.options.limits.clone(),

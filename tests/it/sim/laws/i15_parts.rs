@@ -18,7 +18,9 @@ impl Parts {
         let Some(is) = baseline(&world.state).filter(|_| job.kind() == JobKind::Resetup) else { return Ok(()) };
         let recorded = |of: &Baseline| world.blobs.get(&of.blob).cloned().unwrap_or_default();
         let was = baseline(before).map(|was| recorded(&was));
-        for name in services(host.group) {
+        // What nobody makes is of no generation.
+        let names = || services(host.group).iter().filter(|name| !host.watched(name));
+        for name in names() {
             if job.services.is_empty() || job.services.iter().any(|s| s.as_str() == *name) {
                 // Somebody may have deleted it since.
                 self.made.insert((job.node, name), host.parts[name].version.unwrap_or(is.desired));
@@ -27,7 +29,7 @@ impl Parts {
                 return Err(format!("{text}, and what is recorded of it changed"));
             }
         }
-        let made = services(host.group).iter().find(|name| self.made.get(&(job.node, *name)) != Some(&is.desired));
+        let made = names().find(|name| self.made.get(&(job.node, *name)) != Some(&is.desired));
         match made {
             Some(name) => Err(format!("{} is called what it is to be, and its {name} is not", host.name)),
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The invariants I1 to I15, one file each. Each hears every fact of the world and says when it is broken. They keep
+//! The invariants I1 to I16, one file each. Each hears every fact of the world and says when it is broken. They keep
 //! their own books: what the inventory says of itself proves nothing.
 
 mod i01_committed;
@@ -15,6 +15,7 @@ mod i12_refusals;
 mod i13_windows;
 mod i14_roads;
 mod i15_parts;
+mod i16_watched;
 
 use super::world::World;
 use remoor::engine::{Event, ExamOutcome};
@@ -104,6 +105,7 @@ impl Laws {
             Box::new(i13_windows::InWindow),
             Box::<i14_roads::Roads>::default(),
             Box::<i15_parts::Parts>::default(),
+            Box::new(i16_watched::Watched),
         ])
     }
 

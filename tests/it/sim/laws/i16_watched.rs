@@ -1,0 +1,43 @@
+//! I16: no job names a service that is only looked at, and none changes what is recorded of it: its drift is taken over by an
+//! adoption alone.
+
+use super::super::host::services;
+use super::*;
+
+pub struct Watched;
+
+impl Law for Watched {
+    fn name(&self) -> &'static str {
+        "I16"
+    }
+
+    fn hear(&mut self, world: &World, fact: &Fact) -> Result<(), String> {
+        let Fact::Applied { entry, applied, before } = fact else { return Ok(()) };
+        let host = |job: &Job| &world.hosts[world.host_of(job.node)];
+        match (&entry.command, applied) {
+            (_, Applied::Job(job, _)) => {
+                let job = world.state.job(*job).expect("was just opened");
+                match job.services.iter().find(|service| host(job).watched(service.as_str())) {
+                    Some(service) => Err(format!("job {} names {service}, which is only looked at", job.id)),
+                    None => Ok(()),
+                }
+            }
+            (Command::CloseAttempt { job, outcome: Outcome::Done, .. }, Applied::Done) => {
+                let job = world.state.job(*job).expect("was just closed");
+                let recorded = |state: &Inventory| {
+                    let blob = state.node(job.node).and_then(|n| n.baseline.as_ref()).map(|b| b.blob);
+                    blob.and_then(|blob| world.blobs.get(&blob))
+                };
+                let (Some(was), Some(is)) = (recorded(before), recorded(&world.state)) else { return Ok(()) };
+                let mut of_watched = services(host(job).group).iter().filter(|name| host(job).watched(name));
+                match of_watched.find(|name| was.services.get(**name) != is.services.get(**name)) {
+                    Some(name) => {
+                        Err(format!("job {} takes over what differs of {name} on {}", job.id, host(job).name))
+                    }
+                    None => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
