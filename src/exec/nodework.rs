@@ -208,6 +208,7 @@ mod tests {
         };
         let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
         let play = Play {
+            index: 0,
             name: "p".into(),
             place: Place::default(),
             defaults: vec![],
