@@ -16,6 +16,7 @@ mod filters;
 mod frame;
 mod hosts;
 mod lint;
+mod loops;
 mod modules;
 mod names;
 mod owner;
@@ -48,5 +49,7 @@ pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
 
+#[cfg(test)]
+mod language_tests;
 #[cfg(test)]
 mod tests;

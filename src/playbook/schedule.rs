@@ -64,12 +64,9 @@ impl Portion {
     /// `3` or `30%`.
     pub fn named(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
-            Some(percent) => percent
-                .trim()
-                .parse()
-                .ok()
-                .filter(|p: &f64| p.is_finite() && *p >= 0.0)
-                .map(Self::Percent),
+            Some(percent) => {
+                percent.trim().parse().ok().filter(|p: &f64| p.is_finite() && *p >= 0.0).map(Self::Percent)
+            }
             // Ansible takes a negative one for all.
             None => text.trim().parse::<i64>().ok().map(|n| Self::Hosts(u32::try_from(n.max(0)).unwrap_or(u32::MAX))),
         }
@@ -89,7 +86,9 @@ impl Portion {
 pub enum HostEnd {
     Done,
     /// `everyone`: by a task with `any_errors_fatal` (`RunEnd::fatal`).
-    Failed { everyone: bool },
+    Failed {
+        everyone: bool,
+    },
     Unreachable,
 }
 

@@ -57,6 +57,9 @@ impl Compiler<'_> {
             return;
         }
         open.push(path.to_owned());
+        if !self.opens(from.0, from.1) {
+            return;
+        }
         let Some(list) = self.yaml(path, from) else { return };
         let Some(items) = list.list() else {
             let kind = list.kind();
@@ -64,13 +67,8 @@ impl Compiler<'_> {
             return;
         };
         for (at, item) in items.iter().enumerate() {
-            let source = Source {
-                file: path.to_owned(),
-                list: Some(list.clone()),
-                at,
-                open: open.clone(),
-                ..around.clone()
-            };
+            let source =
+                Source { file: path.to_owned(), list: Some(list.clone()), at, open: open.clone(), ..around.clone() };
             let import = item.map().and_then(|pairs| {
                 pairs.iter().find(|(key, _)| {
                     matches!(spec::short(&key.text), "import_playbook")
@@ -132,7 +130,8 @@ impl Compiler<'_> {
         match assets::join(&assets::parent(file), &text).filter(|path| self.files.get(path).is_some()) {
             Some(path) => self.collect(&path, (file, at), &source, out),
             None => {
-                let hint = if text.contains('.') && !text.contains('/') && !text.ends_with("ml") { ELSEWHERE } else { "" };
+                let hint =
+                    if text.contains('.') && !text.contains('/') && !text.ends_with("ml") { ELSEWHERE } else { "" };
                 let fault = self.fault(file, at, format!("{text} is not in the fleet directory"));
                 fault.hint = Some(hint.to_owned()).filter(|h| !h.is_empty());
             }
@@ -194,8 +193,17 @@ impl Compiler<'_> {
             match Order::named(&word) {
                 Some(order) => keys.order = order,
                 None => {
-                    let hint = if word == "shuffle" { ELSEWHERE } else { "known are inventory, reverse_inventory, sorted, reverse_sorted" };
-                    self.fault_hint(file, (order.line, order.column), format!("`{word}` is no order of this language"), hint);
+                    let hint = if word == "shuffle" {
+                        ELSEWHERE
+                    } else {
+                        "known are inventory, reverse_inventory, sorted, reverse_sorted"
+                    };
+                    self.fault_hint(
+                        file,
+                        (order.line, order.column),
+                        format!("`{word}` is no order of this language"),
+                        hint,
+                    );
                 }
             }
         }

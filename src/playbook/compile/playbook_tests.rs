@@ -23,7 +23,10 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
 ";
     let list = [
         ("site.yml", site),
-        ("sub/a.yml", "- hosts: web\n  vars: {who: a, own: 2}\n  tasks: [{name: first, debug: {msg: '{{ who }}'}, tags: inner}]\n- import_playbook: b.yml\n  vars: {who: a}\n"),
+        (
+            "sub/a.yml",
+            "- hosts: web\n  vars: {who: a, own: 2}\n  tasks: [{name: first, debug: {msg: '{{ who }}'}, tags: inner}]\n- import_playbook: b.yml\n  vars: {who: a}\n",
+        ),
         ("sub/b.yml", "- hosts: web\n  roles: [r]\n"),
         ("sub/roles/r/tasks/main.yml", "- {name: second, debug: }\n"),
         ("last.yml", "- hosts: all\n  tasks: [{name: third, debug: }]\n"),
@@ -31,9 +34,9 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     let plan = compiled(&list, &[]).plan;
     assert_eq!(names(&plan), ["first", "second", "third"]);
     assert_eq!(plan.plays.iter().map(|p| p.index).collect::<Vec<_>>(), [0, 1, 3]);
-    let vars = |play: usize| plan.plays[play].vars.iter().map(|i| plan.layers[*i as usize].clone()).collect::<Vec<_>>();
-    assert_eq!(serde_json::json!(vars(0)), serde_json::json!([{"who": "site", "own": 2, "more": 1}]));
-    assert_eq!(serde_json::json!(vars(1)), serde_json::json!([{"who": "site", "more": 1}]));
+    let vars = |play: usize| plan.layers[plan.plays[play].vars[0] as usize].clone();
+    assert_eq!(serde_json::json!(vars(0)), serde_json::json!({"who": "site", "own": 2, "more": 1}));
+    assert_eq!(serde_json::json!(vars(1)), serde_json::json!({"who": "site", "more": 1}));
     let mut tasks = Vec::new();
     closure::each_task(&plan.plays[0], &mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
@@ -78,7 +81,15 @@ fn keys_of_many_hosts_are_read_and_checked() {
 
 #[test]
 fn a_play_means_the_hosts_that_its_patterns_mean() {
-    let table = [("web", true), ("all[0]", false), ("all[1]", true), ("db:&web", true), ("!web", false), ("~w1$", true), ("localhost", false)];
+    let table = [
+        ("web", true),
+        ("all[0]", false),
+        ("all[1]", true),
+        ("db:&web", true),
+        ("!web", false),
+        ("~w1$", true),
+        ("localhost", false),
+    ];
     let mut host = host();
     host.vars.insert("groups".into(), serde_json::json!({"all": ["w0", "w1"], "web": ["w1"], "db": ["w0", "w1"]}));
     for (pattern, meant) in table {
