@@ -160,6 +160,12 @@ pub struct Task {
     /// Merged in order.
     pub environment: Vec<Value>,
     pub ignore_errors: Option<Value>,
+    /// Whether this task only predicts; None: as the run does. A truth value or a template.
+    #[serde(default)]
+    pub check_mode: Option<Value>,
+    /// Whether this task shows diffs; None: it does. A truth value or a template.
+    #[serde(default)]
+    pub diff: Option<Value>,
     pub no_log: bool,
     /// Root is needed.
     pub elevated: bool,
