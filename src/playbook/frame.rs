@@ -47,6 +47,11 @@ impl<'p> Frame<'p> {
         }
     }
 
+    /// The run only predicts.
+    pub fn check(&mut self) {
+        Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
+    }
+
     pub fn plan(&self) -> &'p Plan {
         self.plan
     }

@@ -17,6 +17,7 @@ mod frame;
 mod lint;
 mod modules;
 mod names;
+mod node;
 mod owner;
 mod plan;
 pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
@@ -29,6 +30,7 @@ mod split;
 mod step;
 mod template_fault;
 mod tera_text;
+mod unknown;
 mod version;
 mod way;
 mod yaml;

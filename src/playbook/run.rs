@@ -5,8 +5,9 @@
 use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
 use super::frame::{self, Frame};
 use super::modules::Ground;
-use super::plan::{Block, Include, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, rendered, safe};
+use super::plan::{Block, Handler, Include, PLAN_VERSION, Plan, Play, Step, Task};
+use super::scope::traced;
+use super::{compile, expr, facts, rendered, safe, unknown};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,9 +35,6 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if plan.version != PLAN_VERSION {
         return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
     }
-    if options.check {
-        return refuse("check mode is not known to this node".into());
-    }
     let mut ground = match Ground::open(options) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
@@ -49,14 +47,20 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     let facts = facts::facts();
     rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
+    let mut frame = Frame::new(plan, &facts);
+    if options.check {
+        frame.check();
+    }
+    let owed = notified.clone();
     let mut run = Run {
-        frame: Frame::new(plan, &facts),
+        frame,
         options,
         cancel,
         sink,
         ground,
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified,
+        perhaps: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
     };
@@ -72,7 +76,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
-    RunEnd { pending_handlers: run.notified, ..run.end }
+    // A check has run no handler: what was owed is owed.
+    RunEnd { pending_handlers: if options.check { owed } else { run.notified }, ..run.end }
 }
 
 /// A failure or a cancel; which one, the run knows.
@@ -88,6 +93,8 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run.
     pub notified: Vec<String>,
+    /// Check mode: names of which it is not known whether they would be notified.
+    pub perhaps: Vec<String>,
     journaled: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
@@ -121,8 +128,11 @@ impl<'a> Run<'a, '_> {
 
     fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        match frame::all_hold(&scope, &task.when) {
-            Ok(true) if task.args.get("action").and_then(Value::as_str) == Some("flush_handlers") => self.flush(play),
+        match unknown::all_hold(&scope, &task.when) {
+            // Handlers that may be flushed here or later are looked at here.
+            Ok(Some(true) | None) if task.args.get("action").and_then(Value::as_str) == Some("flush_handlers") => {
+                self.flush(play)
+            }
             Ok(_) => Ok(()),
             Err((line, e)) => self.broken(task, line, &expr::explain(&e), false),
         }
@@ -155,10 +165,15 @@ impl<'a> Run<'a, '_> {
         let scope = self.frame.scope(play, task);
         let items = match &task.repeat {
             None => vec![None],
-            Some(repeat) => match frame::items(&scope, repeat) {
-                Ok(items) => items.into_iter().map(Some).collect(),
-                Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
-                Err(message) => return self.broken(task, task.place.line, &message, false),
+            Some(repeat) => match traced(|| frame::items(&scope, repeat)) {
+                (_, trace) if trace.unknown => {
+                    return self.include_unknown(include, "what it loops over depends on what was not run");
+                }
+                (items, _) => match items {
+                    Ok(items) => items.into_iter().map(Some).collect(),
+                    Err(_) if matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false))) => Vec::new(),
+                    Err(message) => return self.broken(task, task.place.line, &message, false),
+                },
             },
         };
         for (index, item) in items.iter().enumerate() {
@@ -168,16 +183,26 @@ impl<'a> Run<'a, '_> {
                 Some(layer) => scope.with(layer),
                 None => scope.clone(),
             };
-            match frame::all_hold(&scope, &task.when) {
-                Ok(true) => {}
-                Ok(false) => {
+            match unknown::all_hold(&scope, &task.when) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => {
                     self.end.skipped += 1;
+                    continue;
+                }
+                Ok(None) => {
+                    self.include_unknown(include, "its condition depends on what was not run")?;
                     continue;
                 }
                 Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
             }
-            let name = frame::args(&scope, task)
-                .map(|args| args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned());
+            let (name, trace) = traced(|| {
+                frame::args(&scope, task)
+                    .map(|args| args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned())
+            });
+            if trace.unknown {
+                self.include_unknown(include, "which file it means depends on what was not run")?;
+                continue;
+            }
             let name = match name {
                 Ok(name) => name,
                 Err(message) => return self.broken(task, task.place.line, &message, false),
@@ -209,6 +234,12 @@ impl<'a> Run<'a, '_> {
             let due: Vec<usize> = (0..play.handlers.len())
                 .filter(|i| self.notified.iter().any(|name| play.handlers[*i].answers(name)))
                 .collect();
+            let perhaps = std::mem::take(&mut self.perhaps);
+            for (i, handler) in play.handlers.iter().enumerate() {
+                if !due.contains(&i) && perhaps.iter().any(|name| handler.answers(name)) {
+                    self.handler_unknown(handler);
+                }
+            }
             if due.is_empty() {
                 return Ok(());
             }
@@ -239,6 +270,45 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
+    /// An include of which nobody knows what it would run.
+    fn include_unknown(&mut self, include: &'a Include, why: &str) -> Flow {
+        self.say_unknown(&include.task, false, why);
+        let mut set = Vec::new();
+        include.choices.values().for_each(|steps| compile::names_set(steps, &mut set));
+        set.iter().for_each(|name| self.frame.forget(name));
+        Ok(())
+    }
+
+    /// A handler of which nobody knows whether it would be notified.
+    fn handler_unknown(&mut self, handler: &'a Handler) {
+        self.say_unknown(&handler.task, true, "whether it is notified depends on what was not run");
+        let mut set = Vec::new();
+        compile::names_set_by(&handler.task, &mut set);
+        set.iter().for_each(|name| self.frame.forget(name));
+    }
+
+    /// Reports a task as a whole as UNKNOWN.
+    fn say_unknown(&mut self, task: &Task, handler: bool, why: &str) {
+        if let Some(would) = self.ground.node.would_mut() {
+            would.blur();
+        }
+        self.end.unknown += 1;
+        let done = super::event::Done {
+            i: task.id,
+            name: task.name.clone(),
+            module: task.module.clone(),
+            item: None,
+            status: Status::Unknown,
+            msg: if task.no_log { "hidden by no_log".to_owned() } else { why.to_owned() },
+            rc: None,
+            stdout_tail: String::new(),
+            diff: None,
+            path: None,
+            took_ms: 0,
+        };
+        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+    }
+
     fn journal_or_stop(&mut self) -> Flow {
         self.write_journal().map_err(|message| {
             self.end.failed += 1;
@@ -252,6 +322,7 @@ impl<'a> Run<'a, '_> {
     pub fn write_journal(&mut self) -> Result<(), String> {
         let path = &self.options.journal;
         if path.as_os_str().is_empty()
+            || self.options.check
             || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
         {
             return Ok(());

@@ -9,7 +9,7 @@ mod play;
 pub mod spec;
 mod task;
 
-pub(super) use closure::facts_read;
+pub(super) use closure::{facts_read, names_set, names_set_by};
 
 use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
 use super::yaml::{self, Data, Node};
