@@ -52,6 +52,11 @@ impl<'p> Frame<'p> {
         }
     }
 
+    /// The run only predicts.
+    pub fn check(&mut self) {
+        Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
+    }
+
     pub fn plan(&self) -> &'p Plan {
         self.plan
     }
@@ -91,6 +96,18 @@ impl<'p> Frame<'p> {
         let known = |known: &String| name.map_or_else(|| vars.get(known).is_some(), |name| name == known);
         self.unknown.retain(|name| !known(name));
         self.forgotten.retain(|name| !known(name));
+    }
+
+    /// Which file of variables a task reads only a run can tell: so it is with what any of them sets.
+    pub fn forget_files(&mut self, task: &Task) {
+        let name = task.args.get("name").and_then(Value::as_str);
+        let plan = self.plan;
+        for layer in task.vars_files.values().filter_map(|layer| plan.layers.get(*layer as usize)) {
+            match name {
+                Some(name) => self.forget(name),
+                None => layer.keys().for_each(|name| self.forget(name)),
+            }
+        }
     }
 
     /// The facts are no longer known.

@@ -210,15 +210,15 @@ pub struct Task {
     /// Merged in order.
     pub environment: Vec<Value>,
     pub ignore_errors: Option<Value>,
+    /// Whether this task only predicts; None: as the run does. A truth value or a template.
+    pub check_mode: Option<Value>,
+    /// Whether this task shows diffs; None: it does. A truth value or a template.
+    pub diff: Option<Value>,
     pub no_log: bool,
     /// Root is needed.
     pub elevated: bool,
     /// Its failure ends the play for all hosts.
     pub fatal: bool,
-    /// Looks only, or really acts, whatever the run does.
-    pub check_mode: Option<bool>,
-    /// Whether differences are shown.
-    pub diff: Option<bool>,
     /// Seconds.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,

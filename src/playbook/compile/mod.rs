@@ -17,7 +17,7 @@ pub mod spec;
 mod tags;
 mod task;
 
-pub(super) use closure::facts_read;
+pub(super) use closure::{facts_read, names_set, names_set_by};
 
 use super::hosts::Hosts;
 use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan};
@@ -180,8 +180,8 @@ struct Context {
     /// Other than root.
     become_user: Option<String>,
     fatal: bool,
-    check_mode: Option<bool>,
-    diff: Option<bool>,
+    check_mode: Option<Value>,
+    diff: Option<Value>,
     run_once: bool,
     timeout: Option<Value>,
     notify: Vec<String>,
