@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Play {
     /// Place among all plays of the playbook, those of other hosts counted.
     pub index: u32,
@@ -87,13 +87,25 @@ pub struct Play {
     pub place: Place,
     /// Layers below the inventory: defaults of its roles.
     pub defaults: Vec<u32>,
-    /// Of the play and its files, then those that its roles export.
+    /// Of the play and of those of its files that are known before the run.
     pub vars: Vec<u32>,
+    /// Files of variables that a run chooses by what it knows.
+    pub files: Vec<VarsFile>,
+    /// Variables of its roles, which all of its tasks see.
+    pub exports: Vec<u32>,
     /// Notified handlers run after a failure too.
     pub force_handlers: bool,
     /// Handlers are flushed after each.
     pub sections: Vec<Vec<Step>>,
     pub handlers: Vec<Handler>,
+}
+
+/// An item of `vars_files`: of its names, not rendered, the first counts that there is a file for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VarsFile {
+    pub names: Vec<String>,
+    /// Layers by the rendered name.
+    pub choices: BTreeMap<String, u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -108,7 +108,7 @@ impl<'p> Walk<'p> {
 
     fn plan(&mut self) {
         for play in &self.frame.plan().plays {
-            self.frame.open_play();
+            self.frame.open_play(play);
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Whether one is notified only a run can tell.
             let doubtful = std::mem::replace(&mut self.doubtful, true);

@@ -114,7 +114,7 @@ enum Ending {
 impl<'a> Run<'a, '_> {
     fn plays(&mut self, plan: &'a Plan) -> Flow {
         for play in &plan.plays {
-            self.frame.open_play();
+            self.frame.open_play(play);
             self.roles_done.clear();
             let flow = self.play(play);
             if self.ending.take().is_some() {
