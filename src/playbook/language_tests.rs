@@ -203,6 +203,29 @@ fn files_of_a_play_may_depend_on_the_node() {
 }
 
 #[test]
+fn a_file_for_another_system_may_hold_what_is_not_known_here() {
+    let files = |system: &str, early: &str| {
+        let site = format!(
+            "- hosts: all\n  tasks:\n    - {{name: before, command: 'true', register: r}}\n    - include_tasks: \"os-{{{{ {early} }}}}.yml\"\n    - {{include_tasks: os-other.yml, when: ansible_system == '{system}'}}\n"
+        );
+        run_files(&[
+            ("site.yml", &site),
+            ("os-Linux.yml", "- {name: here, debug: }\n"),
+            ("os-other.yml", "- {pacman: {name: x}}\n"),
+        ])
+    };
+    assert_eq!(order(&files("Other", "ansible_system").good()), ["before", "here"]);
+    // What can be told before the first task is refused before it.
+    for (system, early) in [("Linux", "ansible_system"), ("Other", "ansible_system | replace('Linux', 'other')")] {
+        let failure = files(system, early).end.failure.unwrap();
+        assert_eq!(failure.task, "before the first task");
+        assert!(failure.message.contains("os-other.yml:1: module `pacman` is not part"), "{}", failure.message);
+    }
+    let late = files("Other", "'other' if r.rc == 0 else 'Linux'").end.failure.unwrap();
+    assert!(late.task.starts_with("include_tasks") && late.message.contains("pacman"), "{late:?}");
+}
+
+#[test]
 fn meta_ends_what_it_names() {
     let role = "- {name: in role, debug: }\n- {meta: end_role, when: n == 1}\n- {name: never, fail: }\n";
     let site = "

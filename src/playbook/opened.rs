@@ -3,14 +3,14 @@
 //! Only what the plan holds can be chosen. In check mode, what depends on something that was not run is not opened.
 
 use super::event::{Event, Status};
-use super::frame;
+use super::frame::{self, Frame};
 use super::modules::{Answer, Outcome};
-use super::plan::{self, Play, Step, Task};
+use super::plan::{self, Place, Plan, Play, Step, Task};
 use super::run::{Flow, Run};
 use super::scope::{Scope, traced};
-use super::{compile, expr, unknown};
+use super::{compile, expr, lint, unknown};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Includes inside includes.
@@ -27,7 +27,13 @@ enum Chosen<'a> {
 }
 
 impl<'a> Run<'a, '_> {
-    pub(super) fn include(&mut self, play: &'a Play, task: &'a Task, choices: &'a Choices) -> Flow {
+    pub(super) fn include(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        choices: &'a Choices,
+        refused: &BTreeMap<String, String>,
+    ) -> Flow {
         if self.depth >= INCLUDES_MAX {
             return self.broken(task, task.place.line, "includes are nested too deep", false);
         }
@@ -51,7 +57,7 @@ impl<'a> Run<'a, '_> {
             }
             let layer = || task.repeat.as_ref().map(|repeat| frame::item_layer(repeat, &items, index));
             let inner = layer().map_or_else(|| scope.clone(), |layer| scope.with(layer));
-            let steps = match chosen(task, &inner, choices) {
+            let steps = match chosen(task, &inner, choices, refused) {
                 Ok(Chosen::Steps(steps)) => steps,
                 Ok(Chosen::Skipped) => {
                     self.end.skipped += 1;
@@ -128,7 +134,12 @@ impl<'a> Run<'a, '_> {
 }
 
 /// Which steps an include means with these variables; the error has its line.
-fn chosen<'a>(task: &Task, scope: &Scope, choices: &'a Choices) -> Result<Chosen<'a>, (u32, String)> {
+fn chosen<'a>(
+    task: &Task,
+    scope: &Scope,
+    choices: &'a Choices,
+    refused: &BTreeMap<String, String>,
+) -> Result<Chosen<'a>, (u32, String)> {
     match unknown::all_hold(scope, &task.when) {
         Ok(Some(true)) => {}
         Ok(Some(false)) => return Ok(Chosen::Skipped),
@@ -141,11 +152,58 @@ fn chosen<'a>(task: &Task, scope: &Scope, choices: &'a Choices) -> Result<Chosen
     }
     let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
     let plain = name.strip_prefix("./").unwrap_or(&name);
-    match choices.get(&name).or(choices.get(plain)) {
-        Some(steps) => Ok(Chosen::Steps(steps)),
+    if let Some(steps) = choices.get(&name).or(choices.get(plain)) {
+        return Ok(Chosen::Steps(steps));
+    }
+    let message = match refused.get(&name).or(refused.get(plain)) {
+        Some(why) => format!("`{name}` can't be run: {why}"),
         None => {
             let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
-            Err((task.place.line, format!("`{name}` is not among what this plan holds: {known}")))
+            format!("`{name}` is not among what this plan holds: {known}")
         }
+    };
+    Err((task.place.line, message))
+}
+
+/// An include that, as far as can be told before the first task, will mean what no plan can hold: its place and the reason.
+/// Names that tasks set are not known that early, and what depends on one is left to the run.
+pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)> {
+    let mut set = Vec::new();
+    for play in &plan.plays {
+        play.sections.iter().for_each(|section| compile::names_set(section, &mut set));
     }
+    let set: BTreeSet<String> = set.into_iter().collect();
+    plan.plays.iter().find_map(|play| {
+        frame.open_play(play);
+        let mut steps: Vec<&Step> = play.sections.iter().flatten().collect();
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Task(_) => {}
+                Step::Block(block) => steps.extend(block.block.iter().chain(&block.always)),
+                Step::Include(include) => {
+                    let task = &include.task;
+                    let mut words = BTreeSet::new();
+                    task.when.iter().for_each(|condition| lint::words(&condition.text, &mut words));
+                    task.args.values().filter_map(Value::as_str).for_each(|text| lint::words(text, &mut words));
+                    if task.repeat.is_some() || words.iter().any(|word| set.contains(word)) {
+                        continue;
+                    }
+                    let scope = frame.scope(play, task);
+                    match chosen(task, &scope, &include.choices, &BTreeMap::new()) {
+                        Ok(Chosen::Steps(inner)) => steps.extend(inner),
+                        Ok(_) => {}
+                        Err(_) => {
+                            let holds = matches!(frame::all_hold(&scope, &task.when), Ok(true));
+                            let name = frame::args(&scope, task).map(|args| plan::choice(&task.module, &args));
+                            let name = name.ok().filter(|_| holds).unwrap_or_default();
+                            if let Some(why) = include.refused.get(&name) {
+                                return Some((task.place.clone(), format!("`{name}` can't be run: {why}")));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        None
+    })
 }

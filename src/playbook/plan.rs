@@ -147,6 +147,8 @@ pub struct Include {
     /// Name, condition and loop; its arguments are rendered and looked up in `choices` (`choice`).
     pub task: Task,
     pub choices: BTreeMap<String, Vec<Step>>,
+    /// What it may mean and no plan can hold, with the reason: a run that needs it is refused.
+    pub refused: BTreeMap<String, String>,
 }
 
 /// The name under which the `choices` of an include have what it means with these rendered arguments.
@@ -172,8 +174,9 @@ pub struct Handler {
     pub task: Task,
     /// Which list of handlers it stands in: each role and the play have one.
     pub list: u32,
-    /// Of one that is `include_tasks`.
+    /// Of one that is `include_tasks`; of what no plan can hold, the reason.
     pub choices: BTreeMap<String, Vec<Step>>,
+    pub refused: BTreeMap<String, String>,
 }
 
 impl Play {

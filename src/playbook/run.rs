@@ -7,7 +7,7 @@ use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
 use super::frame::Frame;
 use super::modules::Ground;
 use super::plan::{Block, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, rendered, safe, unknown};
+use super::{compile, expr, facts, opened, rendered, safe, unknown};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -45,6 +45,9 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     let mut frame = Frame::new(plan, &facts);
     if options.check {
         frame.check();
+    }
+    if let Some((place, why)) = opened::refusal(plan, &mut frame) {
+        return refuse(format!("{}:{}: {why}", place.file, place.line));
     }
     let owed = notified.clone();
     let mut run = Run {
@@ -151,7 +154,7 @@ impl<'a> Run<'a, '_> {
                 Step::Task(task) if task.module == "meta" => self.meta(play, task)?,
                 Step::Task(task) => self.single(play, task, false)?,
                 Step::Block(block) => self.block(play, block)?,
-                Step::Include(include) => self.include(play, &include.task, &include.choices)?,
+                Step::Include(include) => self.include(play, &include.task, &include.choices, &include.refused)?,
             }
         }
         Ok(())

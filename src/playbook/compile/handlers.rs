@@ -1,5 +1,6 @@
 //! Handlers of plays and roles, and whether each name that is notified is some handler's.
 
+use super::task::{Choices, Refused};
 use super::{Compiler, Context, closure};
 use crate::playbook::data;
 use crate::playbook::names::nearest;
@@ -20,9 +21,9 @@ impl Compiler<'_> {
             let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
             // What a file of handlers brings is handlers by their own names.
             for step in self.task(item, &context) {
-                let (task, choices) = match step {
-                    Step::Task(task) => (*task, None),
-                    Step::Include(include) => (include.task.clone(), Some(include.choices)),
+                let (task, choices, refused) = match step {
+                    Step::Task(task) => (*task, Choices::new(), Refused::new()),
+                    Step::Include(include) => (include.task, include.choices, include.refused),
                     Step::Block(_) => continue,
                 };
                 let imported = task.place.file != context.file;
@@ -32,7 +33,7 @@ impl Compiler<'_> {
                     names.push(format!("{} : {}", role.name, task.name));
                 }
                 let list = self.handler_lists;
-                out.push(Handler { names, listen, task, list, choices: choices.unwrap_or_default() });
+                out.push(Handler { names, listen, task, list, choices, refused });
             }
         }
         out

@@ -1,7 +1,7 @@
 //! Task files that tasks name: read now where the name is fixed, else every file that could be meant. Files of variables
 //! stand in `include_vars.rs`.
 
-use super::task::{Call, Choices, fixed};
+use super::task::{Call, Choices, Refused, fixed};
 use super::{Compiler, Context, Role, assets};
 use crate::playbook::plan::{Include, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
@@ -51,7 +51,9 @@ impl Compiler<'_> {
     pub(super) fn old_include(&mut self, file: &str, call: &Call, pairs: &[(Key, Node)]) -> &'static str {
         let text = call.args.text().or_else(|| call.args.get("file").and_then(Node::text)).unwrap_or_default();
         let looped = pairs.iter().any(|(key, _)| super::repeat::kind(&key.text).is_some());
-        let name = if looped || !fixed(&text) { "include_tasks" } else { "import_tasks" };
+        let told = pairs.iter().find(|(key, _)| key.text == "static");
+        let told = told.map(|(_, value)| !self.boolean(file, "static", value));
+        let name = if told.unwrap_or(looped || !fixed(&text)) { "include_tasks" } else { "import_tasks" };
         self.warn(file, (call.key.line, call.key.column), "`include` is an old spelling", format!("write `{name}`"));
         name
     }
@@ -115,11 +117,11 @@ impl Compiler<'_> {
         let mut task = self.plain(node, &call, own);
         task.module = "include_tasks".into();
         let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
-        let choices = self.choices(&file, at, &inner, &task);
+        let (choices, refused) = self.choices(&file, at, &inner, &task);
         if !own.handler && !self.selected(&own.tags) || own.run_once && !self.first {
             return Vec::new();
         }
-        vec![Step::Include(Box::new(Include { task, choices }))]
+        vec![Step::Include(Box::new(Include { task, choices, refused }))]
     }
 
     /// What the tasks of a dynamic include inherit: from around it, its variables, and what `apply` says.
@@ -168,50 +170,56 @@ impl Compiler<'_> {
         dirs
     }
 
-    /// Every file that an include could mean, compiled.
-    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> Choices {
+    /// Every file that an include could mean, compiled, and those that can't be.
+    fn choices(&mut self, file: &str, at: (u32, u32), inner: &Context, task: &Task) -> (Choices, Refused) {
         let name = task.args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let mut out = BTreeMap::new();
-        if name.is_empty() {
-            return out;
-        }
+        let (mut out, mut refused) = (Choices::new(), Refused::new());
+        let mut found = BTreeMap::new();
         if fixed(&name) {
             match self.task_path(inner, &name) {
                 Some(path) => {
-                    let steps = self.task_file(&path, inner, (file, at));
-                    out.insert(name, steps);
+                    found.insert(name.clone(), path);
                 }
+                None if name.is_empty() => {}
                 None => {
                     self.fault(file, at, format!("{name} is not in the fleet directory"));
                 }
             }
-            return out;
-        }
-        let mut found = BTreeMap::new();
-        for dir in self.task_dirs(inner) {
-            for (name, path) in assets::matching(self.files, &dir, &name) {
-                if path.ends_with(".yml") || path.ends_with(".yaml") {
-                    found.entry(name).or_insert(path);
+        } else {
+            for dir in self.task_dirs(inner) {
+                for (name, path) in assets::matching(self.files, &dir, &name) {
+                    if path.ends_with(".yml") || path.ends_with(".yaml") {
+                        found.entry(name).or_insert(path);
+                    }
+                }
+                if !found.is_empty() {
+                    break;
                 }
             }
-            if !found.is_empty() {
-                break;
+            if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
+                found = repeat.files.iter().map(|path| (path.clone(), path.clone())).collect();
+            }
+            found.retain(|_, path| !inner.open.contains(path) && self.is_tasks(path));
+            if found.is_empty() || found.len() > CHOICES_MAX {
+                let message = format!("{} files could be meant by `{name}`, expected 1 to {CHOICES_MAX}", found.len());
+                self.fault(file, at, message);
+                return (out, refused);
             }
         }
-        if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
-            found = repeat.files.iter().map(|path| (path.clone(), path.clone())).collect();
-        }
-        found.retain(|_, path| !inner.open.contains(path) && self.is_tasks(path));
-        if found.is_empty() || found.len() > CHOICES_MAX {
-            let message = format!("{} files could be meant by `{name}`, expected 1 to {CHOICES_MAX}", found.len());
-            self.fault(file, at, message);
-            return out;
-        }
-        for (name, path) in found {
+        for (choice, path) in found {
+            let before = self.faults.len();
             let steps = self.task_file(&path, inner, (file, at));
-            out.insert(name, steps);
+            let chosen = !fixed(&name) || !task.when.is_empty();
+            match chosen.then(|| self.soften(before, file, at, &choice)).flatten() {
+                Some(why) => {
+                    refused.insert(choice, why);
+                }
+                None => {
+                    out.insert(choice, steps);
+                }
+            }
         }
-        out
+        (out, refused)
     }
 
     /// Whether a file that might be meant is one of tasks at all.

@@ -17,7 +17,7 @@ impl Compiler<'_> {
         self.delegation(file, node, context);
     }
 
-    fn keyword(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
+    pub(super) fn keyword(&mut self, file: &str, key: &Key, value: &Node, context: &mut Context) {
         let at = (key.line, key.column);
         let word = key.text.as_str();
         match word {
@@ -49,15 +49,11 @@ impl Compiler<'_> {
                 let items = value.list().unwrap_or(std::slice::from_ref(value));
                 context.notify.extend(items.iter().filter_map(Node::text));
             }
-            "throttle" => {
-                if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") {
-                    self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
-                }
+            "throttle" if self.known_texts(file, word, value, context).first().is_none_or(|n| n.trim() != "0") => {
+                self.fault_hint(file, at, "`throttle` is not part of the language", ELSEWHERE);
             }
-            "debugger" => {
-                if value.text().is_none_or(|text| text != "never") {
-                    self.fault_hint(file, at, "`debugger` is not part of the language", ELSEWHERE);
-                }
+            "debugger" if value.text().is_none_or(|text| text != "never") => {
+                self.fault_hint(file, at, "`debugger` is not part of the language", ELSEWHERE);
             }
             "module_defaults" => self.module_defaults(file, value, context),
             "collections" => self.collections(file, value),
@@ -72,7 +68,8 @@ impl Compiler<'_> {
                     self.fault_hint(file, at, "`connection` other than ssh is not part of the language", ELSEWHERE);
                 }
             }
-            "remote_user" | "user" | "port" => {
+            // `user` of a task is a module, and that of a play is read there.
+            "remote_user" | "port" => {
                 let names: &[&str] = if word == "port" {
                     &["ansible_port", "ansible_ssh_port"]
                 } else {

@@ -237,6 +237,25 @@ impl<'a> Compiler<'a> {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
     }
 
+    /// Takes back the faults since `from` if each is of something that only Ansible can do: such a file may stand beside others
+    /// that a run chooses from. What it is, in short.
+    fn soften(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
+        let new = self.faults.get(from..)?;
+        let first = new.first()?;
+        if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(ELSEWHERE))) {
+            return None;
+        }
+        let told = format!("{}:{}: {}", first.file, first.line, first.message);
+        self.faults.truncate(from);
+        self.warn(
+            file,
+            at,
+            format!("`{name}` is left out: {told}"),
+            format!("a run that needs it is refused; {ELSEWHERE}"),
+        );
+        Some(told)
+    }
+
     /// Whether one more file may be opened: files that name files several times multiply.
     fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
         self.opened += 1;

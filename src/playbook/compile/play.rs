@@ -88,6 +88,10 @@ impl Compiler<'_> {
                         );
                     }
                 }
+                "user" => {
+                    let key = Key { text: "remote_user".into(), ..key.clone() };
+                    self.keyword(file, &key, value, &mut context.clone());
+                }
                 "gather_facts" => {
                     self.known_bool(file, "gather_facts", value, context);
                 }

@@ -14,7 +14,11 @@ const FILES_MAX: usize = 500;
 
 /// Which loop a keyword begins; None: it is no loop of this language.
 pub(super) fn kind(key: &str) -> Option<RepeatKind> {
-    Some(match key {
+    let short = key.strip_prefix("with_").and_then(|name| {
+        let built_in = name.strip_prefix("ansible.builtin.").or_else(|| name.strip_prefix("ansible.legacy."));
+        built_in.or_else(|| name.strip_prefix("community.general.").filter(|name| *name == "flattened"))
+    });
+    Some(match short.map_or_else(|| key.to_owned(), |name| format!("with_{name}")).as_str() {
         "loop" | "with_list" => RepeatKind::Loop,
         "with_items" => RepeatKind::Items,
         "with_dict" => RepeatKind::Dict,
@@ -35,13 +39,11 @@ impl Compiler<'_> {
     pub(super) fn repeat(&mut self, pairs: &[(Key, Node)], context: &Context, task: &mut Task) {
         let file = context.file.as_str();
         for (key, value) in pairs {
-            let short = key.text.strip_prefix("with_ansible.builtin.").map(|name| format!("with_{name}"));
-            let word = short.as_deref().unwrap_or(&key.text);
-            let Some(kind) = kind(word) else { continue };
+            let Some(kind) = kind(&key.text) else { continue };
             if task.repeat.is_some() {
                 self.fault(file, (key.line, key.column), "a task has one loop");
             }
-            task.repeat = Some(self.items(context, word, kind, value, &task.module));
+            task.repeat = Some(self.items(context, &key.text, kind, value, &task.module));
         }
         if let Some((key, control)) = pairs.iter().find(|(key, _)| key.text == "loop_control") {
             match &mut task.repeat {
@@ -59,12 +61,10 @@ impl Compiler<'_> {
         let mut items = value.json();
         let named = matches!(kind, RepeatKind::Sequence | RepeatKind::FileGlob | RepeatKind::FirstFound);
         match &value.data {
-            Data::Text(text) if !data::has_markup(text) && key.starts_with("with_") && !named => {
-                if super::is_name(text) {
-                    let hint = format!("write \"{{{{ {text} }}}}\"");
-                    self.warn(file, at, format!("bare `{text}` is read as a variable"), hint);
-                    items = Value::String(format!("{{{{ {text} }}}}"));
-                }
+            Data::Text(text) if super::is_name(text) && key.starts_with("with_") && !named => {
+                let hint = format!("write \"{{{{ {text} }}}}\"");
+                self.warn(file, at, format!("bare `{text}` is read as a variable"), hint);
+                items = Value::String(format!("{{{{ {text} }}}}"));
             }
             Data::Text(text) if !data::has_markup(text) && kind == RepeatKind::Loop => {
                 self.fault(file, at, format!("`{key}` takes a list")).hint =

@@ -3,7 +3,7 @@
 //! A role's tasks see, weakest first: defaults of what it needs, of those that need it, its own; then `vars/` in the same
 //! order, then the `vars:` it is named with; parameters written beside its name are stronger than what a run registers.
 
-use super::task::{Call, Choices, fixed};
+use super::task::{Call, Choices, Refused, fixed};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, spec};
 use crate::playbook::plan::{Block, Exports, Include, Place, RoleRun, Step};
 use crate::playbook::yaml::{Data, Node};
@@ -168,21 +168,25 @@ impl Compiler<'_> {
         let task = self.plain(node, &call, own);
         let Some(inner) = self.inside(own, around, apply.as_ref()) else { return Vec::new() };
         let public = task.args.get("public").is_some_and(yes);
-        let mut choices: Choices = BTreeMap::new();
-        for args in self.role_choices(&file, at, &task.args, &inner) {
+        let (mut choices, mut refused) = (Choices::new(), Refused::new());
+        let all = self.role_choices(&file, at, &task.args, &inner);
+        let chosen = all.len() > 1 || !task.when.is_empty();
+        for args in all {
             let asked = self.asked(&args, own, node);
+            let choice = crate::playbook::plan::role_choice(&args);
             let before = self.faults.len();
             let given = self.role(&file, at, asked, &inner).unwrap_or_default();
-            if self.faults.len() > before && !choices.is_empty() {
+            if let Some(why) = chosen.then(|| self.soften(before, &file, at, &choice)).flatten() {
+                refused.insert(choice, why);
                 continue;
             }
             let steps = if public { exporting(given, &file, node.line) } else { given.steps };
-            choices.insert(crate::playbook::plan::role_choice(&args), steps);
+            choices.insert(choice, steps);
         }
         if !self.selected(&own.tags) || own.run_once && !self.first {
             return Vec::new();
         }
-        vec![Step::Include(Box::new(Include { task, choices }))]
+        vec![Step::Include(Box::new(Include { task, choices, refused }))]
     }
 
     fn no_handler(&mut self, call: &Call, own: &Context) -> bool {

@@ -59,7 +59,10 @@ pub const ELSEWHERE: &str = "yum dnf get_url uri setup apt_repository find slurp
     authorized_key service_facts package_facts getent script firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
-    mysql_user mysql_db postgresql_user postgresql_db";
+    mysql_user mysql_db postgresql_user postgresql_db \
+    apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry locale_gen monit nmcli npm \
+    openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
+    zypper_repository";
 
 pub const TASK_KEYS: &[&str] = &[
     "name",

@@ -199,6 +199,8 @@ impl Compiler<'_> {
                     continue;
                 }
                 word if spec::TASK_KEYS.contains(&word) || repeat::kind(word).is_some() => continue,
+                // It told what an `include` is.
+                "static" if pairs.iter().any(|(key, _)| key.text == "include") => continue,
                 word => (word.to_owned(), value.clone()),
             };
             if key.text == "action" {
@@ -292,3 +294,6 @@ fn title(task: &Task) -> String {
 
 /// What an include may mean, by the name that it is called by there.
 pub(super) type Choices = BTreeMap<String, Vec<Step>>;
+
+/// What it may mean and no plan can hold, with the reason.
+pub(super) type Refused = BTreeMap<String, String>;
