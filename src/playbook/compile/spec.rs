@@ -43,28 +43,59 @@ pub const MODULES: &[Spec] = &[
     spec!("stat", ["path" "follow" "get_checksum" "checksum_algorithm" "get_mime" "get_attributes" "get_md5"], need [["path"]]),
     spec!("fail", ["msg"]),
     spec!("meta", ["action"], free "action"),
-    spec!("include_tasks", ["file"], need [["file"]], free "file"),
-    spec!("import_tasks", ["file"], need [["file"]], free "file"),
+    spec!("include_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("import_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("include_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("import_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
 /// Other spellings of the same module.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "import_role include_role yum dnf include_vars get_url uri setup apt_repository find slurp raw rpm_key \
+pub const ELSEWHERE: &str = "yum dnf get_url uri setup apt_repository find slurp raw rpm_key \
     ini_file mount unarchive sysctl apt_key replace modprobe tempfile yum_repository cron git blockinfile ping pause hostname \
     authorized_key service_facts package_facts getent script firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
-    mysql_user mysql_db postgresql_user postgresql_db";
+    mysql_user mysql_db postgresql_user postgresql_db \
+    apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry locale_gen monit nmcli npm \
+    openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
+    zypper_repository";
 
 pub const TASK_KEYS: &[&str] = &[
     "name",
     "when",
+    "tags",
+    "vars",
+    "environment",
+    "ignore_errors",
+    "ignore_unreachable",
+    "no_log",
+    "become",
+    "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "delegate_to",
+    "delegate_facts",
+    "timeout",
+    "throttle",
+    "notify",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
     "loop",
-    "with_items",
-    "with_list",
-    "with_dict",
     "loop_control",
     "register",
     "changed_when",
@@ -72,17 +103,8 @@ pub const TASK_KEYS: &[&str] = &[
     "until",
     "retries",
     "delay",
-    "notify",
     "listen",
-    "tags",
-    "vars",
-    "environment",
-    "ignore_errors",
-    "no_log",
-    "become",
-    "become_user",
     "args",
-    "timeout",
 ];
 pub const BLOCK_KEYS: &[&str] = &[
     "name",
@@ -91,9 +113,30 @@ pub const BLOCK_KEYS: &[&str] = &[
     "vars",
     "environment",
     "ignore_errors",
+    "ignore_unreachable",
     "no_log",
     "become",
     "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "delegate_to",
+    "delegate_facts",
+    "timeout",
+    "throttle",
+    "notify",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
     "block",
     "rescue",
     "always",
@@ -101,25 +144,54 @@ pub const BLOCK_KEYS: &[&str] = &[
 pub const PLAY_KEYS: &[&str] = &[
     "hosts",
     "name",
+    "tags",
+    "vars",
+    "environment",
+    "ignore_errors",
+    "ignore_unreachable",
+    "no_log",
     "become",
     "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "timeout",
+    "throttle",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
+    "user",
     "gather_facts",
-    "vars",
+    "gather_subset",
     "vars_files",
     "pre_tasks",
     "tasks",
     "post_tasks",
     "handlers",
     "roles",
-    "tags",
-    "environment",
+    "serial",
+    "max_fail_percentage",
+    "order",
+    "strategy",
+    "force_handlers",
 ];
 /// Keywords of tasks and plays that exist elsewhere and not here.
-pub const KEYS_ELSEWHERE: &str = "action local_action delegate_to delegate_facts run_once async poll any_errors_fatal become_method \
-    become_flags become_exe check_mode collections connection debugger diff ignore_unreachable module_defaults port remote_user throttle \
-    with_fileglob with_first_found with_together with_nested with_subelements with_sequence with_random_choice with_indexed_items \
-    with_flattened with_lines with_inventory_hostnames serial strategy max_fail_percentage vars_prompt force_handlers gather_subset \
-    gather_timeout fact_path order import_playbook user sudo sudo_user";
+pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
+    gather_timeout fact_path import_playbook";
+
+/// A module's or keyword's name without the collection that is built in.
+pub fn short(name: &str) -> &str {
+    ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+}
 
 pub fn find(name: &str) -> Option<&'static Spec> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
@@ -139,7 +211,6 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("service" | "systemd", "state") => &["started", "stopped", "restarted", "reloaded"],
         ("apt" | "package", "state") => &["present", "absent", "latest", "installed", "removed"],
         ("wait_for", "state") => &["started", "stopped", "present", "absent", "drained"],
-        ("meta", "action") => &["flush_handlers", "noop"],
         ("systemd", "scope") => &["system"],
         _ => return None,
     })
