@@ -38,7 +38,7 @@ mod yaml_text;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile};
-pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
+pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use plan::*;
 pub use rendered::{Rendered, hidden, rendered, review};

@@ -72,11 +72,18 @@ fn stars(name: &str) -> String {
     out
 }
 
+/// What a task copies, renders, or runs.
+fn src_of(task: &Task) -> Option<String> {
+    let named = task.args.get("src").and_then(Value::as_str);
+    let script = || task.args.get("words")?.get(0)?.get(0)?.as_str();
+    named.or_else(script).map(str::to_owned)
+}
+
 impl Compiler<'_> {
     /// Puts what `src` names into the plan.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         let remote = task.args.get("remote_src").is_some_and(|v| *v == Value::Bool(true) || v.as_str() == Some("yes"));
-        let Some(src) = task.args.get("src").and_then(Value::as_str).map(str::to_owned) else { return };
+        let Some(src) = src_of(task) else { return };
         if remote {
             return;
         }
@@ -87,7 +94,10 @@ impl Compiler<'_> {
         }
         dirs.extend([join(&parent(&own.file), sub).unwrap_or_default(), parent(&own.file)]);
         dirs.extend([join(&self.base, sub).unwrap_or_default(), self.base.clone(), sub.to_owned(), String::new()]);
-        let found = self.find(&dirs, &src);
+        let mut found = self.find(&dirs, &src);
+        if found.is_empty() && task.module == "copy" && !data::has_markup(&src) {
+            found = self.find_below(&dirs, &src);
+        }
         if found.is_empty() {
             let seen: BTreeSet<&String> = dirs.iter().filter(|d| !d.is_empty()).collect();
             let seen: Vec<&str> = seen.into_iter().map(String::as_str).collect();
@@ -106,6 +116,17 @@ impl Compiler<'_> {
             }
             task.assets.insert(name, asset);
         }
+    }
+
+    /// What is in the directory that `src` names, by the name it is copied from.
+    fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
+        let plain = src.trim_end_matches('/');
+        let plain = plain.strip_prefix("./").unwrap_or(plain);
+        let found = dirs.iter().filter_map(|dir| join(dir, plain)).filter(|dir| !dir.is_empty()).map(|dir| {
+            let named = |path: &str| (format!("{plain}{}", &path[dir.len()..]), path.to_owned());
+            self.files.under(&dir).map(named).collect::<BTreeMap<_, _>>()
+        });
+        found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
     }
 
     fn find(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {

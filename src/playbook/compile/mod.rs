@@ -5,6 +5,7 @@
 mod args;
 mod assets;
 mod closure;
+mod options;
 mod play;
 pub mod spec;
 mod task;

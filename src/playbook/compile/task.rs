@@ -135,7 +135,7 @@ impl Compiler<'_> {
                 if selected { vec![Step::Include(Box::new(Include { task, choices }))] } else { Vec::new() }
             }
             _ => {
-                if matches!(module.name, "template" | "copy") {
+                if matches!(module.name, "template" | "copy" | "script") {
                     self.attach(&own, at, &mut task);
                 }
                 if selected { vec![Step::Task(Box::new(task))] } else { Vec::new() }
