@@ -43,7 +43,7 @@ mod yaml_text;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
-pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
+pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;

@@ -64,10 +64,9 @@ impl Compiler<'_> {
             ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
         for (key, _) in node.map().unwrap_or_default() {
             let word = key.text.as_str();
-            let own = word == call.key.text || all.contains(&word) || known.contains(&word);
-            if !own && super::spec::TASK_KEYS.contains(&word)
-                || !known.contains(&"loop") && super::repeat::kind(word).is_some()
-            {
+            let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
+            let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
+            if !own && (super::spec::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
                 let fault =
                     self.fault(file, (key.line, key.column), format!("`{word}` does nothing on {}", call.spec.name));
                 fault.hint = Some(hint.to_owned());

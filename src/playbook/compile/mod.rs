@@ -9,6 +9,7 @@ mod handlers;
 mod include;
 mod include_vars;
 mod inherit;
+mod options;
 mod play;
 mod playbook;
 mod repeat;
