@@ -14,12 +14,16 @@ mod expr;
 mod facts;
 mod filters;
 mod frame;
+pub mod language; // every word with its state, for the document
 mod lint;
 mod modules;
 mod names;
 mod owner;
 mod plan;
 pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
+mod pyregex;
+mod python;
+mod pyyaml;
 mod rendered;
 mod run;
 mod safe;
@@ -32,7 +36,6 @@ mod tera_text;
 mod version;
 mod way;
 mod yaml;
-mod yaml_text;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile};

@@ -5,15 +5,17 @@
 mod args;
 mod assets;
 mod closure;
+mod lookup;
 mod play;
 pub mod spec;
 mod task;
 
 pub(super) use closure::facts_read;
 
+use super::names::nearest;
 use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
 use super::yaml::{self, Data, Node};
-use super::{data, expr};
+use super::{data, expr, filters};
 use crate::model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +56,7 @@ pub fn compile(
 ) -> Result<Compiled, Vec<Fault>> {
     let mut compiler = Compiler::new(files, host, options);
     let plays = compiler.playbook(playbook);
+    let extra = compiler.extra();
     let Compiler { mut faults, mut warnings, layers, blobs, .. } = compiler;
     faults.sort();
     faults.dedup();
@@ -67,7 +70,7 @@ pub fn compile(
         playbook: playbook.to_owned(),
         host: host.name.clone(),
         vars: Map::new(),
-        extra: options.extra_vars.clone(),
+        extra,
         layers,
         plays,
         blobs,
@@ -86,6 +89,8 @@ struct Compiler<'a> {
     blobs: BTreeMap<String, Blob>,
     parsed: BTreeMap<String, Option<Rc<Node>>>,
     checked: BTreeSet<String>,
+    /// What lookups read of the fleet directory.
+    given: Map<String, Value>,
     tasks: u32,
     /// Directory of the playbook.
     base: String,
@@ -123,6 +128,7 @@ impl<'a> Compiler<'a> {
             blobs: BTreeMap::new(),
             parsed: BTreeMap::new(),
             checked: BTreeSet::new(),
+            given: Map::new(),
             tasks: 0,
             base: String::new(),
         }
@@ -221,20 +227,13 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
-        for name in super::lint::lookups(text) {
-            if !matches!(name.trim_start_matches("ansible.builtin."), "env" | "vars") {
-                self.fault_hint(file, at, format!("lookup `{name}` is not part of the language"), ELSEWHERE);
-            }
-        }
-    }
-
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
         let message = match error.kind() {
             ErrorKind::SyntaxError => format!("template: {}", error.detail().unwrap_or("syntax error")),
             ErrorKind::UnknownFilter => format!("unknown filter {}", error.detail().unwrap_or("")),
             ErrorKind::UnknownTest => format!("unknown test {}", error.detail().unwrap_or("")),
+            ErrorKind::UnknownMethod => format!("method {}", error.detail().unwrap_or("")),
             _ => format!("template: {}", expr::explain(error)),
         };
         self.fault(file, at, message);
