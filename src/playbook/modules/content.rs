@@ -40,7 +40,7 @@ pub fn content_of(
         let text = match content {
             Value::String(s) => s.clone(),
             Value::Null => String::new(),
-            other => crate::playbook::yaml_text::json(other, None),
+            other => crate::playbook::python::json_line(other),
         };
         return Ok((text.into_bytes(), "content".into()));
     }
