@@ -147,6 +147,7 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
         rc: None,
         stdout_tail: String::new(),
         diff: None,
+        attributes: Vec::new(),
         path: None,
         took_ms: 0,
     };

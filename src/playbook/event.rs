@@ -138,12 +138,36 @@ pub struct Done {
     pub rc: Option<i32>,
     /// The last lines of what a command printed.
     pub stdout_tail: String,
-    /// Unified, at most 64 KiB; None for secrets.
+    /// Of contents: unified, at most 256 KiB; of binary and long ones sizes and sums; None for secrets.
     pub diff: Option<String>,
+    /// What else differs of the file: mode, owner, group, what it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<AttributeChange>,
     /// The file that `diff` is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub took_ms: u64,
+}
+
+/// One attribute of a file, before and after, as people write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeChange {
+    /// `mode`, `owner`, `group`, `state`, `target`.
+    pub name: String,
+    pub before: String,
+    pub after: String,
+}
+
+impl AttributeChange {
+    pub fn new(name: &str, before: impl Into<String>, after: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), before: before.into(), after: after.into() }
+    }
+}
+
+impl std::fmt::Display for AttributeChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} -> {}", self.name, self.before, self.after)
+    }
 }
 
 /// How a run ended. Without a failure and not cancelled: everything was done.

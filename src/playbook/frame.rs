@@ -189,7 +189,7 @@ pub fn args(scope: &Scope, task: &Task) -> Result<Map<String, Value>, String> {
     for (name, value) in &task.args {
         let raw = matches!(
             (task.module.as_str(), name.as_str()),
-            ("assert", "that") | ("debug", "var") | ("command", "words")
+            ("assert", "that") | ("debug", "var") | ("command" | "script", "words")
         );
         if raw {
             out.insert(name.clone(), value.clone());

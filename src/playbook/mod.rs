@@ -16,6 +16,7 @@ mod facts;
 mod filters;
 mod frame;
 mod hosts;
+pub mod language; // every word with its state, for the document
 mod lint;
 mod loops;
 mod modules;
@@ -25,6 +26,9 @@ mod opened;
 mod owner;
 mod plan;
 pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
+mod pyregex;
+mod python;
+mod pyyaml;
 mod rendered;
 mod run;
 mod safe;
@@ -39,11 +43,10 @@ mod unknown;
 mod version;
 mod way;
 mod yaml;
-mod yaml_text;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
-pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
+pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;

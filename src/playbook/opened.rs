@@ -126,6 +126,7 @@ impl<'a> Run<'a, '_> {
             rc: None,
             stdout_tail: String::new(),
             diff: None,
+            attributes: Vec::new(),
             path: None,
             took_ms: 0,
         };

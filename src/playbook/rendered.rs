@@ -1,5 +1,7 @@
 //! What files a plan makes, as far as that can be told without running anything: for diffs and expected digests.
 
+mod undefined;
+
 use super::data::has_markup;
 use super::frame::{self, Frame};
 use super::modules;
@@ -56,6 +58,7 @@ pub fn review(
     let mut out = Walk::new(plan, facts);
     out.review = Some(Review { files, names });
     out.plan();
+    out.faults.extend(undefined::facts_nobody_tells(plan, files));
     (out.files, out.faults)
 }
 
@@ -232,7 +235,7 @@ impl<'p> Walk<'p> {
                 Err(_) => {}
             },
         }
-        task.register.iter().for_each(|name| self.frame.forget(name));
+        self.afterwards(play, task);
     }
 
     fn item(&mut self, task: &'p Task, scope: &Scope) {

@@ -168,6 +168,8 @@ impl<'a> Run<'a, '_> {
         let item = item.map(|label| if task.no_log { "hidden by no_log".into() } else { label });
         let start = Instant::now();
         let say = |run: &mut Self, status: Status, outcome: &Outcome, msg: String| {
+            let shows = (outcome.diff.is_some() || !outcome.attributes.is_empty())
+                && task.diff.as_ref().and_then(|value| yes(scope, value)) != Some(false);
             let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
             let done = Done {
                 i: task.id,
@@ -178,11 +180,12 @@ impl<'a> Run<'a, '_> {
                 msg: if task.no_log && !msg.is_empty() { "hidden by no_log".into() } else { msg },
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
-                path: outcome.diff.is_some().then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
-                diff: outcome
-                    .diff
-                    .clone()
-                    .filter(|_| !task.no_log && task.diff.as_ref().and_then(|value| yes(scope, value)) != Some(false)),
+                path: shows.then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
+                diff: outcome.diff.clone().filter(|_| shows).map(|diff| match task.no_log {
+                    true => "hidden by no_log".to_owned(),
+                    false => diff,
+                }),
+                attributes: if shows && !task.no_log { outcome.attributes.clone() } else { Vec::new() },
                 took_ms: start.elapsed().as_millis() as u64,
             };
             (run.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
@@ -264,6 +267,7 @@ impl<'a> Run<'a, '_> {
             rc: None,
             stdout_tail: String::new(),
             diff: None,
+            attributes: Vec::new(),
             path: None,
             took_ms: 0,
         };

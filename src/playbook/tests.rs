@@ -9,6 +9,8 @@ use std::path::Path;
 use tempfile::TempDir;
 
 mod check;
+mod properties;
+mod set_a;
 
 pub(super) struct Ran {
     pub end: RunEnd,
@@ -100,7 +102,7 @@ fn file_modules_change_once() {
     assert_eq!(read("x/t"), "world 1\nworld 2\n");
     assert_eq!(read("x/tera"), "<world>\n");
     assert_eq!(read("x/data"), "data");
-    assert_eq!(read("conf"), "b = 2\nc=1\na=9");
+    assert_eq!(read("conf"), "b = 2\nc=1\na=9\n");
     let mode = |name: &str| std::fs::metadata(d.join(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("x/t"), mode("x/y"), mode("x/c"), mode("new")), (0o640, 0o750, 0o644, 0o600));
     let second = go(&plan, &options(d)).good();

@@ -64,10 +64,9 @@ impl Compiler<'_> {
             ["name", "vars", "when", "tags", "args", "ignore_errors", "no_log", "run_once", "collections", "action"];
         for (key, _) in node.map().unwrap_or_default() {
             let word = key.text.as_str();
-            let own = word == call.key.text || all.contains(&word) || known.contains(&word);
-            if !own && super::spec::TASK_KEYS.contains(&word)
-                || !known.contains(&"loop") && super::repeat::kind(word).is_some()
-            {
+            let looped = super::repeat::kind(word).is_some() && known.contains(&"loop");
+            let own = word == call.key.text || all.contains(&word) || known.contains(&word) || looped;
+            if !own && (super::spec::TASK_KEYS.contains(&word) || super::repeat::kind(word).is_some()) {
                 let fault =
                     self.fault(file, (key.line, key.column), format!("`{word}` does nothing on {}", call.spec.name));
                 fault.hint = Some(hint.to_owned());
@@ -199,7 +198,7 @@ impl Compiler<'_> {
             if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
                 found = repeat.files.iter().map(|path| (path.clone(), path.clone())).collect();
             }
-            found.retain(|_, path| !inner.open.contains(path) && self.is_tasks(path));
+            found.retain(|_, path| !inner.open.contains(path) && self.shape(path).0);
             if found.is_empty() || found.len() > CHOICES_MAX {
                 let message = format!("{} files could be meant by `{name}`, expected 1 to {CHOICES_MAX}", found.len());
                 self.fault(file, at, message);
@@ -222,13 +221,23 @@ impl Compiler<'_> {
         (out, refused)
     }
 
-    /// Whether a file that might be meant is one of tasks at all.
-    fn is_tasks(&self, path: &str) -> bool {
+    /// Whether a file that might be meant is one of tasks, and whether it is one of variables.
+    pub(super) fn shape(&self, path: &str) -> (bool, bool) {
+        if let Some(known) = self.shapes.borrow().get(path) {
+            return *known;
+        }
         let parsed = self.files.text(path).map(|text| crate::playbook::yaml::parse(path, text));
-        let Some(Ok((node, _))) = parsed else { return false };
         let a_play = |item: &Node| item.get("hosts").is_some() || item.get("import_playbook").is_some();
-        node.data == Data::Null
-            || node.list().is_some_and(|items| !items.iter().any(|i| i.map().is_none() || a_play(i)))
+        let shape = match parsed {
+            Some(Ok((node, _))) => {
+                let tasks = |items: &[Node]| !items.iter().any(|item| item.map().is_none() || a_play(item));
+                let empty = node.data == Data::Null;
+                (empty || node.list().is_some_and(tasks), empty || node.map().is_some())
+            }
+            _ => (false, false),
+        };
+        self.shapes.borrow_mut().insert(path.to_owned(), shape);
+        shape
     }
 }
 

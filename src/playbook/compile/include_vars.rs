@@ -4,19 +4,12 @@ use super::include::CHOICES_MAX;
 use super::task::fixed;
 use super::{Compiler, Context, ELSEWHERE, Role, assets};
 use crate::playbook::plan::Task;
-use crate::playbook::yaml::Data;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 const DIR_OPTIONS: [&str; 5] = ["depth", "files_matching", "ignore_files", "extensions", "ignore_unknown_extensions"];
 
 impl Compiler<'_> {
-    /// Whether a file that might be meant is one of variables at all.
-    pub(super) fn is_map(&self, path: &str) -> bool {
-        let parsed = self.files.text(path).map(|text| crate::playbook::yaml::parse(path, text));
-        parsed.is_some_and(|parsed| parsed.is_ok_and(|(node, _)| node.data == Data::Null || node.map().is_some()))
-    }
-
     /// The files of variables that a task could mean, each as a layer.
     pub(super) fn include_vars(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         if task.args.get("hash_behaviour").is_some_and(|h| h != "replace") {
@@ -47,11 +40,12 @@ impl Compiler<'_> {
                     .map(|p| (name.clone(), p)),
             );
         } else if let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.files.is_empty()) {
-            found.extend(repeat.files.iter().filter(|path| self.is_map(path)).map(|path| (path.clone(), path.clone())));
+            found
+                .extend(repeat.files.iter().filter(|path| self.shape(path).1).map(|path| (path.clone(), path.clone())));
         } else {
             for dir in &dirs {
                 let names = assets::matching(self.files, dir, &name);
-                for (name, path) in names.into_iter().filter(|(_, path)| is_vars(path) && self.is_map(path)) {
+                for (name, path) in names.into_iter().filter(|(_, path)| is_vars(path) && self.shape(path).1) {
                     found.entry(name).or_insert(path);
                 }
                 if !found.is_empty() {

@@ -9,6 +9,8 @@ mod handlers;
 mod include;
 mod include_vars;
 mod inherit;
+mod lookup;
+mod options;
 mod play;
 mod playbook;
 mod repeat;
@@ -26,6 +28,7 @@ use super::yaml::{self, Data, Node};
 use super::{data, expr};
 use crate::model::{Fault, FileSet};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -75,13 +78,14 @@ pub fn compile(
     for (index, source) in sources.iter().enumerate() {
         plays.extend(compiler.play(index, source));
     }
+    let extra = compiler.extra();
     let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, .. } = compiler;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
         host: host.name.clone(),
         vars: Map::new(),
-        extra: options.extra_vars.clone(),
+        extra,
         layers,
         plays,
         blobs,
@@ -126,6 +130,10 @@ struct Compiler<'a> {
     blobs: BTreeMap<String, Blob>,
     parsed: BTreeMap<String, Option<Rc<Node>>>,
     checked: BTreeSet<String>,
+    /// What files are that might be meant: of tasks, of variables.
+    shapes: RefCell<BTreeMap<String, (bool, bool)>>,
+    /// What lookups read of the fleet directory.
+    given: Map<String, Value>,
     tasks: u32,
     /// Files of tasks, roles and playbooks that were opened, each time counted.
     opened: u32,
@@ -209,6 +217,8 @@ impl<'a> Compiler<'a> {
             blobs: BTreeMap::new(),
             parsed: BTreeMap::new(),
             checked: BTreeSet::new(),
+            shapes: RefCell::default(),
+            given: Map::new(),
             tasks: 0,
             opened: 0,
             base: String::new(),
@@ -344,20 +354,13 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
-        for name in super::lint::lookups(text) {
-            if !matches!(name.trim_start_matches("ansible.builtin."), "env" | "vars") {
-                self.fault_hint(file, at, format!("lookup `{name}` is not part of the language"), ELSEWHERE);
-            }
-        }
-    }
-
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
         let message = match error.kind() {
             ErrorKind::SyntaxError => format!("template: {}", error.detail().unwrap_or("syntax error")),
             ErrorKind::UnknownFilter => format!("unknown filter {}", error.detail().unwrap_or("")),
             ErrorKind::UnknownTest => format!("unknown test {}", error.detail().unwrap_or("")),
+            ErrorKind::UnknownMethod => format!("method {}", error.detail().unwrap_or("")),
             _ => format!("template: {}", expr::explain(error)),
         };
         self.fault(file, at, message);

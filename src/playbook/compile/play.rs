@@ -260,7 +260,7 @@ impl Compiler<'_> {
             if data::has_markup(name) {
                 for dir in &dirs[..2] {
                     let found = assets::matching(self.files, dir, name);
-                    let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.is_map(path));
+                    let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.shape(path).1);
                     found.for_each(|(name, path)| {
                         out.entry(name).or_insert(path);
                     });

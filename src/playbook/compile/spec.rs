@@ -24,23 +24,27 @@ macro_rules! spec {
 }
 
 pub const MODULES: &[Spec] = &[
-    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence"], need [["src"] ["dest"]]),
-    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode"], need [["dest"] ["src" "content"]]),
-    spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "access_time"], need [["path" "dest" "name"]]),
-    spec!("lineinfile", ["path" "dest" "name" "line" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate"], need [["path" "dest" "name"]]),
-    spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "warn" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),
-    spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable" "warn"], need [["cmd"]], free "cmd"),
-    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"]),
-    spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon_reexec" "masked" "no_block" "scope" "force"]),
-    spec!("apt", ["name" "pkg" "package" "state" "update_cache" "cache_valid_time" "purge" "autoremove" "install_recommends" "default_release" "force_apt_get" "allow_downgrade" "lock_timeout" "dpkg_options" "autoclean" "only_upgrade"]),
-    spec!("package", ["name" "state" "use"], need [["name"]]),
+    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding"], need [["src"] ["dest"]]),
+    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
+    spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "modification_time_format" "access_time" "access_time_format"], need [["path" "dest" "name"]]),
+    spec!("lineinfile", ["path" "dest" "destfile" "name" "line" "value" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),
+    spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable"], need [["cmd"]], free "cmd"),
+    spec!("raw", ["cmd" "executable"], need [["cmd"]], free "cmd"),
+    spec!("script", ["cmd" "chdir" "creates" "removes" "executable"], need [["cmd"]], free "cmd"),
+    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"], need [["name"]]),
+    spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon-reload" "daemon_reexec" "daemon-reexec" "masked" "no_block" "scope" "force"]),
+    spec!("apt", ["name" "pkg" "package" "state" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade"]),
+    spec!("dnf", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("yum", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("package", ["name" "state" "use"], need [["name"] ["state"]]),
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock"], need [["name"]]),
     spec!("group", ["name" "state" "gid" "system"], need [["name"]]),
     spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg"]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
-    spec!("stat", ["path" "follow" "get_checksum" "checksum_algorithm" "get_mime" "get_attributes" "get_md5"], need [["path"]]),
+    spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
     spec!("fail", ["msg"]),
     spec!("meta", ["action"], free "action"),
     spec!("include_tasks", ["file" "apply"], need [["file"]], free "file"),
@@ -54,9 +58,9 @@ pub const MODULES: &[Spec] = &[
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "yum dnf get_url uri setup apt_repository find slurp raw rpm_key \
+pub const ELSEWHERE: &str = "get_url uri setup apt_repository find slurp rpm_key \
     ini_file mount unarchive sysctl apt_key replace modprobe tempfile yum_repository cron git blockinfile ping pause hostname \
-    authorized_key service_facts package_facts getent script firewalld pip fetch reboot assemble selinux seboolean known_hosts \
+    authorized_key service_facts package_facts getent firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
     mysql_user mysql_db postgresql_user postgresql_db \
@@ -95,7 +99,20 @@ pub const TASK_KEYS: &[&str] = &[
     "connection",
     "port",
     "remote_user",
+    "action",
     "loop",
+    "with_items",
+    "with_list",
+    "with_dict",
+    "with_together",
+    "with_nested",
+    "with_cartesian",
+    "with_sequence",
+    "with_subelements",
+    "with_indexed_items",
+    "with_flattened",
+    "with_fileglob",
+    "with_first_found",
     "loop_control",
     "register",
     "changed_when",
@@ -209,9 +226,17 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
         ("lineinfile" | "user" | "group", "state") => &["present", "absent"],
         ("service" | "systemd", "state") => &["started", "stopped", "restarted", "reloaded"],
-        ("apt" | "package", "state") => &["present", "absent", "latest", "installed", "removed"],
+        ("apt", "state") => &["present", "absent", "latest", "build-dep", "fixed", "installed", "removed"],
+        ("apt", "upgrade") => &["yes", "no", "safe", "full", "dist"],
+        ("package" | "dnf" | "yum", "state") => &["present", "absent", "latest", "installed", "removed"],
+        ("dnf" | "yum", "use_backend") => &["auto", "dnf", "dnf4", "dnf5", "yum", "yum4"],
+        ("template", "output_encoding") => &["utf-8", "UTF-8", "utf8"],
+        ("template", "newline_sequence") => &["\n", "\r", "\r\n", "\\n", "\\r", "\\r\\n"],
+        ("stat", "checksum_algorithm" | "checksum" | "checksum_algo") => {
+            &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]
+        }
         ("wait_for", "state") => &["started", "stopped", "present", "absent", "drained"],
-        ("systemd", "scope") => &["system"],
+        ("systemd", "scope") => &["system", "user", "global"],
         _ => return None,
     })
 }

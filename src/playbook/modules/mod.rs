@@ -5,10 +5,13 @@ mod apt;
 mod checksum;
 mod command;
 mod content;
+mod copy;
+mod diff;
 mod dnf;
 mod file;
 mod line;
 mod package;
+mod place;
 mod plain;
 mod service;
 mod stat;
@@ -17,7 +20,7 @@ mod wait;
 pub use content::{ContentError, content_of, template_of};
 
 use super::backup::Backup;
-use super::event::{Cancel, Phase, RunOptions};
+use super::event::{AttributeChange, Cancel, Phase, RunOptions};
 use super::node::{Node, Would};
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
@@ -27,7 +30,7 @@ use super::secrets::Secrets;
 use super::{filters, owner, process};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use rustix::fs::{FileType, Stat};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,8 +38,6 @@ use std::time::Duration;
 /// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
 /// executor's own is stricter.
 const UMASK: u32 = 0o022;
-/// Longest diff, in bytes.
-const DIFF_MAX: usize = 64 << 10;
 /// Directories that nobody removes by a playbook, whatever it says.
 const NEVER: &[&str] = &[
     "/",
@@ -88,6 +89,7 @@ pub struct Outcome {
     /// Line ends at the end of its output are part of the result.
     pub whole_output: bool,
     pub diff: Option<String>,
+    pub attributes: Vec<AttributeChange>,
     /// What `set_fact` sets.
     pub facts: Map<String, Value>,
     /// Further keys of the registered result.
@@ -224,7 +226,8 @@ impl<'a> Ground<'a> {
         if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
     }
 
-    fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
+    /// The same for what is about to go from `path`, or to get another content.
+    pub fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
         if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path) }
     }
 }
@@ -343,6 +346,53 @@ impl<'a> Call<'a, '_> {
         Ok(Attributes { mode, uid, gid })
     }
 
+    /// Which attributes differ from those wanted; empty: none.
+    pub fn attribute_changes(&self, stat: &Stat, want: Attributes) -> Vec<AttributeChange> {
+        let mut out = Vec::new();
+        let node = &self.ground.node;
+        let name = |entry: Option<Vec<String>>, id: u32| {
+            entry.and_then(|e| e.into_iter().next()).unwrap_or_else(|| id.to_string())
+        };
+        let user = |id: u32| name(node.user(&id.to_string()), id);
+        let group = |id: u32| name(node.group(&id.to_string()), id);
+        if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
+            out.push(AttributeChange::new("mode", format!("{:04o}", safe::mode_of(stat)), format!("{mode:04o}")));
+        }
+        if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
+            out.push(AttributeChange::new("owner", user(stat.st_uid), user(uid)));
+        }
+        if let Some(gid) = want.gid.filter(|g| *g != stat.st_gid) {
+            out.push(AttributeChange::new("group", group(stat.st_gid), group(gid)));
+        }
+        out
+    }
+
+    /// What is said of a file in a result: mode, owner, group, size, what it is. Nothing where it is not there.
+    pub fn path_info(&self, path: &Path, out: &mut Outcome) {
+        let node = &self.ground.node;
+        let Ok(Some(stat)) = node.look(path) else { return };
+        let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
+        let state = match safe::kind(&stat) {
+            FileType::Directory => "directory",
+            FileType::Symlink => "link",
+            _ if stat.st_nlink > 1 => "hard",
+            _ => "file",
+        };
+        let mut set = |key: &str, value: Value| drop(out.more.insert(key.into(), value));
+        set("state", json!(state));
+        set("mode", json!(format!("{:04o}", safe::mode_of(&stat))));
+        set("uid", json!(stat.st_uid));
+        set("gid", json!(stat.st_gid));
+        set("size", json!(stat.st_size));
+        for (key, entry) in
+            [("owner", node.user(&stat.st_uid.to_string())), ("group", node.group(&stat.st_gid.to_string()))]
+        {
+            if let Some(name) = name(entry) {
+                set(key, json!(name));
+            }
+        }
+    }
+
     /// Runs a helper program that only looks, in check mode too; its lines are not events.
     pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
         self.tool().run(argv)
@@ -412,44 +462,16 @@ fn complaint(what: &str, done: &Finished) -> String {
     format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
 }
 
-/// Which attributes differ, as a person says it; empty: none.
-fn attribute_changes(stat: &Stat, want: Attributes) -> Vec<String> {
-    let mut out = Vec::new();
-    if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
-        out.push(format!("mode {:04o} -> {mode:04o}", safe::mode_of(stat)));
-    }
-    if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
-        out.push(format!("owner {} -> {uid}", stat.st_uid));
-    }
-    if let Some(gid) = want.gid.filter(|g| *g != stat.st_gid) {
-        out.push(format!("group {} -> {gid}", stat.st_gid));
-    }
-    out
-}
-
-/// Unified diff of two contents; for binary or long ones what can be said of them.
-fn diff(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
-    let old = before.unwrap_or_default();
-    let name = path.display().to_string();
-    let text = std::str::from_utf8(old)
-        .ok()
-        .zip(std::str::from_utf8(after).ok())
-        .filter(|(a, b)| a.len() + b.len() < 4 * DIFF_MAX);
-    let said = |bytes: &[u8]| format!("{} bytes, sha256 {}", bytes.len(), crate::model::Sha256::of(bytes).short());
-    let Some((a, b)) = text else {
-        return format!("--- {name}: {}\n+++ {source}: {}\n", said(old), said(after));
-    };
-    let diff = similar::TextDiff::configure().timeout(Duration::from_millis(500)).diff_lines(a, b);
-    let from = if before.is_some() { name.as_str() } else { "/dev/null" };
-    let out = diff.unified_diff().context_radius(3).header(from, source).to_string();
-    if out.len() > DIFF_MAX { format!("--- {from}: {}\n+++ {source}: {}\n", said(old), said(after)) } else { out }
+/// The changes, as a person says them.
+fn said(changes: &[AttributeChange]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Runs one task's module.
 pub fn call(call: &mut Call) -> Answer {
     match call.task.module.as_str() {
         "template" => content::template(call),
-        "copy" => content::copy(call),
+        "copy" => copy::copy(call),
         "file" => file::file(call),
         "lineinfile" => line::lineinfile(call),
         "command" => command::command(call),

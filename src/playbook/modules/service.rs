@@ -10,7 +10,7 @@ pub fn service(call: &mut Call) -> Answer {
     }
     let mut said: Vec<String> = Vec::new();
     for (option, verb) in [("daemon_reload", "daemon-reload"), ("daemon_reexec", "daemon-reexec")] {
-        if call.flag(option, false) {
+        if call.flag(option, call.flag(verb, false)) {
             systemctl(call, &[verb], &[])?;
         }
     }

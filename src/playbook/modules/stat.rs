@@ -62,7 +62,7 @@ fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
     let kind = safe::kind(stat);
     let mode = safe::mode_of(stat);
     let has = |bit: u32| mode & bit != 0;
-    let time = |seconds: i64, nanos: u64| json!(seconds as f64 + nanos as f64 / 1e9);
+    let time = |seconds: f64, nanos: f64| json!(seconds + nanos / 1e9);
     let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
     // Asked of the disk, unless the file is only predicted; then by its bits, as root has them.
     let may = |access: Access, root: bool| match rustix::fs::lstat(asked) {
@@ -84,9 +84,9 @@ fn plain(call: &Call, asked: &Path, stat: &Stat) -> Map<String, Value> {
         "executable": may(Access::EXEC_OK, has(0o111)),
     });
     let Value::Object(mut map) = all else { return Map::new() };
-    map.insert("atime".into(), time(stat.st_atime as i64, stat.st_atime_nsec as u64));
-    map.insert("mtime".into(), time(stat.st_mtime as i64, stat.st_mtime_nsec as u64));
-    map.insert("ctime".into(), time(stat.st_ctime as i64, stat.st_ctime_nsec as u64));
+    map.insert("atime".into(), time(stat.st_atime as f64, stat.st_atime_nsec as f64));
+    map.insert("mtime".into(), time(stat.st_mtime as f64, stat.st_mtime_nsec as f64));
+    map.insert("ctime".into(), time(stat.st_ctime as f64, stat.st_ctime_nsec as f64));
     map.extend(name(node.user(&stat.st_uid.to_string())).map(|n| ("pw_name".to_owned(), json!(n))));
     map.extend(name(node.group(&stat.st_gid.to_string())).map(|n| ("gr_name".to_owned(), json!(n))));
     map

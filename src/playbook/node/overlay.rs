@@ -295,8 +295,8 @@ impl Overlay {
         let (real, stat) = self.there(path, "set its times")?;
         self.lift(&real, stat);
         if let Some(stat) = self.things.get_mut(&real).and_then(Thing::stat_mut) {
-            stat.st_atime = accessed.unwrap_or(stat.st_atime as i64) as _;
-            stat.st_mtime = modified.unwrap_or(stat.st_mtime as i64) as _;
+            stat.st_atime = accessed.unwrap_or(stat.st_atime);
+            stat.st_mtime = modified.unwrap_or(stat.st_mtime);
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ fn checking(dir: &Path) -> RunOptions {
 }
 
 /// Everything below a directory: kind, mode, and content or target; times and what remoor keeps for itself left out.
-fn tree(dir: &Path) -> BTreeMap<String, String> {
+pub fn tree(dir: &Path) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
     while let Some(at) = open.pop() {
@@ -35,7 +35,7 @@ fn of(ran: &Ran, name: &str) -> Vec<Status> {
 }
 
 /// Changed, would-run handlers among them: what check and run must agree on.
-fn changed(ran: &Ran) -> Vec<String> {
+pub fn changed(ran: &Ran) -> Vec<String> {
     let hit = |s: &Status| matches!(s, Status::Changed | Status::WouldRun);
     ran.statuses().into_iter().filter(|(_, s)| hit(s)).map(|(n, _)| n).collect()
 }
