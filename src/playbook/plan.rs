@@ -10,8 +10,22 @@ use std::collections::BTreeMap;
 pub const PLAN_VERSION: u32 = 1;
 
 /// Modules that look and say, and leave the node as it is.
-const IDLE: [&str; 12] =
-    ["assert", "debug", "fail", "find", "getent", "meta", "pause", "ping", "set_fact", "setup", "slurp", "stat"];
+const IDLE: [&str; 14] = [
+    "assert",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "meta",
+    "package_facts",
+    "pause",
+    "ping",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+];
 
 /// One host's part of a playbook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,15 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("copy", "decrypt"),
     ("dnf", "installroot list lock_timeout install_repoquery"),
     ("find", "encoding"),
+    (
+        "get_url",
+        "tmp_dest use_netrc force_basic_auth client_cert client_key ca_path ciphers decompress use_gssapi \
+         unredirected_headers",
+    ),
+    ("hostname", "use"),
     ("ini_file", "section_has_values"),
+    ("modprobe", "persistent"),
+    ("package_facts", "strategy"),
     ("replace", "encoding"),
     ("script", "decrypt"),
     ("set_fact", "cacheable"),

@@ -46,6 +46,12 @@ pub const MODULES: &[Spec] = &[
     spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),
     spec!("authorized_key", ["user" "key" "state" "path" "manage_dir" "key_options" "comment" "exclusive" "follow"], need [["user"] ["key"]]),
     spec!("cron", ["name" "job" "value" "state" "user" "cron_file" "backup" "minute" "hour" "day" "dom" "month" "weekday" "dow" "special_time" "disabled" "env" "insertafter" "insertbefore"]),
+    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "url_username" "username" "url_password" "password" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("sysctl", ["name" "key" "value" "val" "state" "sysctl_file" "sysctl_set" "reload" "ignoreerrors"], need [["name" "key"]]),
+    spec!("modprobe", ["name" "state" "params"], need [["name"]]),
+    spec!("hostname", ["name"], need[["name"]]),
+    spec!("service_facts", []),
+    spec!("package_facts", ["manager"]),
     spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
     spec!("slurp", ["src" "path"], need [["src" "path"]]),
     spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
@@ -67,9 +73,9 @@ pub const MODULES: &[Spec] = &[
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "import_role include_role include_vars get_url uri apt_repository rpm_key \
-    mount unarchive sysctl apt_key modprobe yum_repository git hostname \
-    service_facts package_facts firewalld pip fetch reboot assemble selinux seboolean known_hosts \
+pub const ELSEWHERE: &str = "import_role include_role include_vars uri apt_repository rpm_key \
+    mount unarchive apt_key yum_repository git \
+    firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
     mysql_user mysql_db postgresql_user postgresql_db";
@@ -151,9 +157,11 @@ pub fn has(words: &str, word: &str) -> bool {
 pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (module, option) {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
-        ("lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron", "state") => {
-            &["present", "absent"]
-        }
+        (
+            "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
+            | "modprobe",
+            "state",
+        ) => &["present", "absent"],
         ("find", "file_type") => &["any", "directory", "file", "link"],
         ("find", "age_stamp") => &["atime", "ctime", "mtime"],
         ("tempfile", "state") => &["file", "directory"],

@@ -10,8 +10,10 @@ mod copy;
 mod cron;
 mod diff;
 mod dnf;
+mod fetch;
 mod file;
 mod ini;
+mod kernel;
 mod keys;
 mod line;
 mod package;
@@ -21,6 +23,7 @@ mod seek;
 mod service;
 mod small;
 mod stat;
+mod told;
 mod wait;
 
 pub use content::{ContentError, content_of, template_of};
@@ -507,6 +510,12 @@ pub fn call(call: &mut Call) -> Answer {
         "ini_file" => ini::ini_file(call),
         "authorized_key" => keys::authorized_key(call),
         "cron" => cron::cron(call),
+        "get_url" => fetch::get_url(call),
+        "sysctl" => kernel::sysctl(call),
+        "modprobe" => kernel::modprobe(call),
+        "hostname" => kernel::hostname(call),
+        "service_facts" => told::service_facts(call),
+        "package_facts" => told::package_facts(call),
         "find" => seek::find(call),
         "slurp" => seek::slurp(call),
         "getent" => small::getent(call),

@@ -151,3 +151,94 @@ fn looking_and_small_ones() {
     assert_eq!(changed(&check), changed(&run));
     assert!(!d.join("t/a.log").exists());
 }
+
+/// A server on the loopback that answers every request with `hello`; its address, and how often it was asked.
+fn server() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let asked = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
+        }
+    });
+    (address, count)
+}
+
+#[test]
+fn files_are_fetched_once_and_only_with_the_right_sum() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let (address, count) = server();
+    let asked = || count.load(std::sync::atomic::Ordering::SeqCst);
+    let run = |options: &str, check: bool| {
+        let text = format!("    - get_url: {{url: '{address}/x/file.txt?token=swordfish', {options}}}\n");
+        let ran = go(&tasks(d, &text), &RunOptions { check, ..self::options(d) });
+        (ran.end.changed, ran.end.unknown, ran.end.failure.map(|f| f.message).unwrap_or_default())
+    };
+    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", true), (1, 0, String::new()));
+    assert_eq!((asked(), d.join("file.txt").exists()), (0, false));
+    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
+    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
+    assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", false).0, 0);
+    assert_eq!(asked(), 1);
+    let sum = "checksum: 'sha1:aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d'";
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 0);
+    assert_eq!(asked(), 1);
+    std::fs::write(d.join("file.txt"), "other").unwrap();
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), true), (0, 1, String::new()));
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 1);
+    let (_, _, message) = run("dest: '{{ dir }}/file.txt', checksum: 'md5:00'", false);
+    assert!(message.contains("nothing was written") && !message.contains("swordfish"), "{message}");
+    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
+}
+
+#[test]
+fn the_kernels_parameters_and_what_the_node_has() {
+    let sysctl = |options: &str, before: &str| {
+        edited(&format!("sysctl: {{sysctl_file: '{{{{ dir }}}}/f', reload: no, name: net.a.b, {options}}}"), before)
+    };
+    assert_eq!(sysctl("value: 1", "x.y = 2\n"), "x.y = 2\nnet.a.b=1\n");
+    assert_eq!(sysctl("value: 1", "net.a.b = 0\nnet/a/b=2\n# net.a.b=3\n"), "net.a.b=1\n# net.a.b=3\n");
+    assert_eq!(sysctl("value: '1  2'", "net.a.b = 1\t2\n"), "net.a.b = 1\t2\n");
+    assert_eq!(sysctl("state: absent", "net.a.b=1\nx=1\n"), "x=1\n");
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let program = |name: &str, text: &str| {
+        std::fs::write(d.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(d.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program(
+        "systemctl",
+        "case $1 in list-units) echo 'a.service loaded active running A'; echo 'b.service loaded inactive dead B';; list-unit-files) echo 'a.service enabled enabled'; echo 'c.service disabled enabled';; show) echo LoadState=loaded; echo ActiveState=inactive; echo UnitFileState=disabled;; esac",
+    );
+    program("dpkg-query", "printf 'a\\t1.0\\tamd64\\tnet\\tinstalled\\nb\\t2\\tall\\tnet\\tconfig-files\\n'");
+    let text = "
+- hosts: all
+  environment: {PATH: '{{ dir }}:/usr/bin:/bin'}
+  tasks:
+    - {service: {name: c, state: started}}
+    - {service_facts: {}}
+    - {package_facts: {manager: auto}}
+    - {modprobe: {name: no-such-module-here}}
+    - {modprobe: {name: no_such_module_here}}
+    - {hostname: {name: another.name.here}}
+    - {hostname: {name: another.name.here}}
+    - assert:
+        that:
+          - services['a.service'].state == 'running' and services['a.service'].status == 'enabled'
+          - services['b.service'].state == 'stopped' and services['c.service'].state == 'running'
+          - packages.a[0].version == '1.0' and packages.b is undefined and ansible_hostname == 'another'
+";
+    let plan = plan(d, &[("site.yml", text)]);
+    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(check.statuses().into_iter().map(|(_, s)| s).collect::<Vec<_>>(), {
+        use Status::*;
+        [Changed, Ok, Ok, Changed, Ok, Changed, Ok, Ok]
+    });
+}
