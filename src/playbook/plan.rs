@@ -10,7 +10,23 @@ use std::collections::BTreeMap;
 pub const PLAN_VERSION: u32 = 2;
 
 /// Modules that look and say, and leave the node as it is.
-const IDLE: [&str; 7] = ["assert", "debug", "fail", "include_vars", "meta", "set_fact", "stat"];
+const IDLE: [&str; 15] = [
+    "assert",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "include_vars",
+    "meta",
+    "package_facts",
+    "pause",
+    "ping",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+];
 
 /// One host's part of a playbook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The name by which a loop's items know how they are called.
 const LOOP_VAR: &str = "ansible_loop_var";
+/// Modules that change a part of a file, whose whole is known to the node only.
+const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
 /// Lines of a task among which a name is looked for.
 const LINES_SEARCHED: usize = 100;
 
@@ -265,7 +267,9 @@ impl<'p> Walk<'p> {
             .iter()
             .find_map(|name| args.as_ref().ok()?.get(*name)?.as_str().map(str::to_owned));
         let Some(path) = target.filter(|p| {
-            p.starts_with('/') && matches!(task.module.as_str(), "template" | "copy" | "file" | "lineinfile")
+            p.starts_with('/')
+                && (EDITS.contains(&task.module.as_str())
+                    || matches!(task.module.as_str(), "template" | "copy" | "file"))
         }) else {
             return;
         };
@@ -292,7 +296,8 @@ impl<'p> Walk<'p> {
             return;
         }
         self.declared.insert(path.clone());
-        if task.module == "lineinfile" && self.files.contains_key(&path) {
+        let edits = EDITS.contains(&task.module.as_str());
+        if edits && self.files.contains_key(&path) {
             let message =
                 format!("{path} is edited here after a template made it, so what it is to be is not known beforehand");
             let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
@@ -300,8 +305,7 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
             );
         }
-        let uncertain =
-            holds.is_err() || task.module == "lineinfile" || args.get("remote_src").is_some_and(|v| v == true);
+        let uncertain = holds.is_err() || edits || args.get("remote_src").is_some_and(|v| v == true);
         let (content, trace) = traced(|| modules::content_of(self.frame.plan(), task, &args, scope));
         if let Err(ContentError::Template(fault)) = &content {
             let template = modules::template_of(self.frame.plan(), task, &args);

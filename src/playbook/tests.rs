@@ -11,6 +11,7 @@ use tempfile::TempDir;
 mod check;
 mod properties;
 mod set_a;
+mod set_b;
 
 pub(super) struct Ran {
     pub end: RunEnd,

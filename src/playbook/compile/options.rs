@@ -5,11 +5,25 @@ use super::spec::has;
 /// What is refused, by module. A plain `false` is what everybody has who does not name them, and is taken.
 pub const REFUSED: &[(&str, &str)] = &[
     ("apt", "policy_rc_d"),
+    ("authorized_key", "validate_certs"),
+    ("blockinfile", "encoding"),
     ("command", "warn"),
     ("copy", "decrypt"),
     ("dnf", "installroot list lock_timeout install_repoquery"),
+    ("find", "encoding"),
+    (
+        "get_url",
+        "tmp_dest use_netrc force_basic_auth client_cert client_key ca_path ciphers decompress use_gssapi \
+         unredirected_headers",
+    ),
+    ("hostname", "use"),
+    ("ini_file", "section_has_values"),
+    ("modprobe", "persistent"),
+    ("package_facts", "strategy"),
+    ("replace", "encoding"),
     ("script", "decrypt"),
     ("set_fact", "cacheable"),
+    ("setup", "gather_subset gather_timeout fact_path"),
     ("shell", "warn"),
     (
         "template",
@@ -27,6 +41,10 @@ const APART: &[(&str, &[&str])] = &[
     ("lineinfile", &["regexp", "search_string"]),
     ("lineinfile", &["backrefs", "search_string"]),
     ("apt", &["deb", "upgrade"]),
+    ("blockinfile", &["insertbefore", "insertafter"]),
+    ("cron", &["insertbefore", "insertafter"]),
+    ("ini_file", &["value", "values"]),
+    ("pause", &["seconds", "minutes"]),
     ("debug", &["msg", "var"]),
     ("command", &["cmd", "argv"]),
 ];

@@ -41,6 +41,24 @@ pub const MODULES: &[Spec] = &[
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock"], need [["name"]]),
     spec!("group", ["name" "state" "gid" "system"], need [["name"]]),
     spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg"]),
+    spec!("blockinfile", ["path" "dest" "destfile" "name" "block" "content" "state" "create" "marker" "marker_begin" "marker_end" "insertafter" "insertbefore" "append_newline" "prepend_newline" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("replace", ["path" "dest" "destfile" "name" "regexp" "replace" "after" "before" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"] ["regexp"]]),
+    spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),
+    spec!("authorized_key", ["user" "key" "state" "path" "manage_dir" "key_options" "comment" "exclusive" "follow"], need [["user"] ["key"]]),
+    spec!("cron", ["name" "job" "value" "state" "user" "cron_file" "backup" "minute" "hour" "day" "dom" "month" "weekday" "dow" "special_time" "disabled" "env" "insertafter" "insertbefore"]),
+    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "url_username" "username" "url_password" "password" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("sysctl", ["name" "key" "value" "val" "state" "sysctl_file" "sysctl_set" "reload" "ignoreerrors"], need [["name" "key"]]),
+    spec!("modprobe", ["name" "state" "params"], need [["name"]]),
+    spec!("hostname", ["name"], need[["name"]]),
+    spec!("service_facts", []),
+    spec!("package_facts", ["manager"]),
+    spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
+    spec!("slurp", ["src" "path"], need [["src" "path"]]),
+    spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
+    spec!("ping", ["data"]),
+    spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
+    spec!("setup", ["filter"]),
+    spec!("tempfile", ["state" "path" "prefix" "suffix"]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
@@ -58,9 +76,9 @@ pub const MODULES: &[Spec] = &[
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "get_url uri setup apt_repository find slurp rpm_key \
-    ini_file mount unarchive sysctl apt_key replace modprobe tempfile yum_repository cron git blockinfile ping pause hostname \
-    authorized_key service_facts package_facts getent firewalld pip fetch reboot assemble selinux seboolean known_hosts \
+pub const ELSEWHERE: &str = "uri apt_repository rpm_key \
+    mount unarchive apt_key yum_repository git \
+    firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
     mysql_user mysql_db postgresql_user postgresql_db \
@@ -224,7 +242,15 @@ pub fn has(words: &str, word: &str) -> bool {
 pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (module, option) {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
-        ("lineinfile" | "user" | "group", "state") => &["present", "absent"],
+        (
+            "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
+            | "modprobe",
+            "state",
+        ) => &["present", "absent"],
+        ("find", "file_type") => &["any", "directory", "file", "link"],
+        ("find", "age_stamp") => &["atime", "ctime", "mtime"],
+        ("tempfile", "state") => &["file", "directory"],
+        ("cron", "special_time") => &["annually", "daily", "hourly", "monthly", "reboot", "weekly", "yearly"],
         ("service" | "systemd", "state") => &["started", "stopped", "restarted", "reloaded"],
         ("apt", "state") => &["present", "absent", "latest", "build-dep", "fixed", "installed", "removed"],
         ("apt", "upgrade") => &["yes", "no", "safe", "full", "dist"],

@@ -246,8 +246,7 @@ fn change(call: &mut Call, base: &[String], verb: &[&str], names: &[String]) -> 
             let mut words = line.split_whitespace();
             match (words.next(), words.next()) {
                 (Some("Inst"), Some(name)) => {
-                    let version =
-                        line.split(['(', ' ']).skip_while(|w| !w.starts_with(|c: char| c.is_ascii_digit())).next();
+                    let version = line.split(['(', ' ']).find(|w| w.starts_with(|c: char| c.is_ascii_digit()));
                     would.set_package(name, Some(version.unwrap_or_default().to_owned()));
                     // It brings files, units and users that nobody here knows.
                     would.blur();

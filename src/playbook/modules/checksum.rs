@@ -1,14 +1,13 @@
 //! Sums of contents by the name of their algorithm, as modules take and give them.
 
 use crate::playbook::node::Node;
-use crate::playbook::safe::SafeError;
 use sha2::Digest;
 use std::io::Read;
 use std::path::Path;
 
 /// The sum of a regular file, in hex.
 pub fn of(node: &Node, path: &Path, algorithm: &str) -> Result<String, String> {
-    let mut reader = node.open(path).map_err(SafeError::from)?;
+    let mut reader = node.open(path)?;
     read(&mut reader, algorithm).map_err(|e| format!("{}: {e}", path.display()))
 }
 

@@ -145,8 +145,8 @@ fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
         return Ok(Outcome::ok("is there, and `force` is off"));
     };
     let want = call.attributes(now.as_ref(), 0o644, false)?;
-    let mut out = Outcome::default();
-    out.attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
+    let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
+    let mut out = Outcome { attributes, ..Outcome::default() };
     let sum = checksum::of(&call.ground.node, from, "sha1")?;
     let same = now.is_some() && checksum::of(&call.ground.node, &dest, "sha1")? == sum;
     if !same {

@@ -65,13 +65,16 @@ pub fn lineinfile(call: &mut Call) -> Answer {
     Ok(out)
 }
 
+/// Whether a line is meant.
+type Fits<'f> = &'f dyn Fn(&[u8]) -> bool;
+
 /// The file with the line in it, and what was done. `fits`: what `regexp` or `search_string` mean, if there is one.
 fn present(
     call: &Call,
     lines: &[&[u8]],
     line: &str,
     pattern: Option<&Regex>,
-    fits: Option<&dyn Fn(&[u8]) -> bool>,
+    fits: Option<Fits>,
 ) -> Result<(Vec<u8>, &'static str), String> {
     let first = call.flag("firstmatch", false);
     let pick = |fits: &dyn Fn(&[u8]) -> bool| {

@@ -2,19 +2,28 @@
 
 mod account;
 mod apt;
+mod block;
 mod checksum;
 mod command;
 mod content;
 mod copy;
+mod cron;
 mod diff;
 mod dnf;
+mod fetch;
 mod file;
+mod ini;
+mod kernel;
+mod keys;
 mod line;
 mod package;
 mod place;
 mod plain;
+mod seek;
 mod service;
+mod small;
 mod stat;
+mod told;
 mod wait;
 
 pub use content::{ContentError, content_of, template_of};
@@ -292,6 +301,17 @@ impl<'a> Call<'a, '_> {
         self.args.get(name).filter(|v| !v.is_null()).map(|_| self.flag(name, false))
     }
 
+    /// A list whose items may hold anything, commas too; None: not given.
+    pub fn list_of_texts(&self, name: &str) -> Option<Vec<String>> {
+        match self.args.get(name)? {
+            Value::Null => None,
+            Value::Array(items) => {
+                Some(items.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect())
+            }
+            other => Some(vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)]),
+        }
+    }
+
     /// A list, or one text with commas.
     pub fn list(&self, names: &[&str]) -> Vec<String> {
         for name in names {
@@ -485,6 +505,24 @@ pub fn call(call: &mut Call) -> Answer {
         "user" => account::user(call),
         "group" => account::group(call),
         "wait_for" => wait::wait_for(call),
+        "blockinfile" => block::blockinfile(call),
+        "replace" => block::replace(call),
+        "ini_file" => ini::ini_file(call),
+        "authorized_key" => keys::authorized_key(call),
+        "cron" => cron::cron(call),
+        "get_url" => fetch::get_url(call),
+        "sysctl" => kernel::sysctl(call),
+        "modprobe" => kernel::modprobe(call),
+        "hostname" => kernel::hostname(call),
+        "service_facts" => told::service_facts(call),
+        "package_facts" => told::package_facts(call),
+        "find" => seek::find(call),
+        "slurp" => seek::slurp(call),
+        "getent" => small::getent(call),
+        "ping" => small::ping(call),
+        "pause" => small::pause(call),
+        "setup" => small::setup(call),
+        "tempfile" => small::tempfile(call),
         "assert" => plain::assert(call),
         "debug" => plain::debug(call),
         "set_fact" => plain::set_fact(call),

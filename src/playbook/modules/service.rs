@@ -51,7 +51,7 @@ pub fn service(call: &mut Call) -> Answer {
     let mut enabled = fixed || matches!(file.as_str(), "enabled" | "enabled-runtime");
     if let Some(want) = call.given_flag("enabled")
         && want != enabled
-        && !(fixed && !want)
+        && (!fixed || want)
         && (want || !masked)
     {
         let mut argv = vec![if want { "enable" } else { "disable" }];

@@ -22,6 +22,8 @@ pub struct Would {
     packages: BTreeMap<String, Option<String>>,
     users: BTreeMap<String, Option<Vec<String>>>,
     groups: BTreeMap<String, Option<Vec<String>>>,
+    /// Texts that a program keeps, by what they are.
+    texts: BTreeMap<String, String>,
     /// What commands that were not run say they make or take away.
     by_commands: BTreeSet<PathBuf>,
     /// Something was not run of which nobody knows what it does.
@@ -67,6 +69,14 @@ impl Would {
 
     pub fn set_group(&mut self, name: &str, entry: Option<Vec<String>>) {
         self.groups.insert(name.to_owned(), entry);
+    }
+
+    pub fn set_text(&mut self, what: &str, text: &str) {
+        self.texts.insert(what.to_owned(), text.to_owned());
+    }
+
+    pub fn text(&self, what: &str) -> Option<String> {
+        self.texts.get(what).cloned()
     }
 
     /// Groups that would be others, by name.
