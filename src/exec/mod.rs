@@ -13,6 +13,7 @@ mod cancel;
 mod executor;
 mod nodework; // the real thing
 mod outbox;
+mod play;
 mod serve;
 mod work;
 

@@ -9,6 +9,7 @@
 mod backup;
 mod compile;
 mod data;
+mod elevation;
 mod event;
 mod expr;
 mod facts;
@@ -36,6 +37,7 @@ mod yaml_text;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile};
+pub use elevation::MIXED;
 pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use plan::*;

@@ -4,7 +4,7 @@
 use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
 use super::host_key;
-use super::session::{Session, Stderr, end_login};
+use super::session::{Place, Session, Stderr, end_login};
 use super::shell::Shell;
 use super::target::{self, Target};
 use crate::exec::wire::{Hello, PROTO};
@@ -26,7 +26,7 @@ const CONTROL_DIR_MAX: usize = 61;
 const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
 const SERVER_ALIVE: Duration = Duration::from_secs(10);
 /// From starting the program to its greeting.
-const HELLO_MAX: Duration = Duration::from_secs(20);
+pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
 const UNAME_MAX: Duration = Duration::from_secs(20);
 const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
@@ -236,7 +236,7 @@ impl Remote {
         match timeout(HELLO_MAX, Channel::greet(input)).await {
             Ok(Ok((hello, input))) => {
                 let channel = Channel::start(input, output, Pace::default());
-                Ok(Session::new(hello, channel, child, Arc::clone(login), stderr))
+                Ok(Session::new(hello, channel, Place::There { child, login: Arc::clone(login) }, stderr))
             }
             Ok(Err(SshError::Lost(why))) => {
                 drop(output);
@@ -360,17 +360,20 @@ impl NotStarted {
     }
 }
 
+/// What sudo says where it lets nobody become root without a password.
+pub(super) fn refused_by_sudo(said: &str) -> Option<SshError> {
+    let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
+    texts.iter().any(|text| said.contains(text)).then(|| SshError::Auth(said.to_owned()))
+}
+
 fn why_not_started(
     status: Option<Result<std::process::ExitStatus, openssh::Error>>,
     stderr: &Stderr,
     why: &str,
 ) -> NotStarted {
     let said = stderr.text();
-    if ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"]
-        .iter()
-        .any(|text| said.contains(text))
-    {
-        return NotStarted::Failed(SshError::Auth(said));
+    if let Some(refused) = refused_by_sudo(&said) {
+        return NotStarted::Failed(refused);
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
@@ -384,7 +387,7 @@ fn same_protocol(session: Session) -> Result<Session, SshError> {
 }
 
 /// An executor of another protocol is refused before anything is ordered.
-fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+pub(super) fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
     let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One login with its executor.
+//! One session with its executor, over a login or on this machine.
 
 use super::channel::{Canceller, Channel};
 use super::error::{SshError, clip};
@@ -20,20 +20,19 @@ pub struct Session {
     hello: Hello,
     // Declared in this order, so dropped in it: the streams close before the login does.
     channel: Channel,
-    child: openssh::Child<Arc<openssh::Session>>,
-    login: Arc<openssh::Session>,
+    place: Place,
     stderr: Stderr,
 }
 
+/// Where the executor runs.
+pub(super) enum Place {
+    There { child: openssh::Child<Arc<openssh::Session>>, login: Arc<openssh::Session> },
+    Here(tokio::process::Child),
+}
+
 impl Session {
-    pub(super) fn new(
-        hello: Hello,
-        channel: Channel,
-        child: openssh::Child<Arc<openssh::Session>>,
-        login: Arc<openssh::Session>,
-        stderr: Stderr,
-    ) -> Self {
-        Self { hello, channel, child, login, stderr }
+    pub(super) fn new(hello: Hello, channel: Channel, place: Place, stderr: Stderr) -> Self {
+        Self { hello, channel, place, stderr }
     }
 
     /// Who the executor said it is.
@@ -80,10 +79,17 @@ impl Session {
     /// Closes the streams, waits for the executor (5 s), and ends the login. A run still under way there stops after its
     /// current task.
     pub async fn close(self) {
-        let Self { channel, child, login, .. } = self;
+        let Self { channel, place, .. } = self;
         drop(channel);
-        let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
-        end_login(login).await;
+        match place {
+            Place::There { child, login } => {
+                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+                end_login(login).await;
+            }
+            Place::Here(mut child) => {
+                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+            }
+        }
     }
 }
 
