@@ -37,6 +37,9 @@ const OUTGOING: usize = 4;
 /// Events that were read and not yet looked at; more stay in the pipe, and slow the run down.
 const INCOMING: usize = 256;
 
+/// Taking an event is a matter of microseconds, unless its reader makes it wait.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Stops a run from another task.
 #[derive(Debug, Clone)]
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
@@ -129,7 +132,14 @@ impl Channel {
                         self.unanswered = false;
                         return Ok(reply);
                     }
-                    Some(Ok(event)) => on_event(event),
+                    Some(Ok(event)) => {
+                        let before = Instant::now();
+                        on_event(event);
+                        // While nobody took events, nobody listened: that is no silence of the other end.
+                        if before.elapsed() > SLOW {
+                            self.heard.now();
+                        }
+                    }
                     Some(Err(e)) => return Err(e),
                     None => return Err(SshError::Lost("the session is over".to_owned())),
                 },

@@ -5,6 +5,7 @@ mod hosts;
 mod lab;
 mod local;
 mod loopback;
+mod play;
 mod sim;
 mod solo;
 mod three;

@@ -37,6 +37,8 @@ pub struct CompileOptions<'a> {
     pub tags: &'a [String],
     /// Win over every other variable.
     pub extra_vars: Map<String, Value>,
+    /// Tasks are root's where no `become` says otherwise.
+    pub elevated: bool,
 }
 
 #[derive(Debug, Clone)]

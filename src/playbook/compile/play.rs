@@ -35,7 +35,8 @@ impl Compiler<'_> {
             return None;
         };
         let name = node.get("name").and_then(Node::text).unwrap_or_else(|| "play".into());
-        let mut context = Context { file: file.to_owned(), open: vec![file.to_owned()], ..Context::default() };
+        let elevated = self.options.elevated;
+        let mut context = Context { file: file.to_owned(), open: vec![file.to_owned()], elevated, ..Context::default() };
         if let Some(vars) = node.get("vars") {
             let vars = self.vars(file, vars);
             context.vars.extend(self.layer(vars));

@@ -1,0 +1,131 @@
+//! The recap of one host, counted as Ansible counts: by task, not by item; what changed is `ok` too, and so is what failed
+//! and was ignored.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of the recap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recap {
+    pub ok: u32,
+    pub changed: u32,
+    pub unreachable: u32,
+    pub failed: u32,
+    pub skipped: u32,
+    pub rescued: u32,
+    pub ignored: u32,
+    /// Nobody knows what these did, or would do.
+    pub unknown: u32,
+}
+
+/// How one item of a task ended, as far as it counts; from the weakest to what outweighs all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    Skipped,
+    Ok,
+    Changed,
+    Unknown,
+    Ignored,
+    Failed,
+}
+
+/// A task while its items come.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    task: (u32, bool),
+    weight: Weight,
+    changed: bool,
+}
+
+/// Counts while a run goes.
+#[derive(Debug, Default)]
+pub struct Tally {
+    recap: Recap,
+    /// Failures that may still turn out to be rescued.
+    failures: u32,
+    open: Option<Open>,
+}
+
+impl Tally {
+    /// One result: of an item of task number `i` (or of a handler), by the word of its status.
+    pub fn count(&mut self, i: u32, handler: bool, item: bool, status: &str) {
+        let (weight, changed) = match status {
+            "skipped" => (Weight::Skipped, false),
+            "ok" => (Weight::Ok, false),
+            "changed" | "would-run" => (Weight::Changed, true),
+            "failed" => (Weight::Failed, false),
+            "ignored" => (Weight::Ignored, false),
+            _ => (Weight::Unknown, false),
+        };
+        match &mut self.open {
+            // Items of one task come one after the other.
+            Some(open) if item && open.task == (i, handler) => {
+                open.weight = open.weight.max(weight);
+                open.changed |= changed;
+            }
+            _ => {
+                self.close();
+                self.open = Some(Open { task: (i, handler), weight, changed });
+                if !item {
+                    self.close();
+                }
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let recap = &mut self.recap;
+        match open.weight {
+            Weight::Skipped => recap.skipped += 1,
+            Weight::Failed => self.failures += 1,
+            Weight::Unknown => recap.unknown += 1,
+            Weight::Ok | Weight::Changed | Weight::Ignored => {
+                recap.ok += 1;
+                recap.changed += u32::from(open.changed);
+                recap.ignored += u32::from(open.weight == Weight::Ignored);
+            }
+        }
+    }
+
+    /// The recap so far; `failed`: the run ended by a failure, so the last one was not rescued.
+    pub fn recap(&mut self, failed: bool) -> Recap {
+        self.close();
+        let mut recap = self.recap;
+        recap.failed = u32::from(failed);
+        recap.rescued = self.failures.saturating_sub(recap.failed);
+        recap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(failed: bool, events: &[(u32, bool, &str)]) -> Recap {
+        let mut tally = Tally::default();
+        for (i, item, status) in events {
+            tally.count(*i, false, *item, status);
+        }
+        tally.recap(failed)
+    }
+
+    #[test]
+    fn tasks_are_counted_and_not_their_items() {
+        let none = Recap::default();
+        for (failed, events, want) in [
+            (false, &[(1, false, "ok"), (2, false, "changed")][..], Recap { ok: 2, changed: 1, ..none }),
+            (false, &[(1, true, "ok"), (1, true, "changed"), (1, true, "skipped")], Recap { ok: 1, changed: 1, ..none }),
+            (false, &[(1, true, "skipped"), (1, true, "skipped")], Recap { skipped: 1, ..none }),
+            // The same task of a file that is included twice.
+            (false, &[(1, false, "ok"), (1, false, "ok")], Recap { ok: 2, ..none }),
+            (false, &[(1, false, "ignored")], Recap { ok: 1, ignored: 1, ..none }),
+            (false, &[(1, false, "failed"), (2, false, "ok")], Recap { ok: 1, rescued: 1, ..none }),
+            (true, &[(1, true, "failed"), (1, true, "ok")], Recap { failed: 1, ..none }),
+            (true, &[(1, false, "failed"), (2, false, "failed")], Recap { failed: 1, rescued: 1, ..none }),
+            (true, &[], Recap { failed: 1, ..none }),
+            (false, &[(1, false, "would-run"), (2, false, "unknown")], Recap { ok: 1, changed: 1, unknown: 1, ..none }),
+        ] {
+            assert_eq!(counted(failed, events), want, "{events:?}");
+        }
+    }
+}
