@@ -17,8 +17,8 @@ use tokio::sync::mpsc;
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::digest;
 pub use crate::solo::play::{
-    Connection as PlayConnectionKind, Ending as PlayEnding, HostState, Login as PlayLogin, Prepared as PreparedPlay, Recap,
-    Request as PlayRequest, Summary, Told,
+    Connection as PlayConnectionKind, Ending as PlayEnding, HostState, Login as PlayLogin, Prepared as PreparedPlay,
+    Recap, Request as PlayRequest, Summary, Told,
 };
 pub use crate::solo::{
     AdditionError, Changes, Form, LastRun, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs,
@@ -266,11 +266,8 @@ pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::R
     let runtime = runtime()?;
     let summary = runtime.block_on(async {
         let control = solo::play::Control::default();
-        let (mut interrupt, mut term, mut hangup) = (
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        );
+        let (mut interrupt, mut term, mut hangup) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
         let (sender, mut told) = mpsc::channel(PLAY_QUEUE);
         let inner = control.clone();
         let run = tokio::spawn(async move { solo::play::run(prepared, &inner, sender).await });

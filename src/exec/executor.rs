@@ -124,7 +124,7 @@ impl<'a> Executor<'a> {
             Order::Close { fence, done } => self.close(&fence, done),
             Order::Play(order) => self.play(&order),
             // The reader has dealt with these.
-            Order::Cancel { .. } | Order::Heartbeat => Reply::Alive { waiting_for: None },
+            Order::Cancel { .. } | Order::Heartbeat | Order::Go { .. } => Reply::Alive { waiting_for: None },
         }
     }
 

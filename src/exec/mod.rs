@@ -11,6 +11,7 @@ pub mod wire;
 // The loop, what each order does, and what is done for it.
 mod cancel;
 mod executor;
+mod gate;
 mod nodework; // the real thing
 mod outbox;
 mod play;

@@ -38,6 +38,7 @@ impl Work for NodeWork {
         };
         let options = playbook::RunOptions {
             run_id: order.fence.attempt.to_string(),
+            gate: None,
             pending_handlers: Vec::new(),
             journal: match order.phase {
                 Phase::Cleanup => paths.cleanup_journal.clone(),
@@ -77,6 +78,11 @@ impl Work for NodeWork {
         let options = playbook::RunOptions {
             run_id: order.run_id.clone(),
             journal: journal.to_owned(),
+            gate: order.through.map(|through| {
+                let gate = std::sync::Arc::clone(cancel.gate());
+                gate.open(through);
+                playbook::Gate::new(move |play| gate.pass(play))
+            }),
             check: order.check,
             ..playbook::RunOptions::default()
         };
@@ -256,6 +262,7 @@ mod tests {
         };
         let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
         let play = Play {
+            index: 0,
             name: "p".into(),
             place: Place::default(),
             defaults: vec![],

@@ -11,6 +11,9 @@ use super::{FenceStore, runs};
 use crate::model::Sha256;
 use std::path::{Path, PathBuf};
 
+/// Where a node's daemon answers. Who is not root sees no more of a fleet than this.
+const AGENT: &str = "/run/remoor/remoor.sock";
+
 /// Runs the plan of `order`. The reply is the final one; its events went to `outbox` before.
 pub(super) fn play(
     order: &PlayOrder,
@@ -28,7 +31,7 @@ pub(super) fn play(
     {
         return (refused(None, &why), Outcome::Fenced);
     }
-    let lock = match RunLock::take_for_play(state_dir) {
+    let lock = match RunLock::take_for_play(state_dir, &order.run_id) {
         Ok(lock) => lock,
         Err(e @ (LockError::Held(_) | LockError::Unnamed)) => {
             let why = format!("{e}; nothing was run, try again when that is over");
@@ -71,7 +74,11 @@ fn journal(state_dir: &Path, order: &PlayOrder) -> PathBuf {
 fn of_a_fleet(state_dir: &Path) -> Option<String> {
     let text = "managers of remoor set this node up, and would find what is changed here; --force runs it all the same";
     match FenceStore::new(state_dir).current() {
-        Ok(None) if !state_dir.join(crate::disk::IDENTITY).exists() => None,
-        _ => Some(text.to_owned()),
+        Ok(None) if state_dir.join(crate::disk::IDENTITY).exists() => Some(text.to_owned()),
+        Ok(None) if !rustix::process::geteuid().is_root() && Path::new(AGENT).exists() => {
+            Some(format!("{text}; as root (--become) it is at least kept apart from theirs"))
+        }
+        Ok(None) => None,
+        Ok(Some(_)) | Err(_) => Some(text.to_owned()),
     }
 }

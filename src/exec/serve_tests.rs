@@ -286,9 +286,9 @@ fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
-    assert!(RunLock::take_for_play(dir.path()).is_err());
+    assert!(RunLock::take_for_play(dir.path(), "r1").is_err());
     assert_eq!(peer.hang_up(), 12);
-    RunLock::take_for_play(dir.path()).unwrap();
+    RunLock::take_for_play(dir.path(), "r1").unwrap();
     assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));
 }
 
@@ -373,7 +373,7 @@ fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
         }
         // It has been told by now, and goes on.
         thread::sleep(Duration::from_millis(300));
-        assert!(RunLock::take_for_play(dir.path()).is_err() && !dir.path().join("killed").exists());
+        assert!(RunLock::take_for_play(dir.path(), "r1").is_err() && !dir.path().join("killed").exists());
         std::fs::write(dir.path().join("go"), b"").unwrap();
         if !lost {
             assert!(matches!(peer.receive(), Reply::RunEnd(_)));
@@ -531,8 +531,8 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
 }
 
 fn play(plan: &str, force: bool) -> Order {
-    let (name, run_id) = ("/srv/site.yml".to_owned(), "7-1".to_owned());
-    Order::Play(PlayOrder { plan: plan.into(), name, run_id, tags: vec![], check: false, force })
+    let (name, run_id) = ("/srv/site.yml".to_owned(), if plan == "long" { "7-1" } else { "8-1" }.to_owned());
+    Order::Play(PlayOrder { plan: plan.into(), name, run_id, tags: vec![], check: false, force, through: None })
 }
 
 #[test]
@@ -543,7 +543,6 @@ fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
     let Reply::Event { event } = first.receive() else { panic!("it runs") };
     assert!(String::from_utf8(event).unwrap().contains("\"kind\":\"play\""), "and says so in the lock");
 
-    // A process of its own, as another session would be: this one is the holder's own process.
     let why = match start(dir.path()).ask(&play("ok", false)) {
         Reply::Refused { why, holder: None } => why,
         other => panic!("{other:?}"),

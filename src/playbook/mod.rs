@@ -15,6 +15,8 @@ mod expr;
 mod facts;
 mod filters;
 mod frame;
+mod gate;
+mod hosts;
 mod lint;
 mod modules;
 mod names;
@@ -24,6 +26,7 @@ pub mod process; // one command with its whole process group, also for the manag
 mod rendered;
 mod run;
 mod safe;
+mod schedule;
 mod scope;
 mod secrets;
 mod split;
@@ -36,13 +39,16 @@ mod yaml;
 mod yaml_text;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, compile};
+pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
 pub use elevation::MIXED;
 pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
+pub use gate::Gate;
+pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;
 pub use rendered::{Rendered, hidden, rendered, review};
 pub use run::run;
+pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
 

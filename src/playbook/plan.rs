@@ -81,6 +81,8 @@ impl Plan {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Play {
+    /// Place among all plays of the playbook, those of other hosts counted.
+    pub index: u32,
     pub name: String,
     pub place: Place,
     /// Layers below the inventory: defaults of its roles.

@@ -96,9 +96,16 @@ pub(super) struct Run<'a, 's> {
 impl<'a> Run<'a, '_> {
     fn plays(&mut self, plan: &'a Plan) -> Flow {
         for play in &plan.plays {
+            if self.options.gate.as_ref().is_some_and(|gate| !gate.pass(play.index)) {
+                self.cancel.stop();
+                return Err(Stop);
+            }
             for section in &play.sections {
                 self.steps(play, section)?;
                 self.flush(play)?;
+            }
+            if self.options.gate.is_some() {
+                (self.sink)(Event::PlayEnd { play: play.index });
             }
         }
         Ok(())

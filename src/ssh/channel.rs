@@ -40,7 +40,7 @@ const INCOMING: usize = 256;
 /// Taking an event is a matter of microseconds, unless its reader makes it wait.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Stops a run from another task.
+/// Stops a run, or lets it go on, from another task.
 #[derive(Debug, Clone)]
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
@@ -48,7 +48,16 @@ impl Canceller {
     /// The executor stops after its current task (`now`: which it ends too) and answers the order under way. Does nothing
     /// once the session is over.
     pub async fn cancel(&self, now: bool) {
-        if let Ok(frame) = frame::encode(&Order::Cancel { now }) {
+        self.send(&Order::Cancel { now }).await;
+    }
+
+    /// Plays of the run up to this one may begin. Does nothing once the session is over.
+    pub async fn go(&self, play: u32) {
+        self.send(&Order::Go { play }).await;
+    }
+
+    async fn send(&self, order: &Order) {
+        if let Ok(frame) = frame::encode(order) {
             let _over = self.0.send(frame).await;
         }
     }

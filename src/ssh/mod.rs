@@ -15,6 +15,7 @@ mod error;
 mod here;
 mod host_key;
 mod own;
+mod personal;
 mod probe;
 mod shell;
 

@@ -6,6 +6,7 @@ mod lab;
 mod local;
 mod loopback;
 mod play;
+mod play_ssh;
 mod sim;
 mod solo;
 mod three;

@@ -1,15 +1,22 @@
 //! `remoor play`: a playbook without a cluster. Shows what happens as it comes, and at last the recap.
 
 use crate::cli::args::{PlayArgs, PlayConnection};
-use crate::cli::drivers::{self, HostState, PlayConnectionKind, PlayEnding, PlayLogin, PlayNews, PlayRequest, Recap, Summary, Told};
+use crate::cli::drivers::{
+    self, HostState, PlayConnectionKind, PlayEnding, PlayLogin, PlayNews, PlayRequest, Recap, Summary, Told,
+};
 use crate::cli::duration;
 use crate::cli::error;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::sanitize;
 use crate::model::counted;
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::time::Duration;
 
+/// Hosts whose task a terminal shows while it goes.
+const LIVE_HOSTS: usize = 3;
 /// Lines of a failed command that are repeated.
 const TAIL_LINES: usize = 20;
 
@@ -18,16 +25,20 @@ pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
     prepared.warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
     let width = prepared.hosts().iter().map(|name| name.chars().count()).max().unwrap_or_default();
     let screen = Screen { width, verbose: args.verbose };
+    let mut live = Live::new(out);
     let summary = drivers::play(prepared, &mut |news| match news {
         PlayNews::Told(told) => {
-            // Where nobody reads, the run goes on all the same.
-            if !out.machine_line(&told.line()).unwrap_or(true)
-                && let Some(text) = screen.text(&told)
-            {
-                let _ = out.text(&text);
-            }
+            live.note(&told);
+            live.aside(|| {
+                // Where nobody reads, the run goes on all the same.
+                if !out.machine_line(&told.line()).unwrap_or(true)
+                    && let Some(text) = screen.text(&told)
+                {
+                    let _ = out.text(&text);
+                }
+            });
         }
-        PlayNews::Urged(ending) => out.talk(urged(ending)),
+        PlayNews::Urged(ending) => live.aside(|| out.talk(urged(ending))),
     })?;
     Ok(exit(&summary, args))
 }
@@ -92,6 +103,45 @@ pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
     }
     let changes = summary.recap.values().any(|recap| recap.changed + recap.unknown > 0);
     if args.exit_code && changes { exit.and(Exit::No) } else { exit }
+}
+
+/// Below the lines, where a terminal shows them: what every host is at.
+struct Live {
+    bar: Option<ProgressBar>,
+    tasks: BTreeMap<String, String>,
+}
+
+impl Live {
+    fn new(out: &Out) -> Self {
+        let live = out.is_tty() && std::io::stderr().is_terminal() && !out.format.is_machine();
+        let bar = live.then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+        Self { bar, tasks: BTreeMap::new() }
+    }
+
+    fn note(&mut self, told: &Told) {
+        let Some(bar) = &self.bar else { return };
+        match told {
+            Told::HostStart { host, .. } => drop(self.tasks.insert(host.clone(), "login".to_owned())),
+            Told::TaskStart { host, name, .. } => drop(self.tasks.insert(host.clone(), name.clone())),
+            Told::HostEnd { host, .. } => drop(self.tasks.remove(host)),
+            Told::RunEnd(_) => bar.finish_and_clear(),
+            _ => return,
+        }
+        let shown: Vec<String> = self.tasks.iter().take(LIVE_HOSTS).map(|(h, t)| format!("{h}: {t}")).collect();
+        let more = self.tasks.len().saturating_sub(LIVE_HOSTS);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        bar.set_message(sanitize::line(&format!("{}{more}", shown.join(", "))).into_owned());
+    }
+
+    fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
 }
 
 /// What people see.
@@ -162,7 +212,9 @@ impl Screen {
         };
         if !owed.is_empty() {
             let owed = owed.join(", ");
-            text.push_str(&self.of(host, &format!("owed: {owed} (the next run of this playbook runs what was notified)")));
+            text.push_str(
+                &self.of(host, &format!("owed: {owed} (the next run of this playbook runs what was notified)")),
+            );
         }
         Some(text).filter(|text| !text.is_empty())
     }

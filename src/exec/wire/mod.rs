@@ -67,6 +67,9 @@ pub struct PlayOrder {
     pub check: bool,
     /// Also on a node of a fleet.
     pub force: bool,
+    /// Plays after this one wait for `Go`; None: none waits.
+    #[serde(default)]
+    pub through: Option<u32>,
 }
 
 /// From manager to executor.
@@ -103,6 +106,8 @@ pub enum Order {
     Heartbeat,
     /// Take the node for a person, run a plan, give the node back. Refused while somebody else holds it.
     Play(PlayOrder),
+    /// Plays up to this one may begin. May come at any time, and is not answered.
+    Go { play: u32 },
 }
 
 impl Order {
@@ -121,6 +126,7 @@ impl Order {
             Order::Cancel { .. } => "cancel",
             Order::Heartbeat => "heartbeat",
             Order::Play(_) => "play",
+            Order::Go { .. } => "go",
         }
     }
 }

@@ -6,12 +6,15 @@ mod args;
 mod assets;
 mod closure;
 mod play;
+mod playbook;
 pub mod spec;
 mod task;
 
 pub(super) use closure::facts_read;
 
+use super::hosts::Hosts;
 use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
+use super::schedule::PlayKeys;
 use super::yaml::{self, Data, Node};
 use super::{data, expr};
 use crate::model::{Fault, FileSet};
@@ -39,6 +42,8 @@ pub struct CompileOptions<'a> {
     pub extra_vars: Map<String, Value>,
     /// Tasks are root's where no `become` says otherwise.
     pub elevated: bool,
+    /// The inventory, cut to the hosts that this run is about; None: about the host alone.
+    pub hosts: Option<&'a Hosts>,
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +60,11 @@ pub fn compile(
     options: &CompileOptions,
 ) -> Result<Compiled, Vec<Fault>> {
     let mut compiler = Compiler::new(files, host, options);
-    let plays = compiler.playbook(playbook);
+    let sources = compiler.sources(playbook);
+    let mut plays = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        plays.extend(compiler.play(index, source));
+    }
     let Compiler { mut faults, mut warnings, layers, blobs, .. } = compiler;
     faults.sort();
     faults.dedup();
@@ -76,6 +85,22 @@ pub fn compile(
     };
     plan.vars = closure::needed(&plan, &host.vars);
     Ok(Compiled { plan, warnings })
+}
+
+/// The plays of `playbook` with what each says of all its hosts together, in the order in which they are run. Only variables
+/// of the play and extra vars are known to it. Whoever runs the hosts makes a `Schedule` of each.
+pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
+    let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
+    let nobody = HostContext::default();
+    let mut compiler = Compiler::new(files, &nobody, &options);
+    let mut out = Vec::new();
+    for (index, source) in compiler.sources(playbook).iter().enumerate() {
+        out.extend(compiler.outlined(index, source));
+    }
+    let mut faults = compiler.faults;
+    faults.sort();
+    faults.dedup();
+    if faults.is_empty() { Ok(out) } else { Err(faults) }
 }
 
 struct Compiler<'a> {
@@ -103,6 +128,8 @@ struct Context {
     vars: Vec<u32>,
     tags: Vec<String>,
     when: Vec<Condition>,
+    /// Variables of the play and its files.
+    play_vars: Vec<u32>,
     environment: Vec<Value>,
     ignore_errors: Option<Value>,
     no_log: bool,
@@ -264,11 +291,43 @@ impl<'a> Compiler<'a> {
         out
     }
 
+    /// Texts that must be known before any node is asked: numbers, words, or markup that gives some.
+    fn known_texts(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> Vec<String> {
+        let at = (node.line, node.column);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match expr::render_json(&self.known_scope(context), &node.json()) {
+            Ok(Value::Array(items)) => items.iter().map(text).collect(),
+            Ok(Value::Null | Value::Object(_)) => {
+                self.fault(file, at, format!("`{key}` takes one value, found {}", node.kind()));
+                Vec::new()
+            }
+            Ok(value) => vec![text(&value)],
+            Err(e) => {
+                let message = format!("`{key}` must be known before the run: {}", expr::explain(&e));
+                self.fault_hint(file, at, message, ELSEWHERE);
+                Vec::new()
+            }
+        }
+    }
+
+    /// A yes or no that must be known before any node is asked.
+    fn known_bool(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> bool {
+        if !node.text().is_some_and(|text| data::has_markup(&text)) {
+            return self.boolean(file, key, node);
+        }
+        let text = self.known_texts(file, key, node, context).pop().unwrap_or_default();
+        let known = Node { data: Data::Text(text), ..node.clone() };
+        self.boolean(file, key, &known)
+    }
+
     fn boolean(&mut self, file: &str, key: &str, node: &Node) -> bool {
         match &node.data {
             Data::Bool(b) => *b,
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "yes" | "true" | "on") => true,
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "no" | "false" | "off") => false,
+            Data::Number(n) if matches!(n.as_u64(), Some(0 | 1)) => n.as_u64() == Some(1),
+            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "yes" | "true" | "on" | "y" | "t" | "1") => true,
+            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "no" | "false" | "off" | "n" | "f" | "0") => {
+                false
+            }
             _ => {
                 self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
                 false
@@ -330,5 +389,7 @@ fn wildcard(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
+#[cfg(test)]
+mod playbook_tests;
 #[cfg(test)]
 mod tests;

@@ -1,47 +1,26 @@
 //! Plays and roles: which hosts, which variables, which tasks in which order, which handlers.
 
-use super::{Compiler, Context, ELSEWHERE, assets, spec, wildcard};
+use super::playbook::Source;
+use super::{Compiler, Context, ELSEWHERE, assets, spec};
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Handler, Place, Play, Step};
+use crate::playbook::plan::{Handler, Play, Step};
+use crate::playbook::schedule::PlayKeys;
 use crate::playbook::scope::Scope;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Compiler<'_> {
-    pub(super) fn playbook(&mut self, path: &str) -> Vec<Play> {
-        self.base = assets::parent(path);
-        let Some(node) = self.yaml(path, (path, (0, 0))) else { return Vec::new() };
-        let Some(plays) = node.list() else {
-            self.fault(path, (node.line, node.column), format!("a playbook is a list of plays, found {}", node.kind()));
-            return Vec::new();
-        };
-        plays.iter().filter_map(|play| self.play(path, play)).collect()
-    }
-
-    fn play(&mut self, file: &str, node: &Node) -> Option<Play> {
-        let at = (node.line, node.column);
-        let Some(pairs) = node.map() else {
-            self.fault(file, at, format!("a play is a map, found {}", node.kind()));
-            return None;
-        };
-        for (key, _) in pairs {
-            self.known_key(file, key, spec::PLAY_KEYS, "play");
-        }
-        let Some(hosts) = node.get("hosts") else {
-            self.fault(file, at, "a play needs `hosts`");
-            return None;
-        };
-        let name = node.get("name").and_then(Node::text).unwrap_or_else(|| "play".into());
-        let elevated = self.options.elevated;
-        let mut context = Context { file: file.to_owned(), open: vec![file.to_owned()], elevated, ..Context::default() };
-        if let Some(vars) = node.get("vars") {
-            let vars = self.vars(file, vars);
-            context.vars.extend(self.layer(vars));
-        }
-        if !self.meant(file, hosts, &context) {
+    /// A play's part of the plan; None where it does not mean this host, or after its fault was noted.
+    pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
+        self.base = assets::parent(&source.file);
+        let node = source.node()?;
+        let file = source.file.as_str();
+        let mut context = self.opened(source)?;
+        let keys = self.play_keys(index, source, &context)?;
+        if !self.meant(file, node, &keys) {
             return None;
         }
         if let Some(files) = node.get("vars_files") {
@@ -49,10 +28,11 @@ impl Compiler<'_> {
         }
         self.inherit(file, node, &mut context);
         let mut play = Play {
-            name,
-            place: Place { file: file.to_owned(), line: node.line },
+            index: keys.index,
+            name: keys.name,
+            place: keys.place,
             defaults: Vec::new(),
-            vars: context.vars.clone(),
+            vars: context.play_vars.clone(),
             sections: Vec::new(),
             handlers: Vec::new(),
         };
@@ -73,6 +53,43 @@ impl Compiler<'_> {
             self.check_notifications(&play);
         }
         Some(play)
+    }
+
+    /// The same of a play that is only looked at.
+    pub(super) fn outlined(&mut self, index: usize, source: &Source) -> Option<PlayKeys> {
+        self.base = assets::parent(&source.file);
+        let context = self.opened(source)?;
+        self.play_keys(index, source, &context)
+    }
+
+    /// What a play's tasks begin with: its variables, and what its importers say.
+    fn opened(&mut self, source: &Source) -> Option<Context> {
+        let node = source.node()?;
+        let file = source.file.as_str();
+        let at = (node.line, node.column);
+        let Some(pairs) = node.map() else {
+            self.fault(file, at, format!("a play is a map, found {}", node.kind()));
+            return None;
+        };
+        for (key, _) in pairs {
+            self.known_key(file, key, spec::PLAY_KEYS, "play");
+        }
+        if node.get("hosts").is_none() {
+            self.fault(file, at, "a play needs `hosts`");
+            return None;
+        }
+        let mut context = Context {
+            file: file.to_owned(),
+            open: vec![file.to_owned()],
+            tags: source.tags.clone(),
+            when: source.when.clone(),
+            elevated: self.options.elevated,
+            ..Context::default()
+        };
+        let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
+        vars.extend(source.vars.clone());
+        context.play_vars.extend(self.layer(vars));
+        Some(context)
     }
 
     pub(super) fn known_key(&mut self, file: &str, key: &Key, known: &[&str], what: &str) -> bool {
@@ -112,52 +129,22 @@ impl Compiler<'_> {
         }
     }
 
-    /// `hosts`: names, groups, `all`, wildcards, with `!` and `&`, commas or colons between.
-    fn meant(&mut self, file: &str, hosts: &Node, context: &Context) -> bool {
-        let mut patterns = self.word_list(file, "hosts", hosts);
-        if patterns.iter().any(|p| data::has_markup(p)) {
-            let scope = self.known_scope(context);
-            for pattern in &mut patterns {
-                match expr::render_text(&scope, pattern) {
-                    Ok(text) => *pattern = text,
-                    Err(e) => {
-                        self.fault(file, (hosts.line, hosts.column), format!("`hosts`: {}", expr::explain(&e)));
-                        return false;
-                    }
-                }
+    /// Whether the play's patterns mean this host.
+    fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
+        let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
+        match self.inventory().select(&keys.hosts) {
+            Ok(selected) => selected.hosts.contains(&self.host.name),
+            Err(message) => {
+                self.fault(file, at, format!("`hosts`: {message}"));
+                false
             }
         }
-        let groups: BTreeSet<&str> = self
-            .host
-            .vars
-            .get("group_names")
-            .and_then(Value::as_array)
-            .map(|names| names.iter().filter_map(Value::as_str).collect())
-            .unwrap_or_default();
-        let host = self.host;
-        let fits = |p: &str| {
-            matches!(p, "all" | "*")
-                || wildcard(p, &host.name)
-                || wildcard(p, &host.group)
-                || groups.iter().any(|g| wildcard(p, g))
-        };
-        let parts: Vec<String> =
-            patterns.iter().flat_map(|p| p.split([':', ','])).map(|p| p.trim().to_owned()).collect();
-        let mut chosen = parts.iter().any(|p| !p.starts_with(['!', '&']) && fits(p));
-        for part in &parts {
-            if let Some(p) = part.strip_prefix('!') {
-                chosen &= !fits(p);
-            } else if let Some(p) = part.strip_prefix('&') {
-                chosen &= fits(p);
-            }
-        }
-        chosen
     }
 
     /// The variables that are known before any node is asked.
     pub(super) fn known_scope(&self, context: &Context) -> Scope {
         let mut layers = vec![Arc::new(data::VarMap::trusted(&self.host.vars))];
-        for &i in &context.vars {
+        for &i in context.play_vars.iter().chain(&context.vars) {
             layers.extend(self.layers.get(i as usize).map(|l| Arc::new(data::VarMap::trusted(l))));
         }
         layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
@@ -185,7 +172,7 @@ impl Compiler<'_> {
             };
             if let Some(vars) = self.yaml(&path, (file, at)) {
                 let vars = self.vars(&path, &vars);
-                context.vars.extend(self.layer(vars));
+                context.play_vars.extend(self.layer(vars));
             }
         }
     }

@@ -99,6 +99,11 @@ pub const BLOCK_KEYS: &[&str] = &[
     "always",
 ];
 pub const PLAY_KEYS: &[&str] = &[
+    "serial",
+    "max_fail_percentage",
+    "any_errors_fatal",
+    "ignore_unreachable",
+    "order",
     "hosts",
     "name",
     "become",
@@ -115,11 +120,16 @@ pub const PLAY_KEYS: &[&str] = &[
     "environment",
 ];
 /// Keywords of tasks and plays that exist elsewhere and not here.
-pub const KEYS_ELSEWHERE: &str = "action local_action delegate_to delegate_facts run_once async poll any_errors_fatal become_method \
-    become_flags become_exe check_mode collections connection debugger diff ignore_unreachable module_defaults port remote_user throttle \
+pub const KEYS_ELSEWHERE: &str = "action local_action delegate_to delegate_facts run_once async poll become_method \
+    become_flags become_exe check_mode collections connection debugger diff module_defaults port remote_user throttle \
     with_fileglob with_first_found with_together with_nested with_subelements with_sequence with_random_choice with_indexed_items \
-    with_flattened with_lines with_inventory_hostnames serial strategy max_fail_percentage vars_prompt force_handlers gather_subset \
-    gather_timeout fact_path order import_playbook user sudo sudo_user";
+    with_flattened with_lines with_inventory_hostnames strategy vars_prompt force_handlers gather_subset \
+    gather_timeout fact_path import_playbook user sudo sudo_user";
+
+/// A module's or keyword's name without the collection that is built in.
+pub fn short(name: &str) -> &str {
+    ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+}
 
 pub fn find(name: &str) -> Option<&'static Spec> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);

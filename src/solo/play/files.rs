@@ -38,9 +38,8 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     }
     let own = real.parent().unwrap_or(Path::new("/")).to_owned();
     let root = match root {
-        Some(root) => fs::canonicalize(root).map_err(|e| {
-            vec![Fault::error(&root.display().to_string(), 0, 0, format!("can't be read: {e}"))]
-        })?,
+        Some(root) => fs::canonicalize(root)
+            .map_err(|e| vec![Fault::error(&root.display().to_string(), 0, 0, format!("can't be read: {e}"))])?,
         None => {
             let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
             own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(&own).to_owned()

@@ -2,7 +2,7 @@
 
 use super::prepare::Host;
 use super::road::Road;
-use super::run::Ending;
+use super::run::{Ending, Progress};
 use super::tally::{Recap, Tally};
 use super::told::{FailureView, HostState, TaskView, Told};
 use crate::exec::wire::{Order, PlayOrder, Reply};
@@ -25,6 +25,8 @@ pub(super) struct Shared {
     pub diff: bool,
     pub ending: watch::Receiver<Ending>,
     pub tell: mpsc::Sender<Told>,
+    /// At most one for each play of each host.
+    pub progress: mpsc::UnboundedSender<(String, Progress)>,
 }
 
 /// How a host's part ended.
@@ -35,6 +37,8 @@ pub(super) struct Ended {
     pub message: Option<String>,
     pub failure: Option<FailureView>,
     pub owed: Vec<String>,
+    /// By a task whose failure is everybody's.
+    pub fatal: bool,
 }
 
 impl Ended {
@@ -45,7 +49,7 @@ impl Ended {
             HostState::Unknown => Recap { unknown: 1, ..Recap::default() },
             HostState::Done | HostState::Failed | HostState::Cancelled => Recap::default(),
         };
-        Self { state, recap, message: Some(message.into()), failure: None, owed: Vec::new() }
+        Self { state, recap, message: Some(message.into()), failure: None, owed: Vec::new(), fatal: false }
     }
 
     /// This side has failed.
@@ -54,23 +58,30 @@ impl Ended {
     }
 }
 
-/// Runs the host's plan, and tells all of it.
-pub(super) async fn play(host: Host, mut shared: Shared) -> (String, Ended) {
+/// Runs the host's plan as far as `through` lets it, and tells all of it.
+pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<u32>) {
     let begun = Instant::now();
-    let ended = if *shared.ending.borrow() == Ending::Not {
-        let (name, connection) = (host.name.clone(), host.road.word().to_owned());
-        shared.say(Told::HostStart { host: name, connection });
-        session(&host, &mut shared).await
-    } else {
-        Ended::early(HostState::Cancelled, "not begun")
-    };
-    let Ended { state, recap, message, failure, owed } = ended.clone();
-    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms });
-    (host.name, ended)
+    let (name, connection) = (host.name.clone(), host.road.word().to_owned());
+    shared.say(Told::HostStart { host: name, connection });
+    let ended = session(&host, &mut shared, through).await;
+    told(&host, &ended, begun, &shared);
+    let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
 }
 
-async fn session(host: &Host, shared: &mut Shared) -> Ended {
+/// The end of a host that no play was let begin on.
+pub(super) fn not_begun(host: &Host, shared: &Shared) -> Ended {
+    let ended = Ended::early(HostState::Cancelled, "not begun");
+    told(host, &ended, Instant::now(), shared);
+    ended
+}
+
+fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
+    let Ended { state, recap, message, failure, owed, .. } = ended.clone();
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms });
+}
+
+async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<u32>) -> Ended {
     let plan = match rmp_serde::to_vec_named(&host.plan) {
         Ok(plan) => plan,
         Err(e) => return Ended::early(HostState::Failed, format!("the plan can't be sent: {e}")),
@@ -86,8 +97,9 @@ async fn session(host: &Host, shared: &mut Shared) -> Ended {
         Err(e) => return Ended::early(HostState::Unreachable, unreachable(&e)),
     };
     let mut heard = Heard { host: host.name.clone(), shared: shared.clone(), tally: Tally::default(), any: false };
-    let order = Order::Play(PlayOrder { plan, ..(*shared.order).clone() });
-    let reply = ordered(&mut session, order, &mut heard, &mut ending).await;
+    let through_now = Some(*through.borrow_and_update());
+    let order = Order::Play(PlayOrder { plan, through: through_now, ..(*shared.order).clone() });
+    let reply = ordered(&mut session, order, &mut heard, &mut ending, &mut through).await;
     session.close().await;
     heard.end(reply)
 }
@@ -109,12 +121,13 @@ async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
     }
 }
 
-/// The final reply to `order`; passes on when the run is to end early.
+/// The final reply to `order`; passes on which plays may begin, and when the run is to end early.
 async fn ordered(
     session: &mut Session,
     order: Order,
     heard: &mut Heard,
     ending: &mut watch::Receiver<Ending>,
+    through: &mut watch::Receiver<u32>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
     let mut on_event = |reply: Reply| heard.event(reply);
@@ -122,6 +135,10 @@ async fn ordered(
     loop {
         tokio::select! {
             reply = &mut running => return reply,
+            Ok(()) = through.changed() => {
+                let play = *through.borrow_and_update();
+                canceller.go(play).await;
+            }
             Ok(()) = ending.changed() => {
                 let now = *ending.borrow_and_update();
                 match now {
@@ -141,8 +158,14 @@ fn unreachable(error: &SshError) -> String {
         SshError::Auth(said) if said.contains("sudo") => {
             format!("{error}; remoor asks sudo once, without a password: NOPASSWD in sudoers, or log in as root")
         }
-        SshError::HostKeyChanged { .. } => {
-            format!("{error}; host keys are always checked: compare it, then put it into known_hosts")
+        SshError::HostKeyChanged { offered: Some(offered), .. } => {
+            format!(
+                "it shows another host key ({offered}) than known_hosts has: reinstalled, or not the host; nothing was sent"
+            )
+        }
+        SshError::HostKeyChanged { offered: None, .. } => {
+            "no host key of it is in known_hosts; compare it, then log in once by ssh, or add it with ssh-keyscan"
+                .to_owned()
         }
         _ => error.to_string(),
     }
@@ -161,10 +184,20 @@ struct Heard {
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Event {
-    TaskStart { i: u32, name: String, item: Option<String> },
+    TaskStart {
+        i: u32,
+        name: String,
+        item: Option<String>,
+    },
     Task(Box<Done>),
     Handler(Box<Done>),
-    Output { i: u32, line: String },
+    Output {
+        i: u32,
+        line: String,
+    },
+    PlayEnd {
+        play: u32,
+    },
     #[serde(other)]
     Other,
 }
@@ -198,6 +231,10 @@ impl Heard {
             Event::Output { i, line } => Told::Output { host, i, line },
             Event::Task(done) => self.done(*done, false),
             Event::Handler(done) => self.done(*done, true),
+            Event::PlayEnd { play } => {
+                let _nobody_waits = self.shared.progress.send((host, Progress::Played(play)));
+                return;
+            }
             Event::Other => return,
         };
         self.shared.say(told);
@@ -209,7 +246,21 @@ impl Heard {
         let shown = diff.filter(|_| self.shared.diff);
         let path = path.filter(|_| shown.is_some());
         let host = self.host.clone();
-        Told::Task(TaskView { host, handler, i, name, module, item, status, msg, rc, stdout_tail, diff: shown, path, took_ms })
+        Told::Task(TaskView {
+            host,
+            handler,
+            i,
+            name,
+            module,
+            item,
+            status,
+            msg,
+            rc,
+            stdout_tail,
+            diff: shown,
+            path,
+            took_ms,
+        })
     }
 
     fn end(mut self, reply: Result<Reply, SshError>) -> Ended {
@@ -249,7 +300,7 @@ impl Heard {
             (None, true) => (HostState::Cancelled, stopped),
             (None, false) => (HostState::Done, None),
         };
-        Ended { state, recap, message, failure, owed }
+        Ended { state, recap, message, failure, owed, fatal: is("fatal") }
     }
 }
 

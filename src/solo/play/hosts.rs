@@ -25,11 +25,17 @@ impl<'a> Hosts<'a> {
         let groups = groups(sources);
         let (major, minor, revision) = ANSIBLE;
         let full = format!("{major}.{minor}.{revision}");
-        set("ansible_version", json!({"full": full, "string": full, "major": major, "minor": minor, "revision": revision}));
+        set(
+            "ansible_version",
+            json!({"full": full, "string": full, "major": major, "minor": minor, "revision": revision}),
+        );
         set("ansible_check_mode", json!(request.check));
         set("ansible_diff_mode", json!(request.diff));
         set("ansible_forks", json!(request.forks));
-        set("ansible_run_tags", json!(if request.tags.is_empty() { vec!["all".to_owned()] } else { request.tags.clone() }));
+        set(
+            "ansible_run_tags",
+            json!(if request.tags.is_empty() { vec!["all".to_owned()] } else { request.tags.clone() }),
+        );
         set("ansible_skip_tags", json!(request.skip_tags));
         let dir = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
         set("playbook_dir", json!(dir.parent().map(|dir| dir.display().to_string())));

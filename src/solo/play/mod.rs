@@ -6,6 +6,7 @@
 //! Every host's plan is compiled before any host is touched. What runs on a host runs in an executor there, as in an attempt
 //! of the managers; on this machine in a process of its own.
 
+mod chosen;
 mod files;
 mod host;
 mod hosts;

@@ -1,13 +1,14 @@
 //! Everything before any host is touched: the playbook's files, the inventory, a plan and a way for each host. Every fault of
 //! every host is told at once.
 
+use super::Request;
+use super::chosen::Chosen;
 use super::files::{self, Files};
 use super::hosts::Hosts;
 use super::road::{Road, Roads};
-use super::{Connection, Request};
 use crate::config::{self, AnsibleInventory, HostEntry, Sources};
 use crate::model::Fault;
-use crate::playbook::{self, CompileOptions, Compiled, MIXED, Plan};
+use crate::playbook::{self, CompileOptions, Compiled, MIXED, Plan, PlayKeys};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub(super) playbook: PathBuf,
     /// In the order of the inventory; none without a part in the playbook.
     pub(super) hosts: Vec<Host>,
+    /// The plays in order, each with the hosts that it means.
+    pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
     pub warnings: Vec<Fault>,
 }
 
@@ -44,17 +47,20 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     let sources = sources(&request, &files)?;
     let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
     let mut faults = BTreeSet::new();
-    let (contexts, roads) = (
-        Hosts::new(&sources, &files, &request),
-        Roads::new(&sources.inventory, &request.extra, &request.login),
-    );
+    let (contexts, roads) =
+        (Hosts::new(&sources, &files, &request), Roads::new(&sources.inventory, &request.extra, &request.login));
+    let chosen = Chosen::new(&request, &sources)?;
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
+    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
+    let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let mut hosts = Vec::new();
-    for name in &sources.order {
+    for name in &chosen.meant(&plays) {
         let context = contexts.context(name);
         let options = CompileOptions {
             tags: &request.tags,
             extra_vars: request.extra.clone(),
             elevated: request.elevated || became(&sources.inventory, name),
+            hosts: Some(&chosen.hosts),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,
@@ -80,11 +86,12 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     if faults.is_empty() && hosts.is_empty() {
         faults.insert(nobody(&request, &sources));
     }
+    warnings.extend(shown(unknown));
     if !faults.is_empty() {
         return Err(faults.into_iter().chain(warnings).collect());
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
-    Ok(Prepared { request, playbook, hosts, warnings: warnings.into_iter().collect() })
+    Ok(Prepared { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
 }
 
 /// The inventory; without one it is this machine alone.
@@ -105,7 +112,9 @@ fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
 fn became(inventory: &AnsibleInventory, name: &str) -> bool {
     match inventory.hosts.get(name).and_then(|host| host.vars.get("ansible_become")) {
         Some(serde_json::Value::Bool(b)) => *b,
-        Some(serde_json::Value::String(s)) => matches!(s.to_lowercase().as_str(), "yes" | "true" | "on" | "1" | "y" | "t"),
+        Some(serde_json::Value::String(s)) => {
+            matches!(s.to_lowercase().as_str(), "yes" | "true" | "on" | "1" | "y" | "t")
+        }
         _ => false,
     }
 }
@@ -149,7 +158,6 @@ impl Prepared {
 
     /// Whether every host is this machine.
     pub(super) fn is_local(&self) -> bool {
-        self.request.login.connection == Connection::Local
-            || self.hosts.iter().all(|host| matches!(host.road, Road::Here { .. }))
+        self.hosts.iter().all(|host| matches!(host.road, Road::Here { .. }))
     }
 }

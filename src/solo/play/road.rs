@@ -5,6 +5,7 @@ use super::{Connection, Login};
 use crate::config::{AnsibleInventory, Fleet, FleetConfig};
 use crate::exec::STATE_DIR;
 use crate::model::{Fault, FileSet, NodeName};
+use crate::playbook::LOCAL;
 use crate::ssh::Target;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -14,7 +15,9 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(super) enum Road {
     /// This machine, in a process of its own.
-    Here { state_dir: PathBuf },
+    Here {
+        state_dir: PathBuf,
+    },
     There(Box<Target>),
 }
 
@@ -79,7 +82,11 @@ impl Roads {
         }
         let local = match own.word("ansible_connection") {
             Some(word) => word == "local",
-            None => self.login.connection == Connection::Local || !self.fleet.inventory.hosts.contains_key(name),
+            // By its name it is this machine, unless the inventory says where else.
+            None if LOCAL.contains(&name) => {
+                !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
+            }
+            None => self.login.connection == Connection::Local,
         };
         if local {
             let state_dir = match own.text(STATE) {
@@ -90,7 +97,8 @@ impl Roads {
         }
         let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
         let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
-        let warned = warned.map(|var| own.fault(var, "is not used: remoor logs in by key, and sudo asks for no password"));
+        let warned =
+            warned.map(|var| own.fault(var, "is not used: remoor logs in by key, and sudo asks for no password"));
         let warnings = warned.map(|fault| Fault { warning: true, ..fault }).collect();
         let target = Target {
             node: NodeName::from(name),

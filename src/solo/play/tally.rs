@@ -114,7 +114,11 @@ mod tests {
         let none = Recap::default();
         for (failed, events, want) in [
             (false, &[(1, false, "ok"), (2, false, "changed")][..], Recap { ok: 2, changed: 1, ..none }),
-            (false, &[(1, true, "ok"), (1, true, "changed"), (1, true, "skipped")], Recap { ok: 1, changed: 1, ..none }),
+            (
+                false,
+                &[(1, true, "ok"), (1, true, "changed"), (1, true, "skipped")],
+                Recap { ok: 1, changed: 1, ..none },
+            ),
             (false, &[(1, true, "skipped"), (1, true, "skipped")], Recap { skipped: 1, ..none }),
             // The same task of a file that is included twice.
             (false, &[(1, false, "ok"), (1, false, "ok")], Recap { ok: 2, ..none }),

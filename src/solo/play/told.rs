@@ -12,15 +12,37 @@ pub const VERSION: u32 = 1;
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Told {
     /// All hosts are compiled; nothing was touched so far.
-    RunStart { playbook: String, hosts: Vec<String>, check: bool, diff: bool, forks: usize },
+    RunStart {
+        playbook: String,
+        hosts: Vec<String>,
+        check: bool,
+        diff: bool,
+        forks: usize,
+    },
     /// Its hosts begin with a play.
-    PlayStart { play: u32, name: String, hosts: Vec<String> },
+    PlayStart {
+        play: u32,
+        name: String,
+        hosts: Vec<String>,
+    },
     /// A session with the host begins.
-    HostStart { host: String, connection: String },
-    TaskStart { host: String, i: u32, name: String, item: Option<String> },
+    HostStart {
+        host: String,
+        connection: String,
+    },
+    TaskStart {
+        host: String,
+        i: u32,
+        name: String,
+        item: Option<String>,
+    },
     Task(TaskView),
     /// A line that a command of this task printed.
-    Output { host: String, i: u32, line: String },
+    Output {
+        host: String,
+        i: u32,
+        line: String,
+    },
     /// The host's part is over.
     HostEnd {
         host: String,
