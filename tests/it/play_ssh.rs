@@ -114,6 +114,10 @@ impl Server {
         }
     }
 
+    fn many(&self) -> usize {
+        fs::read_to_string(self.path("many")).unwrap_or_default().lines().count()
+    }
+
     fn audit(&self, state: &str) -> String {
         fs::read_to_string(self.path(state).join("runs.log")).unwrap_or_default()
     }
@@ -227,7 +231,9 @@ fn sudo_is_asked_once_and_one_that_wants_a_password_is_told() {
     );
 }
 
-const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; echo x > {{ dir }}/done'}, {command: 'touch {{ dir }}/later'}";
+/// One task until `go` is there, then many: a few of these may be begun before the word of a loss comes there.
+const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; \
+                         echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
 
 #[test]
 fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
@@ -242,7 +248,7 @@ fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
     assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
     server.write("go", "");
     server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
-    assert!(server.path("done").exists() && !server.path("later").exists());
+    assert!(server.path("done").exists() && server.many() < 2000);
 }
 
 #[test]
@@ -254,5 +260,5 @@ fn a_run_ends_on_the_host_when_its_caller_is_gone() {
     child.wait().expect("an end");
     server.write("go", "");
     server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
-    assert!(server.path("done").exists() && !server.path("later").exists());
+    assert!(server.path("done").exists() && server.many() < 2000);
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 /// Most files, and most bytes of all together.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 64 << 20;
+/// A file that is larger is left out: it could not be sent.
+const FILE_MAX: u64 = 16 << 20;
 /// Directories in directories, at most; links can lead round in a circle.
 const DEPTH_MAX: usize = 32;
 /// Directories of which nothing is for a playbook.
@@ -25,6 +27,8 @@ pub struct Files {
     pub playbook: String,
     /// The directory that names are relative to; empty for the current one.
     pub root: PathBuf,
+    /// Below it, and too large to be among them.
+    left_out: Vec<PathBuf>,
 }
 
 /// Reads what lies below `root`, or below the directory that the playbook seems to belong to: its own, or one of three above
@@ -48,14 +52,14 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let Some(name) = real.strip_prefix(&root).ok().and_then(Path::to_str).map(str::to_owned) else {
         return Err(fault(format!("does not lie below {}", root.display())));
     };
-    let mut load = Load { root: &root, set: FileSet::default(), bytes: 0, full: None };
+    let mut load = Load { root: &root, set: FileSet::default(), bytes: 0, left_out: Vec::new(), full: None };
     load.directory(&root, 0);
     if let Some(why) = load.full {
         let fault = Fault::error(&root.display().to_string(), 0, 0, why);
         return Err(vec![fault.hint("name the directory with the playbook, its roles and files by --root DIR")]);
     }
-    let set = load.set;
-    Ok(Files { set, playbook: name, root: from_here(&root) })
+    let Load { set, left_out, .. } = load;
+    Ok(Files { set, playbook: name, root: from_here(&root), left_out })
 }
 
 /// `root` as it is shown: relative where it is below the current directory, or is it.
@@ -73,6 +77,12 @@ impl Files {
         fault
     }
 
+    /// Warnings about files that are not among them for their size, for whoever misses one.
+    pub fn left_out(&self) -> impl Iterator<Item = Fault> {
+        let message = format!("is left out: larger than {} MiB, which no plan takes", FILE_MAX >> 20);
+        self.left_out.iter().map(move |path| Fault::warn(&path.display().to_string(), 0, 0, message.clone()))
+    }
+
     /// Whether any text has this word.
     pub fn say(&self, word: &str) -> bool {
         self.set.0.values().any(|bytes| bytes.windows(word.len()).any(|part| part == word.as_bytes()))
@@ -83,6 +93,7 @@ struct Load<'a> {
     root: &'a Path,
     set: FileSet,
     bytes: u64,
+    left_out: Vec<PathBuf>,
     full: Option<String>,
 }
 
@@ -101,8 +112,11 @@ impl Load<'_> {
                 if depth < DEPTH_MAX && !name.starts_with('.') && !NO_DIRECTORIES.contains(&name) {
                     self.directory(&path, depth + 1);
                 }
-            } else if meta.is_file() && !name.ends_with(['~']) && name != ".git" {
-                self.file(&path);
+            } else if meta.is_file() && !name.ends_with('~') && name != ".git" {
+                match meta.len() > FILE_MAX {
+                    true => self.left_out.push(path),
+                    false => self.file(&path),
+                }
             }
         }
     }
@@ -139,12 +153,14 @@ mod tests {
             fs::create_dir_all(at(name).parent().unwrap()).unwrap();
             fs::write(at(name), name).unwrap();
         }
+        File::create(at("p/large")).unwrap().set_len(FILE_MAX + 1).unwrap();
         std::os::unix::fs::symlink("nowhere", at("p/broken")).unwrap();
         std::os::unix::fs::symlink("..", at("p/plays/up")).unwrap();
         let files = read(&at("p/plays/site.yml"), None).unwrap();
         assert_eq!(files.playbook, "plays/site.yml");
         assert!(files.set.get("roles/a/tasks/main.yml").is_some() && files.say("roles/a"));
         assert!(files.set.get("x~").is_none() && files.set.under(".git").next().is_none());
+        assert!(files.set.get("large").is_none() && files.left_out().count() == 1);
         let alone = read(&at("alone/site.yml"), None).unwrap();
         assert_eq!((alone.playbook.as_str(), alone.set.0.len()), ("site.yml", 1));
         let root = read(&at("alone/site.yml"), Some(dir.path())).unwrap();

@@ -88,6 +88,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     }
     warnings.extend(shown(unknown));
     if !faults.is_empty() {
+        warnings.extend(files.left_out());
         return Err(faults.into_iter().chain(warnings).collect());
     }
     let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
