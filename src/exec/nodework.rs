@@ -267,6 +267,7 @@ mod tests {
             place: Place::default(),
             defaults: vec![],
             vars: vec![],
+            force_handlers: false,
             sections,
             handlers: vec![],
         };

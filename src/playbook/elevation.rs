@@ -31,7 +31,12 @@ impl Plan {
         }
         self.plays.iter().find_map(|play| {
             let tasks = play.sections.iter().find_map(|section| any(section, wanted));
-            tasks.or_else(|| play.handlers.iter().map(|h| &h.task).find(|task| wanted(task)))
+            tasks.or_else(|| {
+                play.handlers.iter().find_map(|handler| {
+                    let own = Some(&handler.task).filter(|task| wanted(task));
+                    own.or_else(|| handler.choices.values().find_map(|part| any(part, wanted)))
+                })
+            })
         })
     }
 }

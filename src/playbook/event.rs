@@ -159,6 +159,9 @@ pub struct RunEnd {
     /// Notified and not run: the next run is to be given these.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
+    /// It failed by a task that ends the play for all hosts (`any_errors_fatal`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fatal: bool,
     /// Those facts of the node that the plan could read, as this run had them: with them the manager renders the same.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,

@@ -61,7 +61,7 @@ impl Hosts {
         if name == "all" {
             return pick(self.hosts.clone(), range, pattern);
         }
-        let fits = compiled(name)?;
+        let fits = wildcard(name)?;
         let groups: Vec<&Vec<String>> =
             self.groups.iter().filter(|(group, _)| fits.is_match(group)).map(|(_, hosts)| hosts).collect();
         let mut found: Vec<String> = groups.iter().flat_map(|hosts| hosts.iter().cloned()).collect();
@@ -139,8 +139,8 @@ fn pick(hosts: Vec<String>, range: Option<Range>, pattern: &str) -> Result<Vec<S
     Ok(hosts.into_iter().take(end).skip(skip).collect())
 }
 
-/// A wildcard against a whole name, or `~regex` against its beginning.
-fn compiled(pattern: &str) -> Result<Regex, String> {
+/// A wildcard against a whole name, or `~regex` against its beginning. Err: it cannot be read.
+pub fn wildcard(pattern: &str) -> Result<Regex, String> {
     let text = match pattern.strip_prefix('~') {
         Some(regex) => format!("^(?:{regex})"),
         None => format!("^(?s:{})$", translated(pattern)),

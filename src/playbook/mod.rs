@@ -18,6 +18,7 @@ mod frame;
 mod gate;
 mod hosts;
 mod lint;
+mod loops;
 mod modules;
 mod names;
 mod owner;
@@ -52,5 +53,7 @@ pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
 
+#[cfg(test)]
+mod language_tests;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use super::data::has_markup;
 use super::frame::{self, Frame};
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task};
+use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task, choice};
 use super::scope::{Scope, Trace, traced};
 use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use super::{expr, facts, lint};
@@ -108,10 +108,14 @@ impl<'p> Walk<'p> {
 
     fn plan(&mut self) {
         for play in &self.frame.plan().plays {
+            self.frame.open_play();
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Whether one is notified only a run can tell.
             let doubtful = std::mem::replace(&mut self.doubtful, true);
-            play.handlers.iter().for_each(|handler| self.task(play, &handler.task));
+            for handler in &play.handlers {
+                self.task(play, &handler.task);
+                handler.choices.values().for_each(|steps| self.perhaps(|walk| walk.steps(play, steps)));
+            }
             self.doubtful = doubtful;
         }
     }
@@ -131,6 +135,9 @@ impl<'p> Walk<'p> {
             match step {
                 Step::Task(task) => self.task(play, task),
                 Step::Block(block) => {
+                    if let Some(exports) = block.exports.as_ref().filter(|_| !self.maybe) {
+                        self.frame.export(exports);
+                    }
                     // What fails in it is rescued.
                     let doubtful = self.doubtful;
                     self.doubtful |= !block.rescue.is_empty();
@@ -152,11 +159,12 @@ impl<'p> Walk<'p> {
                             }
                         },
                     };
+                    let known: Vec<Value> = items.iter().flatten().cloned().collect();
                     for (index, item) in items.iter().enumerate() {
                         let layer = item
                             .as_ref()
                             .zip(include.task.repeat.as_ref())
-                            .map(|(i, r)| frame::item_layer(r, index, i));
+                            .map(|(_, r)| frame::item_layer(r, &known, index));
                         let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with(l));
                         let holds = frame::all_hold(&inner, &include.task.when);
                         self.conditions(&include.task, &inner);
@@ -164,9 +172,8 @@ impl<'p> Walk<'p> {
                             continue;
                         }
                         self.texts(&include.task, &inner, holds.is_ok());
-                        let name = frame::args(&inner, &include.task)
-                            .ok()
-                            .and_then(|a| a.get("file")?.as_str().map(str::to_owned));
+                        let name =
+                            frame::args(&inner, &include.task).ok().map(|args| choice(&include.task.module, &args));
                         let Some(name) = name else {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
@@ -208,8 +215,8 @@ impl<'p> Walk<'p> {
             None => self.item(task, &scope),
             Some(repeat) => match frame::items(&scope, repeat) {
                 Ok(items) => {
-                    for (index, item) in items.iter().enumerate() {
-                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+                    for index in 0..items.len() {
+                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
                         self.item(task, &inner);
                     }
                 }
@@ -245,6 +252,10 @@ impl<'p> Walk<'p> {
             if holds.is_err() || args.is_err() || self.maybe {
                 task.args.keys().filter(|k| !has_markup(k)).for_each(|name| self.frame.forget(name));
             }
+            return;
+        }
+        if task.module == "include_vars" {
+            self.include_vars(task, args.as_ref().ok().filter(|_| holds.is_ok() && !self.maybe));
             return;
         }
         let target = ["dest", "path", "name"]
@@ -311,6 +322,24 @@ impl<'p> Walk<'p> {
             }
             _ => {
                 self.files.remove(&path);
+            }
+        }
+    }
+
+    /// The variables of a file, or, where only a run can tell which, nothing of what any of them sets.
+    fn include_vars(&mut self, task: &Task, args: Option<&Map<String, Value>>) {
+        let name = |args: &Map<String, Value>| args.get("name").and_then(Value::as_str).map(str::to_owned);
+        let layer = args.and_then(|args| task.vars_files.get(args.get("file")?.as_str()?));
+        match (args, layer) {
+            (Some(args), Some(layer)) => self.frame.include(*layer, name(args).as_deref()),
+            _ => {
+                let plan = self.frame.plan();
+                let layers = task.vars_files.values().filter_map(|layer| plan.layers.get(*layer as usize));
+                let names: BTreeSet<String> = match name(&task.args) {
+                    Some(name) => BTreeSet::from([name]),
+                    None => layers.flat_map(|layer| layer.keys().cloned()).collect(),
+                };
+                names.iter().for_each(|name| self.frame.forget(name));
             }
         }
     }

@@ -54,7 +54,7 @@ impl<'a> Run<'a, '_> {
                 self.nap(seconds(&scope, Some(pause)).unwrap_or_default());
             }
             // A fact that the item before has set is seen by this one.
-            let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+            let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
             let label = frame::label(&inner, repeat, item);
             let mut judged = self.item(task, &inner, Some(label), handler)?;
             judged.result[repeat.var.as_str()] = item.clone();
@@ -65,8 +65,16 @@ impl<'a> Run<'a, '_> {
                 self.frame.set(name, value);
             }
             results.push(judged.result.clone());
+            let scope = registered(&inner, task, &judged.result);
             if matches!(judged.status, Status::Failed | Status::Ignored) {
                 worst = Some(judged);
+            }
+            match frame::all_hold(&scope, &repeat.break_when) {
+                Ok(holds) if holds && !repeat.break_when.is_empty() => break,
+                Ok(_) => {}
+                Err((line, e)) => {
+                    return self.broken(task, line, &format!("break_when: {}", expr::explain(&e)), handler);
+                }
             }
         }
         let failed = worst.is_some();
@@ -142,7 +150,7 @@ impl<'a> Run<'a, '_> {
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
                 path: outcome.diff.is_some().then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
-                diff: outcome.diff.clone().filter(|_| !task.no_log),
+                diff: outcome.diff.clone().filter(|_| !task.no_log && task.diff != Some(false)),
                 took_ms: start.elapsed().as_millis() as u64,
             };
             (run.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
@@ -196,9 +204,11 @@ impl<'a> Run<'a, '_> {
 
     /// Runs the module until `until` holds or the tries are used up.
     fn tries(&mut self, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
-        let retries = match &task.until {
-            None => 1,
-            Some(_) => seconds(scope, task.retries.as_ref()).map_or(3, |d| d.as_secs()).clamp(1, RETRIES_MAX),
+        // The first try is none of the retries.
+        let most = match (&task.until, &task.retries) {
+            (None, None) => 1,
+            (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
+            (Some(_), None) => 4,
         };
         let delay = seconds(scope, task.delay.as_ref()).unwrap_or(Duration::from_secs(5));
         let mut attempt = 0;
@@ -206,11 +216,17 @@ impl<'a> Run<'a, '_> {
             attempt += 1;
             let answer = self.once(task, scope);
             let (mut outcome, mut result) = judge(task, scope, answer);
-            let Some(until) = &task.until else { return (outcome, result) };
+            let holds = match &task.until {
+                None if most == 1 => return (outcome, result),
+                // Without `until`, what succeeds is enough.
+                None => Ok(result["failed"] != true),
+                Some(until) => frame::all_hold(&registered(scope, task, &result), until),
+            };
             result["attempts"] = json!(attempt);
-            match frame::all_hold(&registered(scope, task, &result), until) {
+            match holds {
                 Ok(true) => return (outcome, result),
-                Ok(false) if attempt >= retries || self.cancel.stopped() => {
+                Ok(false) if attempt >= most || self.cancel.stopped() => {
+                    result["attempts"] = json!((attempt - 1).max(1));
                     result["failed"] = json!(true);
                     let said = result["msg"].as_str().unwrap_or_default();
                     result["msg"] = json!(format!("still not so after {attempt} tries {said}").trim_end());
@@ -233,6 +249,9 @@ impl<'a> Run<'a, '_> {
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
         let args = frame::args(scope, task).map_err(at)?;
+        if task.module == "include_vars" {
+            return self.include_vars(task, &args).map_err(at);
+        }
         let env = frame::environment(scope, task).map_err(at)?;
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
@@ -260,6 +279,11 @@ impl<'a> Run<'a, '_> {
             (self.sink)(Event::Output { i: task.id, line: format!("[truncated: {} more lines]", faucet.dropped) });
         }
         answer
+    }
+
+    /// Waits as long as `loop_control` says.
+    pub fn pause(&self, scope: &Scope, pause: &Value) {
+        self.nap(seconds(scope, Some(pause)).unwrap_or_default());
     }
 
     fn nap(&self, time: Duration) {

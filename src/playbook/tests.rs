@@ -8,13 +8,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tempfile::TempDir;
 
-struct Ran {
-    end: RunEnd,
+pub(super) struct Ran {
+    pub end: RunEnd,
     events: Vec<Event>,
 }
 
 impl Ran {
-    fn statuses(&self) -> Vec<(String, Status)> {
+    pub fn statuses(&self) -> Vec<(String, Status)> {
         let done = |e: &Event| match e {
             Event::Task(d) | Event::Handler(d) => Some((d.name.clone(), d.status)),
             _ => None,
@@ -24,13 +24,13 @@ impl Ran {
     fn text(&self) -> String {
         serde_json::to_string(&self.events).unwrap() + &serde_json::to_string(&self.end).unwrap()
     }
-    fn good(self) -> Self {
+    pub fn good(self) -> Self {
         assert!(self.end.failure.is_none(), "{:#?}", self.end);
         self
     }
 }
 
-fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
+pub(super) fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
     let vars = json!({"dir": dir.display().to_string(), "inventory_hostname": "w1", "group_names": []});
     let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
     let set: BTreeMap<String, Vec<u8>> = files.iter().map(|(p, t)| ((*p).to_owned(), t.as_bytes().to_vec())).collect();
@@ -38,7 +38,7 @@ fn plan(dir: &Path, files: &[(&str, &str)]) -> Plan {
     compiled.unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>())).plan
 }
 
-fn options(dir: &Path) -> RunOptions {
+pub(super) fn options(dir: &Path) -> RunOptions {
     RunOptions {
         run_id: "r1".into(),
         journal: dir.join("journal"),
@@ -48,7 +48,7 @@ fn options(dir: &Path) -> RunOptions {
     }
 }
 
-fn go(plan: &Plan, options: &RunOptions) -> Ran {
+pub(super) fn go(plan: &Plan, options: &RunOptions) -> Ran {
     let mut events = Vec::new();
     let end = run(plan, options, &Cancel::new(), &mut |e| events.push(e));
     Ran { end, events }

@@ -15,6 +15,7 @@ impl Compiler<'_> {
         key: &Key,
         node: &Node,
         more: Option<&Node>,
+        defaults: Option<&Node>,
     ) -> Map<String, Value> {
         let at = (key.line, key.column);
         let mut out = Map::new();
@@ -25,6 +26,8 @@ impl Compiler<'_> {
                 out.insert(key.text.clone(), value.json());
             }
         };
+        // What the module is given anyway is weaker than what is written here.
+        take(defaults.and_then(Node::map).unwrap_or_default(), &mut out);
         if let Some(more) = more {
             take(more.map().unwrap_or_default(), &mut out);
             self.check_markup(file, more);
@@ -34,7 +37,11 @@ impl Compiler<'_> {
             Data::Null => {}
             Data::Text(text) => match spec.free {
                 Some(free) => out.extend(self.free_form(file, at, spec.name, free, text)),
-                None => out.extend(self.pairs(file, at, text)),
+                None => {
+                    let hint = "write the options as a map";
+                    self.warn(file, at, format!("`{}` with option=value in one text", key.text), hint);
+                    out.extend(self.pairs(file, at, text));
+                }
             },
             _ => {
                 self.fault(
@@ -167,10 +174,23 @@ impl Compiler<'_> {
     fn free_form(&mut self, file: &str, at: (u32, u32), module: &str, free: &str, text: &str) -> Map<String, Value> {
         let mut out = Map::new();
         if !matches!(module, "command" | "shell") {
-            match text.strip_prefix("file=") {
-                Some(rest) => out.insert(free.into(), json!(rest)),
-                None => out.insert(free.into(), json!(text.trim())),
-            };
+            let text = text.trim();
+            // `x.yml a=1 b=2`, or all of it as option=value.
+            let Ok(words) = split::words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
+            let pair =
+                |word: &split::Word| super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='));
+            let plain = words.iter().take_while(|word| pair(word) != Some(true)).count();
+            if plain == words.len() || plain > 1 {
+                out.insert(free.into(), json!(text));
+                return out;
+            }
+            for word in &words[plain..] {
+                if let Some((name, value)) = word.text.split_once('=') {
+                    out.insert(name.to_owned(), json!(value));
+                }
+            }
+            out.extend(words.first().filter(|_| plain == 1).map(|word| (free.to_owned(), json!(word.text))));
+            self.warn(file, at, format!("`{module}` with option=value in one text"), "write the options as a map");
             return out;
         }
         let mut rest = Vec::new();

@@ -5,15 +5,22 @@
 mod args;
 mod assets;
 mod closure;
+mod handlers;
+mod include;
+mod include_vars;
+mod inherit;
 mod play;
 mod playbook;
+mod repeat;
+mod role;
 pub mod spec;
+mod tags;
 mod task;
 
 pub(super) use closure::facts_read;
 
 use super::hosts::Hosts;
-use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
+use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan};
 use super::schedule::PlayKeys;
 use super::yaml::{self, Data, Node};
 use super::{data, expr};
@@ -24,6 +31,9 @@ use std::rc::Rc;
 
 /// Hint on everything that only Ansible itself can do.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
+
+/// Files opened for one plan.
+const OPENED_MAX: u32 = 20_000;
 
 /// What the inventory knows about the host.
 #[derive(Debug, Clone, Default)]
@@ -36,8 +46,10 @@ pub struct HostContext {
 
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions<'a> {
-    /// Empty: everything but `never`. Tasks tagged `always` are always in.
+    /// Empty: everything but `never`. Tasks tagged `always` are always in; `all`, `tagged` and `untagged` are understood.
     pub tags: &'a [String],
+    /// Tasks with one of these are left out, whatever `tags` says.
+    pub skip_tags: &'a [String],
     /// Win over every other variable.
     pub extra_vars: Map<String, Value>,
     /// Tasks are root's where no `become` says otherwise.
@@ -65,14 +77,7 @@ pub fn compile(
     for (index, source) in sources.iter().enumerate() {
         plays.extend(compiler.play(index, source));
     }
-    let Compiler { mut faults, mut warnings, layers, blobs, .. } = compiler;
-    faults.sort();
-    faults.dedup();
-    if !faults.is_empty() {
-        return Err(faults);
-    }
-    warnings.sort();
-    warnings.dedup();
+    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, .. } = compiler;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -83,6 +88,14 @@ pub fn compile(
         plays,
         blobs,
     };
+    faults.extend(closure::missed(&plan, &elsewhere));
+    faults.sort();
+    faults.dedup();
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    warnings.sort();
+    warnings.dedup();
     plan.vars = closure::needed(&plan, &host.vars);
     Ok(Compiled { plan, warnings })
 }
@@ -110,34 +123,78 @@ struct Compiler<'a> {
     faults: Vec<Fault>,
     warnings: Vec<Fault>,
     layers: Vec<Map<String, Value>>,
+    /// Layers of files of variables.
+    layer_of: BTreeMap<String, u32>,
     blobs: BTreeMap<String, Blob>,
     parsed: BTreeMap<String, Option<Rc<Node>>>,
     checked: BTreeSet<String>,
     tasks: u32,
-    /// Directory of the playbook.
+    /// Files of tasks, roles and playbooks that were opened, each time counted.
+    opened: u32,
+    /// Directory of the playbook that the play stands in.
     base: String,
+    /// Of the play: whether no other host of this run is in it, and whether this host is the first of its batch.
+    alone: bool,
+    first: bool,
+    /// Of the play: what its roles give to all of its tasks.
+    play_defaults: Vec<u32>,
+    play_exports: Vec<u32>,
+    play_handlers: Vec<Handler>,
+    handler_lists: u32,
+    /// Names that only the first host of a batch sets, and where.
+    elsewhere: Vec<(String, Place)>,
+}
+
+#[derive(Clone)]
+struct Role {
+    name: String,
+    dir: String,
 }
 
 /// What a task inherits from where it stands.
 #[derive(Clone, Default)]
 struct Context {
     file: String,
-    /// Name and directory of the role.
-    role: Option<(String, String)>,
+    role: Option<Role>,
+    /// Defaults of its role, of what that needs and of what needs it.
     defaults: Vec<u32>,
-    vars: Vec<u32>,
-    tags: Vec<String>,
-    when: Vec<Condition>,
     /// Variables of the play and its files.
     play_vars: Vec<u32>,
+    /// Variables of its role, in the same order as the defaults.
+    role_vars: Vec<u32>,
+    /// Of blocks, imports and includes around it, and its own.
+    vars: Vec<u32>,
+    /// Written beside names of roles, outermost first.
+    role_params: Vec<u32>,
+    /// Of dynamic includes around it.
+    include_params: Vec<u32>,
+    /// Of the roles that a role stands in, for the roles that it names.
+    chain_defaults: Vec<u32>,
+    chain_vars: Vec<u32>,
+    /// Directories of the roles that need this one.
+    needing: Vec<String>,
+    tags: Vec<String>,
+    when: Vec<Condition>,
     environment: Vec<Value>,
     ignore_errors: Option<Value>,
     no_log: bool,
     elevated: bool,
+    /// Other than root.
+    become_user: Option<String>,
+    fatal: bool,
+    check_mode: Option<bool>,
+    diff: Option<bool>,
+    run_once: bool,
+    timeout: Option<Value>,
+    notify: Vec<String>,
+    /// Options by the module's name.
+    module_defaults: BTreeMap<String, Rc<Node>>,
     /// Task files that are being read, outermost first.
     open: Vec<String>,
     /// Handlers are in whatever the tags.
     handler: bool,
+    /// Inside an include that only a run opens.
+    dynamic: bool,
 }
 
 impl<'a> Compiler<'a> {
@@ -149,11 +206,20 @@ impl<'a> Compiler<'a> {
             faults: Vec::new(),
             warnings: Vec::new(),
             layers: Vec::new(),
+            layer_of: BTreeMap::new(),
             blobs: BTreeMap::new(),
             parsed: BTreeMap::new(),
             checked: BTreeSet::new(),
             tasks: 0,
+            opened: 0,
             base: String::new(),
+            alone: true,
+            first: true,
+            play_defaults: Vec::new(),
+            play_exports: Vec::new(),
+            play_handlers: Vec::new(),
+            handler_lists: 0,
+            elsewhere: Vec::new(),
         }
     }
 
@@ -169,6 +235,15 @@ impl<'a> Compiler<'a> {
 
     fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
+    }
+
+    /// Whether one more file may be opened: files that name files several times multiply.
+    fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
+        self.opened += 1;
+        if self.opened == OPENED_MAX {
+            self.fault(file, at, format!("more than {OPENED_MAX} files of tasks, roles and playbooks are opened"));
+        }
+        self.opened < OPENED_MAX
     }
 
     /// A YAML file of the set, read once; None after its fault was noted.
@@ -315,7 +390,7 @@ impl<'a> Compiler<'a> {
         if !node.text().is_some_and(|text| data::has_markup(&text)) {
             return self.boolean(file, key, node);
         }
-        let text = self.known_texts(file, key, node, context).pop().unwrap_or_default();
+        let Some(text) = self.known_texts(file, key, node, context).pop() else { return false };
         let known = Node { data: Data::Text(text), ..node.clone() };
         self.boolean(file, key, &known)
     }
@@ -350,16 +425,6 @@ impl<'a> Compiler<'a> {
         }
         out
     }
-
-    /// Whether the tags asked for let this through.
-    fn selected(&self, tags: &[String]) -> bool {
-        let has = |t: &str| tags.iter().any(|own| own == t);
-        if self.options.tags.is_empty() {
-            return !has("never");
-        }
-        let asked = self.options.tags.iter().any(|t| has(t));
-        asked || (has("always") && !has("never"))
-    }
 }
 
 fn is_name(text: &str) -> bool {
@@ -389,6 +454,8 @@ fn wildcard(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
+#[cfg(test)]
+mod language_tests;
 #[cfg(test)]
 mod playbook_tests;
 #[cfg(test)]

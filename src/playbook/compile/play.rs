@@ -1,14 +1,14 @@
-//! Plays and roles: which hosts, which variables, which tasks in which order, which handlers.
+//! Plays: which hosts, which variables, which tasks in which order.
 
 use super::playbook::Source;
 use super::{Compiler, Context, ELSEWHERE, assets, spec};
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Handler, Play, Step};
-use crate::playbook::schedule::PlayKeys;
+use crate::playbook::plan::Play;
+use crate::playbook::schedule::{PlayKeys, Schedule};
 use crate::playbook::scope::Scope;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr};
-use serde_json::Map;
+use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -26,33 +26,88 @@ impl Compiler<'_> {
         if let Some(files) = node.get("vars_files") {
             self.vars_files(file, files, &mut context);
         }
+        let mut magic = Map::new();
+        magic.insert("playbook_dir".into(), json!(if self.base.is_empty() { "." } else { &self.base }));
+        magic.insert("ansible_play_name".into(), json!(keys.name));
+        context.play_vars.extend(self.layer(magic));
         self.inherit(file, node, &mut context);
-        let mut play = Play {
-            index: keys.index,
-            name: keys.name,
-            place: keys.place,
-            defaults: Vec::new(),
-            vars: context.play_vars.clone(),
-            sections: Vec::new(),
-            handlers: Vec::new(),
-        };
+        self.own_keys(file, node, &context);
+        self.place_among_others(&keys);
         let from = self.faults.len();
-        let roles = node.get("roles").map(|roles| self.roles(file, roles, &context, &mut play)).unwrap_or_default();
+        let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
+        let mut sections = Vec::new();
         for (key, lead) in [("pre_tasks", Vec::new()), ("tasks", roles), ("post_tasks", Vec::new())] {
             let mut steps = lead;
             if let Some(tasks) = node.get(key) {
                 steps.extend(self.tasks(tasks, &context));
             }
-            play.sections.push(steps);
+            sections.push(steps);
         }
-        if let Some(handlers) = node.get("handlers") {
-            let handlers = self.handlers(handlers, &context);
-            play.handlers.extend(handlers);
+        let mut handlers = std::mem::take(&mut self.play_handlers);
+        if let Some(own) = node.get("handlers") {
+            let context = Context { when: Vec::new(), ..context.clone() };
+            handlers.extend(self.handlers(own, &context));
         }
+        let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
+        let mut play = Play {
+            index: keys.index,
+            name: keys.name,
+            place: keys.place,
+            defaults: std::mem::take(&mut self.play_defaults),
+            vars: context.play_vars,
+            force_handlers: force,
+            sections,
+            handlers,
+        };
+        play.vars.extend(std::mem::take(&mut self.play_exports));
         if self.faults.len() == from {
             self.check_notifications(&play);
         }
         Some(play)
+    }
+
+    /// Keys that only a play has, and that one host's plan obeys or refuses.
+    fn own_keys(&mut self, file: &str, node: &Node, context: &Context) {
+        for (key, value) in node.map().unwrap_or_default() {
+            let at = (key.line, key.column);
+            match key.text.as_str() {
+                "strategy" => {
+                    let texts = self.known_texts(file, "strategy", value, context);
+                    if texts.first().map(|t| spec::short(t)) != Some("linear") {
+                        self.fault_hint(
+                            file,
+                            at,
+                            "`strategy` other than linear is not part of the language",
+                            ELSEWHERE,
+                        );
+                    }
+                }
+                "gather_facts" => {
+                    self.known_bool(file, "gather_facts", value, context);
+                }
+                "gather_subset" => {
+                    self.word_list(file, "gather_subset", value);
+                    self.warn(
+                        file,
+                        at,
+                        "`gather_subset` leaves nothing out",
+                        "all facts are at hand, and cost nothing",
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether this host is alone in the play, and whether it is the one that does what a batch does once.
+    fn place_among_others(&mut self, keys: &PlayKeys) {
+        (self.alone, self.first) = (true, true);
+        if let Some(hosts) = self.options.hosts
+            && let Ok(schedule) = Schedule::of(keys, hosts, &BTreeSet::new())
+        {
+            self.alone = schedule.batches().concat().len() < 2;
+            self.first = schedule.first_beside(&self.host.name).is_none_or(|first| first == self.host.name);
+        }
     }
 
     /// The same of a play that is only looked at.
@@ -106,29 +161,6 @@ impl Compiler<'_> {
         false
     }
 
-    /// What plays, blocks and tasks hand down alike.
-    pub(super) fn inherit(&mut self, file: &str, node: &Node, context: &mut Context) {
-        if let Some(tags) = node.get("tags") {
-            context.tags.extend(self.word_list(file, "tags", tags));
-        }
-        if let Some(environment) = node.get("environment") {
-            self.check_markup(file, environment);
-            let maps = environment.list().unwrap_or(std::slice::from_ref(environment));
-            context.environment.extend(maps.iter().map(Node::json));
-        }
-        if let Some(b) = node.get("become") {
-            context.elevated = self.boolean(file, "become", b);
-        }
-        if let Some(user) = node.get("become_user").filter(|u| u.text().as_deref() != Some("root")) {
-            self.fault_hint(
-                file,
-                (user.line, user.column),
-                "`become_user` other than root is not part of the language",
-                ELSEWHERE,
-            );
-        }
-    }
-
     /// Whether the play's patterns mean this host.
     fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
         let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
@@ -144,187 +176,56 @@ impl Compiler<'_> {
     /// The variables that are known before any node is asked.
     pub(super) fn known_scope(&self, context: &Context) -> Scope {
         let mut layers = vec![Arc::new(data::VarMap::trusted(&self.host.vars))];
-        for &i in context.play_vars.iter().chain(&context.vars) {
+        for &i in context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params) {
             layers.extend(self.layers.get(i as usize).map(|l| Arc::new(data::VarMap::trusted(l))));
         }
         layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
         Scope::new(layers, BTreeSet::new())
     }
 
+    /// The variables that an import may use: no host's, so that a playbook is the same for all.
+    pub(super) fn early_scope(&self, context: &Context) -> Scope {
+        let layers =
+            context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let mut layers: Vec<_> =
+            layers.filter_map(|i| self.layers.get(*i as usize)).map(|l| Arc::new(data::VarMap::trusted(l))).collect();
+        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
+        Scope::new(layers, BTreeSet::new())
+    }
+
+    /// Each item is a file, or a list of which the first that exists is taken.
     fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
-        for item in items {
+        for item in items.iter().filter(|item| item.data != Data::Null) {
             let at = (item.line, item.column);
-            let Some(name) = item.text() else {
-                self.fault_hint(file, at, format!("`vars_files` takes paths, found {}", item.kind()), ELSEWHERE);
-                continue;
-            };
-            let name = match expr::render_text(&self.known_scope(context), &name) {
-                Ok(name) => name,
-                Err(e) => {
-                    self.fault(file, at, format!("`vars_files`: {}", expr::explain(&e)));
-                    continue;
-                }
-            };
-            let Some(path) = assets::join(&self.base, &name) else {
-                self.fault(file, at, format!("{name} lies outside the fleet directory"));
-                continue;
-            };
-            if let Some(vars) = self.yaml(&path, (file, at)) {
-                let vars = self.vars(&path, &vars);
-                context.play_vars.extend(self.layer(vars));
-            }
-        }
-    }
-
-    fn roles(&mut self, file: &str, node: &Node, context: &Context, play: &mut Play) -> Vec<Step> {
-        let Some(items) = node.list() else {
-            self.fault(file, (node.line, node.column), format!("`roles` is a list, found {}", node.kind()));
-            return Vec::new();
-        };
-        let mut steps = Vec::new();
-        for item in items {
-            steps.extend(self.role(file, item, context, play).unwrap_or_default());
-        }
-        steps
-    }
-
-    fn role(&mut self, file: &str, item: &Node, context: &Context, play: &mut Play) -> Option<Vec<Step>> {
-        let at = (item.line, item.column);
-        let mut own = context.clone();
-        let mut params = Map::new();
-        let name = match (&item.data, item.text()) {
-            (Data::Map(pairs), _) => {
-                for (key, value) in pairs {
-                    match key.text.as_str() {
-                        "role" | "name" | "tags" | "become" | "become_user" | "environment" => {}
-                        "vars" => params.extend(self.vars(file, value)),
-                        "when" => own.when.extend(self.conditions(file, "when", value)),
-                        word if spec::has(spec::KEYS_ELSEWHERE, word) => {
-                            self.known_key(file, key, &[], "role");
-                        }
-                        _ => {
-                            self.check_markup(file, value);
-                            params.insert(key.text.clone(), value.json());
-                        }
+            let mut names = Vec::new();
+            for choice in item.list().unwrap_or(std::slice::from_ref(item)) {
+                match choice.text().map(|name| expr::render_text(&self.known_scope(context), &name)) {
+                    Some(Ok(name)) => names.push(name),
+                    Some(Err(e)) => {
+                        let message = format!("`vars_files`: {}", expr::explain(&e));
+                        self.fault_hint(file, at, message, "facts are known on the node only: use include_vars");
+                    }
+                    None => {
+                        self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
                     }
                 }
-                self.inherit(file, item, &mut own);
-                item.get("role").or(item.get("name")).and_then(Node::text)
             }
-            (_, name) => name,
-        };
-        let Some(name) = name else {
-            self.fault(file, at, "a role needs a name");
-            return None;
-        };
-        let places = [
-            assets::join(&self.base, &format!("roles/{name}")),
-            Some(format!("roles/{name}")),
-            Some(format!("playbooks/roles/{name}")),
-        ];
-        let files = self.files;
-        let Some(dir) = places.into_iter().flatten().find(|dir| files.under(dir).next().is_some()) else {
-            self.fault(file, at, format!("role `{name}` is not in the fleet directory (looked for roles/{name})"));
-            return None;
-        };
-        let meta = format!("{dir}/meta/main.yml");
-        if files.get(&meta).is_some()
-            && let Some(node) = self.yaml(&meta, (file, at))
-            && let Some(needs) = node.get("dependencies").filter(|d| d.list().is_some_and(|l| !l.is_empty()))
-        {
-            self.fault_hint(
-                &meta,
-                (needs.line, needs.column),
-                "`dependencies` of roles are not part of the language",
-                "list those roles in the play before this one",
-            );
-        }
-        own.role = Some((name, dir.clone()));
-        let defaults = self.role_vars(&dir, "defaults", (file, at));
-        own.defaults.extend(&defaults);
-        play.defaults.extend(defaults);
-        let vars = self.role_vars(&dir, "vars", (file, at));
-        own.vars.extend(&vars);
-        play.vars.extend(vars);
-        own.vars.extend(self.layer(params));
-        let mut steps = Vec::new();
-        if let Some(path) = self.role_file(&dir, "tasks") {
-            steps = self.task_file(&path, &own, (file, at));
-        }
-        if let Some(path) = self.role_file(&dir, "handlers")
-            && let Some(node) = self.yaml(&path, (file, at))
-        {
-            let inner = Context { file: path, ..own };
-            let handlers = self.handlers(&node, &inner);
-            for handler in handlers {
-                if !play.handlers.iter().any(|h| h.names == handler.names) {
-                    play.handlers.push(handler);
+            let dirs = [assets::join(&self.base, "vars").unwrap_or_default(), self.base.clone(), String::new()];
+            let found = names.iter().find_map(|name| {
+                let rest = [1, 0, 2].iter().filter_map(|i| assets::join(&dirs[*i], name));
+                rest.into_iter().find(|path| self.files.get(path).is_some())
+            });
+            match found {
+                Some(path) => {
+                    let layer = self.vars_layer(&path, (file, at));
+                    context.play_vars.push(layer);
+                }
+                None if names.is_empty() => {}
+                None => {
+                    self.fault(file, at, format!("{} is not in the fleet directory", names.join(", nor ")));
                 }
             }
-        }
-        Some(steps)
-    }
-
-    fn role_file(&self, dir: &str, part: &str) -> Option<String> {
-        ["yml", "yaml"].iter().map(|ext| format!("{dir}/{part}/main.{ext}")).find(|path| self.files.get(path).is_some())
-    }
-
-    fn role_vars(&mut self, dir: &str, part: &str, from: (&str, (u32, u32))) -> Vec<u32> {
-        let Some(path) = self.role_file(dir, part) else { return Vec::new() };
-        let Some(node) = self.yaml(&path, from) else { return Vec::new() };
-        let vars = self.vars(&path, &node);
-        self.layer(vars)
-    }
-
-    fn handlers(&mut self, node: &Node, context: &Context) -> Vec<Handler> {
-        let context = Context { handler: true, when: Vec::new(), ..context.clone() };
-        let mut out = Vec::new();
-        let items = node.list().unwrap_or_default();
-        if node.list().is_none() && node.data != Data::Null {
-            self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
-        }
-        for item in items {
-            let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
-            for step in self.task(item, &context) {
-                let Step::Task(task) = step else {
-                    self.fault_hint(
-                        &context.file,
-                        (item.line, item.column),
-                        "a handler is one task",
-                        "write its tasks one by one",
-                    );
-                    continue;
-                };
-                let mut names = vec![task.name.clone()];
-                if let Some((role, _)) = &context.role {
-                    names.push(format!("{role} : {}", task.name));
-                }
-                out.push(Handler { names, listen: listen.clone(), task: *task });
-            }
-        }
-        out
-    }
-
-    /// Every fixed name in `notify` must be some handler's.
-    fn check_notifications(&mut self, play: &Play) {
-        let mut known: BTreeSet<&str> = BTreeSet::new();
-        for handler in &play.handlers {
-            known.extend(handler.names.iter().map(String::as_str));
-            known.extend(handler.listen.iter().map(String::as_str));
-        }
-        if known.iter().any(|name| data::has_markup(name)) {
-            return;
-        }
-        let mut missing = Vec::new();
-        super::closure::each_task(play, &mut |task| {
-            for name in task.notify.iter().filter(|n| !data::has_markup(n) && !known.contains(n.as_str())) {
-                let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
-                missing.push((task.place.clone(), name.clone(), near));
-            }
-        });
-        for (place, name, near) in missing {
-            self.fault(&place.file, (place.line, 1), format!("no handler is called `{name}`")).hint = near;
         }
     }
 }

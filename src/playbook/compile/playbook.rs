@@ -57,6 +57,9 @@ impl Compiler<'_> {
             return;
         }
         open.push(path.to_owned());
+        if !self.opens(from.0, from.1) {
+            return;
+        }
         let Some(list) = self.yaml(path, from) else { return };
         let Some(items) = list.list() else {
             let kind = list.kind();

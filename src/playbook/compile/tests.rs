@@ -89,7 +89,7 @@ fn what_only_ansible_can_do_is_named() {
     - command: 'true'
       delegate_to: localhost
     - command: 'true'
-      with_fileglob: ['*.j2']
+      with_random_choice: [a]
     - debug: msg={{ lookup('url', 'http://x') }}
     - set_fact: {secret: !vault 'x'}
 ";
@@ -103,15 +103,15 @@ fn what_only_ansible_can_do_is_named() {
     check_refused(
         &[("site.yml", &text.replace("!vault ", ""))],
         expect![[r#"
-            site.yml:2:3: `strategy` is not part of the language
+            site.yml:2:3: `strategy` other than linear is not part of the language
               hint: use provisioner kind: ansible
             site.yml:4:7: module `docker_container` is not part of the language
               hint: use provisioner kind: ansible
             site.yml:5:7: module `community.general.ufw` is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:7:7: `delegate_to` is not part of the language
+            site.yml:7:20: `delegate_to` another host (`localhost`) is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:9:7: `with_fileglob` is not part of the language
+            site.yml:9:7: `with_random_choice` is not part of the language
               hint: use provisioner kind: ansible
             site.yml:10:14: lookup `url` is not part of the language
               hint: use provisioner kind: ansible

@@ -58,6 +58,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
         let context = contexts.context(name);
         let options = CompileOptions {
             tags: &request.tags,
+            skip_tags: &request.skip_tags,
             extra_vars: request.extra.clone(),
             elevated: request.elevated || became(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
