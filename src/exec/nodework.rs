@@ -251,7 +251,7 @@ fn now() -> Wall {
 mod tests {
     use super::*;
     use crate::exec::wire::sample_fence;
-    use crate::playbook::{PLAN_VERSION, Place, Plan, Play, Step, Task};
+    use crate::playbook::{PLAN_VERSION, Plan, Play, Step, Task};
 
     /// A plan whose second task runs into a defect of this program.
     fn plan() -> Plan {
@@ -261,16 +261,7 @@ mod tests {
             Step::Task(Box::new(Task { id, name, module: module.into(), args, ..Task::default() }))
         };
         let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
-        let play = Play {
-            index: 0,
-            name: "p".into(),
-            place: Place::default(),
-            defaults: vec![],
-            vars: vec![],
-            force_handlers: false,
-            sections,
-            handlers: vec![],
-        };
+        let play = Play { name: "p".into(), sections, ..Play::default() };
         Plan {
             version: PLAN_VERSION,
             playbook: "site.yml".into(),

@@ -91,7 +91,7 @@ pub struct RunOptions {
     pub park_dir: PathBuf,
     /// Globs of files whose content is never shown.
     pub secret: Vec<String>,
-    /// Not done yet: a run that asks for it is refused.
+    /// Nothing is changed; the events say what would be.
     pub check: bool,
 }
 
@@ -104,6 +104,10 @@ pub enum Status {
     Failed,
     /// Failed, and `ignore_errors` let it pass.
     Ignored,
+    /// Check mode: a command that was not run, or a handler that would be.
+    WouldRun,
+    /// Check mode: it depends on what was not run.
+    Unknown,
 }
 
 /// Unit: one item of one task.
@@ -155,6 +159,13 @@ pub struct RunEnd {
     pub changed: u32,
     pub skipped: u32,
     pub failed: u32,
+    /// Check mode: of so many items it is not known what they would do.
+    #[serde(default)]
+    pub unknown: u32,
+    /// Check mode: so many commands and handlers were not run. Each is also counted as what it would be (changed, ok,
+    /// unknown).
+    #[serde(default)]
+    pub would_run: u32,
     pub failure: Option<Failure>,
     /// Notified and not run: the next run is to be given these.
     pub pending_handlers: Vec<String>,

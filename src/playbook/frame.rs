@@ -5,7 +5,7 @@ use super::data::{Var, VarMap, has_markup};
 use super::expr;
 pub use super::loops::{item_layer, items};
 use super::plan::{Condition, Exports, Plan, Play, Repeat, Task};
-use super::scope::Scope;
+use super::scope::{Scope, traced};
 use minijinja::Error;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -22,6 +22,8 @@ pub struct Frame<'p> {
     /// Of include_vars, which are templates as in any file, and weaker than registers.
     included: Arc<VarMap>,
     registers: VarMap,
+    /// Layers of the play's files that were chosen.
+    files: Vec<u32>,
     /// Of roles that were included for all that follows in the play.
     exports: Exports,
     /// Items of includes that are open.
@@ -44,12 +46,18 @@ impl<'p> Frame<'p> {
             extra: Arc::new(VarMap::trusted(&plan.extra)),
             included: Arc::default(),
             registers: VarMap::default(),
+            files: Vec::new(),
             exports: Exports::default(),
             params: Vec::new(),
             unknown: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             plan,
         }
+    }
+
+    /// The run only predicts.
+    pub fn check(&mut self) {
+        Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
     }
 
     pub fn plan(&self) -> &'p Plan {
@@ -75,9 +83,25 @@ impl<'p> Frame<'p> {
         self.exports.vars.extend(&exports.vars);
     }
 
-    /// A play begins: what roles gave to the one before is gone.
-    pub fn open_play(&mut self) {
+    /// A play begins: what roles gave to the one before is gone, and its files of variables are chosen.
+    pub fn open_play(&mut self, play: &Play) {
         self.exports = Exports::default();
+        self.files.clear();
+        for file in &play.files {
+            let scope = self.scope(play, &Task::default());
+            let (found, trace) = traced(|| {
+                file.names.iter().find_map(|name| match expr::render_text(&scope, name) {
+                    Ok(name) => file.choices.get(&name).copied(),
+                    // As with any other name that there is no file for.
+                    Err(_) => None,
+                })
+            });
+            match found {
+                _ if trace.unknown => self.forget_layers(file.choices.values().copied().collect(), None),
+                Some(layer) => self.files.push(layer),
+                None => {}
+            }
+        }
     }
 
     /// The variables of a file, or all of them as fields of `name`, hold from here on.
@@ -91,6 +115,22 @@ impl<'p> Frame<'p> {
         let known = |known: &String| name.map_or_else(|| vars.get(known).is_some(), |name| name == known);
         self.unknown.retain(|name| !known(name));
         self.forgotten.retain(|name| !known(name));
+    }
+
+    /// Which file of variables a task reads only a run can tell: so it is with what any of them sets.
+    pub fn forget_files(&mut self, task: &Task) {
+        let name = task.args.get("name").and_then(Value::as_str);
+        self.forget_layers(task.vars_files.values().copied().collect(), name);
+    }
+
+    fn forget_layers(&mut self, layers: Vec<u32>, name: Option<&str>) {
+        let plan = self.plan;
+        for layer in layers.into_iter().filter_map(|layer| plan.layers.get(layer as usize)) {
+            match name {
+                Some(name) => self.forget(name),
+                None => layer.keys().for_each(|name| self.forget(name)),
+            }
+        }
     }
 
     /// The facts are no longer known.
@@ -108,6 +148,8 @@ impl<'p> Frame<'p> {
         layers.extend(pick(&task.defaults));
         layers.extend([self.inventory.clone(), self.facts.clone()]);
         layers.extend(pick(&play.vars));
+        layers.extend(pick(&self.files));
+        layers.extend(pick(&play.exports));
         layers.extend(pick(&self.exports.vars));
         layers.extend(pick(&task.vars));
         layers.push(self.included.clone());

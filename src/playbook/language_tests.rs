@@ -170,6 +170,39 @@ fn includes_take_their_own_words_and_what_stands_around_them() {
 }
 
 #[test]
+fn files_of_a_play_may_depend_on_the_node() {
+    let site = "
+- hosts: all
+  vars: {n: 1}
+  vars_files:
+    - [none.yml, 'v{{ n }}.yml']
+    - [none.yml, 'os/{{ ansible_system }}.yml', os/default.yml]
+    - 'vars/{{ nowhere }}/x.yml'
+    - last.yml
+  roles: [r]
+  tasks:
+    - assert: {that: [\"a == 'v1'\", \"b == 'linux 1'\", \"c == 'last'\", \"d == 'role'\"]}
+    - {copy: {content: '{{ b }}', dest: /nowhere/at/all}, when: false}
+";
+    let files = [
+        ("site.yml", site),
+        ("v1.yml", "{a: v1, b: v1}"),
+        ("os/Linux.yml", "{b: 'linux {{ n }}', c: os, d: os}"),
+        ("os/default.yml", "{b: default}"),
+        ("vars/none/x.yml", "{a: never}"),
+        ("last.yml", "{c: last}"),
+        ("roles/r/vars/main.yml", "{d: role}"),
+    ];
+    run_files(&files).good();
+    let dir = TempDir::new().unwrap();
+    let text = "- hosts: all\n  vars_files: ['{{ ansible_system }}.yml']\n  tasks:\n    - {copy: {content: '{{ b }}', dest: /x}}\n    - {copy: {content: y, dest: /y}}\n";
+    let plan = plan(dir.path(), &[("site.yml", text), ("Linux.yml", "b: linux")]);
+    let known = |facts: serde_json::Value| rendered(&plan, facts.as_object().unwrap()).into_keys().collect::<Vec<_>>();
+    assert_eq!(known(serde_json::json!({})), ["/y"]);
+    assert_eq!(known(serde_json::json!({"ansible_system": "Linux"})), ["/x", "/y"]);
+}
+
+#[test]
 fn meta_ends_what_it_names() {
     let role = "- {name: in role, debug: }\n- {meta: end_role, when: n == 1}\n- {name: never, fail: }\n";
     let site = "

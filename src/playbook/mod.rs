@@ -9,6 +9,7 @@
 mod backup;
 mod compile;
 mod data;
+mod due;
 mod elevation;
 mod event;
 mod expr;
@@ -21,6 +22,8 @@ mod lint;
 mod loops;
 mod modules;
 mod names;
+mod node;
+mod opened;
 mod owner;
 mod plan;
 pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
@@ -34,6 +37,7 @@ mod split;
 mod step;
 mod template_fault;
 mod tera_text;
+mod unknown;
 mod version;
 mod way;
 mod yaml;

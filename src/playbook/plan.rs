@@ -79,7 +79,7 @@ impl Plan {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Play {
     /// Place among all plays of the playbook, those of other hosts counted.
     pub index: u32,
@@ -87,13 +87,25 @@ pub struct Play {
     pub place: Place,
     /// Layers below the inventory: defaults of its roles.
     pub defaults: Vec<u32>,
-    /// Of the play and its files, then those that its roles export.
+    /// Of the play and of those of its files that are known before the run.
     pub vars: Vec<u32>,
+    /// Files of variables that a run chooses by what it knows.
+    pub files: Vec<VarsFile>,
+    /// Variables of its roles, which all of its tasks see.
+    pub exports: Vec<u32>,
     /// Notified handlers run after a failure too.
     pub force_handlers: bool,
     /// Handlers are flushed after each.
     pub sections: Vec<Vec<Step>>,
     pub handlers: Vec<Handler>,
+}
+
+/// An item of `vars_files`: of its names, not rendered, the first counts that there is a file for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VarsFile {
+    pub names: Vec<String>,
+    /// Layers by the rendered name.
+    pub choices: BTreeMap<String, u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -210,15 +222,15 @@ pub struct Task {
     /// Merged in order.
     pub environment: Vec<Value>,
     pub ignore_errors: Option<Value>,
+    /// Whether this task only predicts; None: as the run does. A truth value or a template.
+    pub check_mode: Option<Value>,
+    /// Whether this task shows diffs; None: it does. A truth value or a template.
+    pub diff: Option<Value>,
     pub no_log: bool,
     /// Root is needed.
     pub elevated: bool,
     /// Its failure ends the play for all hosts.
     pub fatal: bool,
-    /// Looks only, or really acts, whatever the run does.
-    pub check_mode: Option<bool>,
-    /// Whether differences are shown.
-    pub diff: Option<bool>,
     /// Seconds.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,

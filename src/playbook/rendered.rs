@@ -108,7 +108,7 @@ impl<'p> Walk<'p> {
 
     fn plan(&mut self) {
         for play in &self.frame.plan().plays {
-            self.frame.open_play();
+            self.frame.open_play(play);
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Whether one is notified only a run can tell.
             let doubtful = std::mem::replace(&mut self.doubtful, true);
@@ -332,15 +332,7 @@ impl<'p> Walk<'p> {
         let layer = args.and_then(|args| task.vars_files.get(args.get("file")?.as_str()?));
         match (args, layer) {
             (Some(args), Some(layer)) => self.frame.include(*layer, name(args).as_deref()),
-            _ => {
-                let plan = self.frame.plan();
-                let layers = task.vars_files.values().filter_map(|layer| plan.layers.get(*layer as usize));
-                let names: BTreeSet<String> = match name(&task.args) {
-                    Some(name) => BTreeSet::from([name]),
-                    None => layers.flat_map(|layer| layer.keys().cloned()).collect(),
-                };
-                names.iter().for_each(|name| self.frame.forget(name));
-            }
+            _ => self.frame.forget_files(task),
         }
     }
 

@@ -1,21 +1,16 @@
 //! Runs a plan on the node: sections in order, handlers after each, blocks and includes where they stand.
 //!
-//! Blocking, no runtime. What one task does stands in `step.rs`; which changes its module makes, in `modules`.
+//! Blocking, no runtime. What one task does stands in `step.rs`, what is chosen on the way in `opened.rs`, handlers in `due.rs`;
+//! which changes a module makes, in `modules`.
 
 use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
-use super::frame::{self, Frame};
-use super::modules::{Answer, Ground, Outcome};
-use super::plan::{self, Block, Handler, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, rendered, safe};
-use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use super::frame::Frame;
+use super::modules::Ground;
+use super::plan::{Block, PLAN_VERSION, Plan, Play, Step, Task};
+use super::{compile, expr, facts, rendered, safe, unknown};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-
-/// Rounds of handlers that notify handlers.
-const ROUNDS_MAX: usize = 20;
-/// Includes inside includes.
-const INCLUDES_MAX: usize = 30;
 
 /// Runs the plan to its end, to the first failure that nothing rescues, or until it is cancelled.
 ///
@@ -35,9 +30,6 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if plan.version != PLAN_VERSION {
         return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
     }
-    if options.check {
-        return refuse("check mode is not known to this node".into());
-    }
     let mut ground = match Ground::open(options) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
@@ -50,14 +42,20 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     let facts = facts::facts();
     rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
+    let mut frame = Frame::new(plan, &facts);
+    if options.check {
+        frame.check();
+    }
+    let owed = notified.clone();
     let mut run = Run {
-        frame: Frame::new(plan, &facts),
+        frame,
         options,
         cancel,
         sink,
         ground,
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified,
+        perhaps: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
         ending: None,
@@ -76,7 +74,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
-    RunEnd { pending_handlers: run.notified, ..run.end }
+    // A check has run no handler: what was owed is owed.
+    RunEnd { pending_handlers: if options.check { owed } else { run.notified }, ..run.end }
 }
 
 /// A failure or a cancel; which one, the run knows.
@@ -92,6 +91,8 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run.
     pub notified: Vec<String>,
+    /// Check mode: names of which it is not known whether they would be notified.
+    pub perhaps: Vec<String>,
     journaled: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
@@ -100,7 +101,7 @@ pub(super) struct Run<'a, 's> {
     /// Roles that the play has run and does not run again.
     roles_done: BTreeSet<String>,
     /// Includes that are open.
-    depth: usize,
+    pub depth: usize,
 }
 
 /// What a `meta` task ends early.
@@ -117,7 +118,7 @@ impl<'a> Run<'a, '_> {
                 self.cancel.stop();
                 return Err(Stop);
             }
-            self.frame.open_play();
+            self.frame.open_play(play);
             self.roles_done.clear();
             let flow = self.play(play);
             if self.ending.take().is_some() {
@@ -154,7 +155,7 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
-    fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
+    pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
         for step in steps {
             if self.cancel.stopped() {
                 return Err(Stop);
@@ -170,17 +171,20 @@ impl<'a> Run<'a, '_> {
     }
 
     /// A task or handler that is no include.
-    fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+    pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let flow = self.task(play, task, handler);
         self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.stopped();
         flow
     }
 
-    fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
+    pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        match frame::all_hold(&scope, &task.when) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
+        // Handlers that may be flushed here or later are looked at here.
+        let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
+        match unknown::all_hold(&scope, &task.when) {
+            Ok(Some(true)) => {}
+            Ok(None) if flushes => {}
+            Ok(_) => return Ok(()),
             Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
         }
         match task.args.get("action").and_then(Value::as_str).unwrap_or_default() {
@@ -231,126 +235,7 @@ impl<'a> Run<'a, '_> {
         flow.and(always)
     }
 
-    /// What `include_vars` reads, with which everything that follows is rendered.
-    pub fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> Answer {
-        let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
-        let Some(layer) = task.vars_files.get(name) else {
-            let known = task.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
-            return Err(format!("`{name}` is not among the files of this plan: {known}"));
-        };
-        self.frame.include(*layer, args.get("name").and_then(Value::as_str));
-        let mut outcome = Outcome::ok("");
-        let vars = self.frame.plan().layers.get(*layer as usize).cloned().unwrap_or_default();
-        outcome.more.insert("ansible_facts".into(), Value::Object(vars));
-        outcome.more.insert("ansible_included_var_files".into(), json!([name]));
-        Ok(outcome)
-    }
-
-    fn include(&mut self, play: &'a Play, task: &'a Task, choices: &'a BTreeMap<String, Vec<Step>>) -> Flow {
-        if self.depth >= INCLUDES_MAX {
-            return self.broken(task, task.place.line, "includes are nested too deep", false);
-        }
-        let scope = self.frame.scope(play, task);
-        let items = match &task.repeat {
-            None => Vec::new(),
-            Some(repeat) => match frame::items(&scope, repeat) {
-                Ok(items) => items,
-                Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
-                Err(message) => return self.broken(task, task.place.line, &message, false),
-            },
-        };
-        let rounds = if task.repeat.is_some() { items.len() } else { 1 };
-        for index in 0..rounds {
-            if let Some(pause) = task.repeat.as_ref().and_then(|r| r.pause.as_ref()).filter(|_| index > 0) {
-                self.pause(&scope, pause);
-            }
-            let layer = task.repeat.as_ref().map(|repeat| frame::item_layer(repeat, &items, index));
-            let scope = match layer.clone() {
-                Some(layer) => scope.with(layer),
-                None => scope.clone(),
-            };
-            match frame::all_hold(&scope, &task.when) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.end.skipped += 1;
-                    continue;
-                }
-                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
-            }
-            let name = match frame::args(&scope, task) {
-                Ok(args) => plan::choice(&task.module, &args),
-                Err(message) => return self.broken(task, task.place.line, &message, false),
-            };
-            let plain = name.strip_prefix("./").unwrap_or(&name);
-            let Some(steps) = choices.get(&name).or(choices.get(plain)) else {
-                let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
-                let message = format!("`{name}` is not among what this plan holds: {known}");
-                return self.broken(task, task.place.line, &message, false);
-            };
-            let depth = self.frame.params.len();
-            self.frame.params.extend(layer.map(Arc::new));
-            self.depth += 1;
-            let flow = self.steps(play, steps);
-            self.depth -= 1;
-            self.frame.params.truncate(depth);
-            flow?;
-            let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.break_when.is_empty()) else { continue };
-            match frame::all_hold(
-                &self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index)),
-                &repeat.break_when,
-            ) {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
-            }
-        }
-        Ok(())
-    }
-
-    /// One handler that is due.
-    fn handler(&mut self, play: &'a Play, handler: &'a Handler) -> Flow {
-        match handler.task.module.as_str() {
-            "meta" => self.meta(play, &handler.task),
-            "include_tasks" => self.include(play, &handler.task, &handler.choices),
-            _ => self.single(play, &handler.task, true),
-        }
-    }
-
-    /// Runs every notified handler once, in the order they are defined in.
-    fn flush(&mut self, play: &'a Play) -> Flow {
-        for _ in 0..ROUNDS_MAX {
-            let due: Vec<usize> =
-                (0..play.handlers.len()).filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
-            if due.is_empty() {
-                return Ok(());
-            }
-            self.journal_or_stop()?;
-            let meant = |name: &str| (0..play.handlers.len()).any(|i| play.answers(i, name));
-            let names: Vec<String> = self.notified.iter().filter(|name| meant(name)).cloned().collect();
-            self.notified.retain(|name| !names.contains(name));
-            for (at, i) in due.iter().enumerate() {
-                let flow = if self.cancel.stopped() { Err(Stop) } else { self.handler(play, &play.handlers[*i]) };
-                // Until the last handler that a name means has run, the name is owed.
-                let rest = &due[if flow.is_ok() { at + 1 } else { at }..];
-                let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
-                let mut all: Vec<String> = owed.cloned().collect();
-                all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
-                if flow.is_err() {
-                    self.notified = all;
-                    self.journal_or_stop()?;
-                    return flow;
-                }
-                let fresh = std::mem::replace(&mut self.notified, all);
-                let written = self.journal_or_stop();
-                self.notified = fresh;
-                written?;
-            }
-            self.journal_or_stop()?;
-        }
-        Ok(())
-    }
-
-    fn journal_or_stop(&mut self) -> Flow {
+    pub(super) fn journal_or_stop(&mut self) -> Flow {
         self.write_journal().map_err(|message| {
             self.end.failed += 1;
             self.end.failure =
@@ -363,6 +248,7 @@ impl<'a> Run<'a, '_> {
     pub fn write_journal(&mut self) -> Result<(), String> {
         let path = &self.options.journal;
         if path.as_os_str().is_empty()
+            || self.options.check
             || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
         {
             return Ok(());

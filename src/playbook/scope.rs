@@ -108,6 +108,7 @@ impl Scope {
             Var::Template(text) => self.render(name, text),
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
+            Var::Unknown => unknown(name),
         }
     }
 
@@ -125,6 +126,12 @@ impl Scope {
             Value::from(Error::new(e.kind(), message))
         })
     }
+}
+
+/// What only a real run can tell. Reading it counts as that.
+fn unknown(name: &str) -> Value {
+    note(|trace| trace.unknown = true);
+    Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
 }
 
 /// A scalar without templates.
@@ -201,9 +208,15 @@ impl Object for LazyMap {
         }
     }
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.map.get(key).map(|var| self.scope.value(key, var))
+        match self.map.get(key) {
+            Some(var) => Some(self.scope.value(key, var)),
+            None => self.map.is_open().then(|| unknown(key)),
+        }
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        if self.map.is_open() {
+            note(|trace| trace.unknown = true);
+        }
         Enumerator::Values(self.map.iter().map(|(k, _)| Value::from(k.clone())).collect())
     }
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {

@@ -8,6 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tempfile::TempDir;
 
+mod check;
+
 pub(super) struct Ran {
     pub end: RunEnd,
     events: Vec<Event>,
@@ -462,11 +464,9 @@ fn services_are_asked_once_and_only_then_changed() {
 }
 
 #[test]
-fn a_plan_of_another_version_and_check_mode_are_refused() {
+fn a_plan_of_another_version_is_refused() {
     let dir = TempDir::new().unwrap();
     let mut plan = tasks(dir.path(), "    - debug:\n");
-    let check = RunOptions { check: true, ..options(dir.path()) };
-    assert!(go(&plan, &check).end.failure.is_some());
     plan.version += 1;
     assert!(go(&plan, &options(dir.path())).end.failure.is_some());
     assert!(rendered(&plan, &Map::new()).is_empty());

@@ -284,3 +284,41 @@ fn handlers_that_a_failure_left_over_are_told_and_run_the_next_time() {
     let (code, text, _) = ground.play(&[]);
     assert!(code == Some(0) && text.contains("handler restart"), "{text}");
 }
+
+#[test]
+fn a_check_changes_nothing_and_its_exit_code_is_1_where_anything_would_be() {
+    let ground = Ground::new(COPY);
+    let (code, text, talk) = ground.play(&["--check", "--diff"]);
+    assert!(code == Some(0) && text.contains("changed   write") && text.contains("+a\n"), "{text}{talk}");
+    assert!(!ground.path("x").exists());
+    assert_eq!(ground.play(&["--check", "--exit-code"]).0, Some(1));
+    assert_eq!(ground.play(&[]).0, Some(0));
+    assert_eq!(ground.play(&["-C", "--exit-code"]).0, Some(0));
+    let (code, text, _) = ground.play(&["-C", "--exit-code", "-e", "text=b"]);
+    assert!(code == Some(1) && text.contains("changed=1"), "{text}");
+    // What a command would do nobody knows, so it may be a change.
+    ground.write("site.yml", "- hosts: all\n  tasks: [{command: touch y}]\n");
+    let (code, text, _) = ground.play(&["--check", "--exit-code"]);
+    assert!(code == Some(1) && !ground.path("y").exists(), "{text}");
+    let (code, text, _) = ground.play(&["--tags", "none"]);
+    assert!(code == Some(0) && text.contains("ok=0 "), "{text}");
+}
+
+#[test]
+fn tags_choose_and_leave_out() {
+    let ground = Ground::new(
+        "    - {name: one, debug: {msg: x}, tags: [a]}\n    - {name: two, debug: {msg: x}, tags: [a, b]}\n    \
+         - {name: three, debug: {msg: x}}\n",
+    );
+    for (args, want) in [
+        (&["-t", "a"][..], "one two"),
+        (&["-t", "a", "--skip-tags", "b"], "one"),
+        (&["--skip-tags", "a,b"], "three"),
+        (&["-t", "untagged"], "three"),
+    ] {
+        let (code, events) = ground.events(args);
+        let names: Vec<&str> =
+            events.iter().filter(|e| e["event"] == "task").filter_map(|e| e["name"].as_str()).collect();
+        assert_eq!((code, names.join(" ").as_str()), (Some(0), want), "{args:?}");
+    }
+}

@@ -2,8 +2,8 @@
 //! inventory does not change what the host is to be.
 
 use crate::model::Fault;
-use crate::playbook::lint;
 use crate::playbook::plan::{Place, Plan, Play, Step, Task};
+use crate::playbook::{data, lint};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -52,6 +52,28 @@ pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
             Fault::error(&place.file, place.line, 1, message).hint(super::ELSEWHERE)
         })
         .collect()
+}
+
+/// Names of variables that a task sets.
+pub fn names_set_by(task: &Task, out: &mut Vec<String>) {
+    out.extend(task.register.clone());
+    if task.module == "set_fact" {
+        out.extend(task.args.keys().filter(|name| !data::has_markup(name)).cloned());
+    }
+}
+
+/// Names of variables that tasks set.
+pub fn names_set(steps: &[Step], out: &mut Vec<String>) {
+    for step in steps {
+        match step {
+            Step::Task(task) => names_set_by(task, out),
+            Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| names_set(part, out)),
+            Step::Include(include) => {
+                names_set_by(&include.task, out);
+                include.choices.values().for_each(|part| names_set(part, out));
+            }
+        }
+    }
 }
 
 /// Of the facts of a node, those that a plan could read; its environment is left out, which may hold secrets.

@@ -12,7 +12,7 @@ const DIR_OPTIONS: [&str; 5] = ["depth", "files_matching", "ignore_files", "exte
 
 impl Compiler<'_> {
     /// Whether a file that might be meant is one of variables at all.
-    fn is_map(&self, path: &str) -> bool {
+    pub(super) fn is_map(&self, path: &str) -> bool {
         let parsed = self.files.text(path).map(|text| crate::playbook::yaml::parse(path, text));
         parsed.is_some_and(|parsed| parsed.is_ok_and(|(node, _)| node.data == Data::Null || node.map().is_some()))
     }

@@ -36,14 +36,8 @@ impl Compiler<'_> {
             }
             "no_log" => context.no_log = self.no_log(file, value, context),
             "any_errors_fatal" => context.fatal = self.known_bool(file, word, value, context),
-            "check_mode" => {
-                let check = self.known_bool(file, word, value, context);
-                context.check_mode = Some(check);
-            }
-            "diff" => {
-                let diff = self.known_bool(file, word, value, context);
-                context.diff = Some(diff);
-            }
+            "check_mode" => context.check_mode = Some(self.truth(file, word, value)),
+            "diff" => context.diff = Some(self.truth(file, word, value)),
             "run_once" => context.run_once = self.known_bool(file, word, value, context),
             // A node is never out of its own reach; of a play it is the scheduler's. Facts of the node itself are its own.
             "ignore_unreachable" | "delegate_facts" => {
@@ -96,6 +90,15 @@ impl Compiler<'_> {
             }
             _ => {}
         }
+    }
+
+    /// A yes or no, or markup that will give one.
+    fn truth(&mut self, file: &str, key: &str, node: &Node) -> Value {
+        if node.text().is_some_and(|text| data::has_markup(&text)) {
+            self.check_markup(file, node);
+            return node.json();
+        }
+        Value::Bool(self.boolean(file, key, node))
     }
 
     fn tags(&mut self, file: &str, node: &Node, context: &Context) -> Vec<String> {

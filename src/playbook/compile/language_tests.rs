@@ -55,66 +55,64 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
     check_faults(
         &[("site.yml", text), ("a.yml", "[]")],
         expect![[r#"
-        site.yml:2:3: `strategy` other than linear is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:3:3: `vars_prompt` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:4:3: `connection` other than ssh is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:5:3: `remote_user` must be what the inventory says
-          hint: set `ansible_user` in the inventory
-        site.yml:6:3: `fact_path` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:7:3: `gather_timeout` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:9:17: `throttle` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:10:17: `debugger` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:11:8: `become_user` `postgres` is not part of the language, only root
-          hint: use provisioner kind: ansible
-        site.yml:12:17: `become_method` `su` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:13:17: `become_flags` `-i` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:14:29: `check_mode` must be known before the run: `nowhere` is undefined
-          hint: use provisioner kind: ansible
-        site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:16:17: `async` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:16:28: `poll` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:17:30: collection `acme.own` may give modules another meaning
-          hint: use provisioner kind: ansible
-        site.yml:18:35: groups of modules are not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:18:50: unknown module `debgu`
-          hint: did you mean `debug`?
-        site.yml:18:68: unknown option `mdoe` of copy
-          hint: did you mean `mode`?
-        site.yml:19:17: `listen` is for handlers
-        site.yml:20:43: unknown option `loop_vra` of loop_control
-          hint: did you mean `loop_var`?
-        site.yml:21:30: `become` does nothing on include_tasks
-          hint: write it into `apply:` of the include
-        site.yml:22:29: `loop` does nothing on import_tasks
-          hint: use include_tasks
-        site.yml:23:8: import_tasks takes a fixed name
-          hint: use include_tasks; only variables of the play and extra vars are known this early
-        site.yml:24:8: role `none` is not in the fleet directory (looked for roles/none)
-        site.yml:25:8: import_role needs `name` or `role`
-        site.yml:26:8: meta `reset_connection` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:27:8: unknown meta `flush_handler`
-          hint: use provisioner kind: ansible
-        site.yml:28:8: meta `end_role` stands in a role's tasks only
-        site.yml:29:8: `local_action` is not part of the language
-          hint: use provisioner kind: ansible
-        site.yml:30:8: `file` and `dir` exclude each other
-        site.yml:31:8: none.yml is not in the fleet directory
-        site.yml:32:19: unknown block keyword `loop`
-    "#]],
+            site.yml:2:3: `strategy` other than linear is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:3:3: `vars_prompt` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:4:3: `connection` other than ssh is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:5:3: `remote_user` must be what the inventory says
+              hint: set `ansible_user` in the inventory
+            site.yml:6:3: `fact_path` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:7:3: `gather_timeout` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:9:17: `throttle` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:10:17: `debugger` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:11:8: `become_user` `postgres` is not part of the language, only root
+              hint: use provisioner kind: ansible
+            site.yml:12:17: `become_method` `su` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:13:17: `become_flags` `-i` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:15:30: `delegate_to` another host (`{{ item }}`) is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:16:17: `async` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:16:28: `poll` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:17:30: collection `acme.own` may give modules another meaning
+              hint: use provisioner kind: ansible
+            site.yml:18:35: groups of modules are not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:18:50: unknown module `debgu`
+              hint: did you mean `debug`?
+            site.yml:18:68: unknown option `mdoe` of copy
+              hint: did you mean `mode`?
+            site.yml:19:17: `listen` is for handlers
+            site.yml:20:43: unknown option `loop_vra` of loop_control
+              hint: did you mean `loop_var`?
+            site.yml:21:30: `become` does nothing on include_tasks
+              hint: write it into `apply:` of the include
+            site.yml:22:29: `loop` does nothing on import_tasks
+              hint: use include_tasks
+            site.yml:23:8: import_tasks takes a fixed name
+              hint: use include_tasks; only variables of the play and extra vars are known this early
+            site.yml:24:8: role `none` is not in the fleet directory (looked for roles/none)
+            site.yml:25:8: import_role needs `name` or `role`
+            site.yml:26:8: meta `reset_connection` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:27:8: unknown meta `flush_handler`
+              hint: use provisioner kind: ansible
+            site.yml:28:8: meta `end_role` stands in a role's tasks only
+            site.yml:29:8: `local_action` is not part of the language
+              hint: use provisioner kind: ansible
+            site.yml:30:8: `file` and `dir` exclude each other
+            site.yml:31:8: none.yml is not in the fleet directory
+            site.yml:32:19: unknown block keyword `loop`
+        "#]],
     );
 }
 
@@ -143,8 +141,8 @@ fn keywords_that_mean_nothing_new_are_taken() {
     let arg = |at: usize, name: &str| tasks[at].args[name].as_str().unwrap().to_owned();
     assert_eq!((arg(0, "mode"), arg(0, "owner"), arg(1, "owner")), ("0600".into(), "me".into(), "root".into()));
     assert_eq!(
-        (tasks[0].check_mode, tasks[0].diff, tasks[0].fatal, tasks[1].fatal),
-        (Some(false), Some(false), true, false)
+        (tasks[0].check_mode.clone(), tasks[0].diff.clone(), tasks[0].fatal, tasks[1].fatal),
+        (Some(false.into()), Some(false.into()), true, false)
     );
     assert_eq!((tasks[2].notify.join(" "), tasks[2].tags.join(" ")), ("h h2".into(), "80".into()));
     assert_eq!(tasks[2].timeout, Some(serde_json::json!(5)));

@@ -17,10 +17,10 @@ pub mod spec;
 mod tags;
 mod task;
 
-pub(super) use closure::facts_read;
+pub(super) use closure::{facts_read, names_set, names_set_by};
 
 use super::hosts::Hosts;
-use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan};
+use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan, VarsFile};
 use super::schedule::PlayKeys;
 use super::yaml::{self, Data, Node};
 use super::{data, expr};
@@ -139,6 +139,7 @@ struct Compiler<'a> {
     /// Of the play: what its roles give to all of its tasks.
     play_defaults: Vec<u32>,
     play_exports: Vec<u32>,
+    play_files: Vec<VarsFile>,
     play_handlers: Vec<Handler>,
     handler_lists: u32,
     /// Names that only the first host of a batch sets, and where.
@@ -182,8 +183,8 @@ struct Context {
     /// Other than root.
     become_user: Option<String>,
     fatal: bool,
-    check_mode: Option<bool>,
-    diff: Option<bool>,
+    check_mode: Option<Value>,
+    diff: Option<Value>,
     run_once: bool,
     timeout: Option<Value>,
     notify: Vec<String>,
@@ -217,6 +218,7 @@ impl<'a> Compiler<'a> {
             first: true,
             play_defaults: Vec::new(),
             play_exports: Vec::new(),
+            play_files: Vec::new(),
             play_handlers: Vec::new(),
             handler_lists: 0,
             elsewhere: Vec::new(),

@@ -1,21 +1,23 @@
 //! Plays: which hosts, which variables, which tasks in which order.
 
+use super::include::CHOICES_MAX;
 use super::playbook::Source;
-use super::{Compiler, Context, ELSEWHERE, assets, spec};
+use super::{Compiler, Context, ELSEWHERE, assets, include_vars, spec};
 use crate::playbook::names::nearest;
-use crate::playbook::plan::Play;
+use crate::playbook::plan::{Play, VarsFile};
 use crate::playbook::schedule::{PlayKeys, Schedule};
 use crate::playbook::scope::Scope;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr};
 use serde_json::{Map, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Compiler<'_> {
     /// A play's part of the plan; None where it does not mean this host, or after its fault was noted.
     pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
         self.base = assets::parent(&source.file);
+        self.play_files.clear();
         let node = source.node()?;
         let file = source.file.as_str();
         let mut context = self.opened(source)?;
@@ -29,6 +31,9 @@ impl Compiler<'_> {
         let mut magic = Map::new();
         magic.insert("playbook_dir".into(), json!(if self.base.is_empty() { "." } else { &self.base }));
         magic.insert("ansible_play_name".into(), json!(keys.name));
+        let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
+        magic.insert("ansible_run_tags".into(), json!(tags));
+        magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
         context.play_vars.extend(self.layer(magic));
         self.inherit(file, node, &mut context);
         self.own_keys(file, node, &context);
@@ -49,17 +54,18 @@ impl Compiler<'_> {
             handlers.extend(self.handlers(own, &context));
         }
         let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
-        let mut play = Play {
+        let play = Play {
             index: keys.index,
             name: keys.name,
             place: keys.place,
             defaults: std::mem::take(&mut self.play_defaults),
             vars: context.play_vars,
+            files: std::mem::take(&mut self.play_files),
+            exports: std::mem::take(&mut self.play_exports),
             force_handlers: force,
             sections,
             handlers,
         };
-        play.vars.extend(std::mem::take(&mut self.play_exports));
         if self.faults.len() == from {
             self.check_notifications(&play);
         }
@@ -193,39 +199,74 @@ impl Compiler<'_> {
         Scope::new(layers, BTreeSet::new())
     }
 
-    /// Each item is a file, or a list of which the first that exists is taken.
+    /// Each item is a file, or a list of which the first that exists is taken. What depends on the node is chosen there, and
+    /// so is what follows it, which is stronger.
     fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
         for item in items.iter().filter(|item| item.data != Data::Null) {
             let at = (item.line, item.column);
             let mut names = Vec::new();
+            let mut known = self.play_files.is_empty();
             for choice in item.list().unwrap_or(std::slice::from_ref(item)) {
-                match choice.text().map(|name| expr::render_text(&self.known_scope(context), &name)) {
-                    Some(Ok(name)) => names.push(name),
-                    Some(Err(e)) => {
-                        let message = format!("`vars_files`: {}", expr::explain(&e));
-                        self.fault_hint(file, at, message, "facts are known on the node only: use include_vars");
+                let Some(name) = choice.text() else {
+                    self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
+                    continue;
+                };
+                match expr::render_text(&self.known_scope(context), &name) {
+                    Ok(name) => names.push(name),
+                    Err(e) if e.kind() == minijinja::ErrorKind::UndefinedError => {
+                        known = false;
+                        names.push(name);
                     }
-                    None => {
-                        self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
+                    Err(e) => {
+                        self.fault(file, at, format!("`vars_files`: {}", expr::explain(&e)));
                     }
                 }
             }
-            let dirs = [assets::join(&self.base, "vars").unwrap_or_default(), self.base.clone(), String::new()];
-            let found = names.iter().find_map(|name| {
-                let rest = [1, 0, 2].iter().filter_map(|i| assets::join(&dirs[*i], name));
-                rest.into_iter().find(|path| self.files.get(path).is_some())
-            });
-            match found {
-                Some(path) => {
-                    let layer = self.vars_layer(&path, (file, at));
+            let found = self.named_files(&names);
+            let first = names.iter().find_map(|name| found.get(name));
+            let count = found.len();
+            match first {
+                Some(path) if known => {
+                    let layer = self.vars_layer(path, (file, at));
                     context.play_vars.push(layer);
                 }
-                None if names.is_empty() => {}
-                None => {
-                    self.fault(file, at, format!("{} is not in the fleet directory", names.join(", nor ")));
+                _ if !known && (1..=CHOICES_MAX).contains(&count) => {
+                    let mut chosen = VarsFile { names, ..VarsFile::default() };
+                    for (name, path) in found {
+                        chosen.choices.insert(name, self.vars_layer(&path, (file, at)));
+                    }
+                    self.play_files.push(chosen);
+                }
+                _ if names.is_empty() => {}
+                _ => {
+                    let what =
+                        if count > CHOICES_MAX { "could mean too many files" } else { "is not in the fleet directory" };
+                    self.fault(file, at, format!("{} {what}", names.join(", nor ")));
                 }
             }
         }
+    }
+
+    /// The files of variables that these names could mean, by the name as it will be rendered.
+    fn named_files(&self, names: &[String]) -> BTreeMap<String, String> {
+        let beside = assets::join(&self.base, "vars").unwrap_or_default();
+        let dirs = [self.base.clone(), beside, String::new()];
+        let mut out = BTreeMap::new();
+        for name in names {
+            if data::has_markup(name) {
+                for dir in &dirs[..2] {
+                    let found = assets::matching(self.files, dir, name);
+                    let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.is_map(path));
+                    found.for_each(|(name, path)| {
+                        out.entry(name).or_insert(path);
+                    });
+                }
+                continue;
+            }
+            let there = dirs.iter().filter_map(|dir| assets::join(dir, name));
+            out.extend(there.into_iter().find(|path| self.files.get(path).is_some()).map(|path| (name.clone(), path)));
+        }
+        out
     }
 }

@@ -86,9 +86,6 @@ impl Compiler<'_> {
             let message = format!("`become_user` `{user}` is not part of the language, only root");
             self.fault_hint(&own.file, at, message, ELSEWHERE);
         }
-        if own.check_mode == Some(true) {
-            self.fault_hint(&own.file, at, "`check_mode: true` is not part of the language", ELSEWHERE);
-        }
         match call.spec.name {
             "include_vars" => self.include_vars(own, at, task),
             "meta" => self.meta(own, at, task),
@@ -149,8 +146,8 @@ impl Compiler<'_> {
             no_log: own.no_log,
             elevated: own.elevated,
             fatal: own.fatal,
-            check_mode: own.check_mode,
-            diff: own.diff,
+            check_mode: own.check_mode.clone(),
+            diff: own.diff.clone(),
             timeout: own.timeout.clone(),
             notify: own.notify.clone(),
             tags: own.tags.clone(),

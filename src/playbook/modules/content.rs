@@ -1,6 +1,6 @@
 //! `template` and `copy`: a file with this content and these attributes.
 
-use super::{Answer, Call, Outcome, attribute_changes, complaint, diff};
+use super::{Answer, Call, Outcome, Tool, attribute_changes, complaint, diff};
 use crate::model::Sha256;
 use crate::playbook::plan::{Asset, Plan, Task};
 use crate::playbook::safe;
@@ -95,13 +95,15 @@ fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> 
     std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))
 }
 
-fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
+/// The file that a task's option names.
+pub fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
     let plain = src.strip_prefix("./").unwrap_or(src);
     let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
     [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
 }
 
-fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
+/// Its content.
+pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
     plan.blobs
         .get(&asset.sha256)
         .map(|b| b.0.as_slice())
@@ -109,7 +111,11 @@ fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
 }
 
 pub fn template(call: &mut Call) -> Answer {
-    let (content, source) = content_of(call.plan, call.task, &call.args, call.scope)?;
+    let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+    if trace.unknown {
+        return Ok(Outcome::unknown("its content depends on what was not run"));
+    }
+    let (content, source) = content?;
     let dest = call.path(&["dest"])?;
     place(call, &dest, content, &source)
 }
@@ -118,29 +124,37 @@ pub fn copy(call: &mut Call) -> Answer {
     let dest = call.path(&["dest"])?;
     if call.flag("remote_src", false) {
         let src = call.path(&["src"])?;
-        let content = safe::read(&src)?;
+        let content = call.ground.node.read(&src)?;
         return place(call, &dest, content, &src.display().to_string());
     }
-    let (content, source) = content_of(call.plan, call.task, &call.args, call.scope)?;
+    let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+    if trace.unknown {
+        return Ok(Outcome::unknown("its content depends on what was not run"));
+    }
+    let (content, source) = content?;
     place(call, &dest, content, &source)
 }
 
 /// Makes `dest` a file with this content.
 pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str) -> Answer {
     let mut dest = dest.to_owned();
+    if call.is_by_command(&dest) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+    }
     let asked = call.text(&["dest", "path", "name"]).unwrap_or_default();
-    let into = safe::look(&dest)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
+    let into = call.ground.node.look(&dest)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
     if into || asked.ends_with('/') {
         let name = call.text(&["src"]).and_then(|s| Path::new(&s).file_name().map(PathBuf::from));
         dest.push(name.ok_or_else(|| format!("{} is a directory", dest.display()))?);
     }
-    let mut now = safe::look(&dest)?;
+    let mut now = call.ground.node.look(&dest)?;
     if now.is_some_and(|s| safe::kind(&s) == FileType::Symlink) {
         if !call.flag("follow", false) {
             return Err(format!("{} is a symbolic link; `follow: true` writes where it leads", dest.display()));
         }
-        dest = std::fs::canonicalize(&dest).map_err(|e| format!("{}: cannot follow the link: {e}", dest.display()))?;
-        now = safe::look(&dest)?;
+        let real = call.ground.node.follow(&dest).map(|(real, _)| real);
+        dest = real.ok_or_else(|| format!("{}: cannot follow the link", dest.display()))?;
+        now = call.ground.node.look(&dest)?;
     }
     if now.is_some_and(|s| safe::kind(&s) != FileType::RegularFile) {
         return Err(format!("{} is there and is not a regular file", dest.display()));
@@ -148,13 +162,13 @@ pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str) -> An
     if now.is_some() && !call.flag("force", true) {
         return Ok(Outcome::ok("is there, and `force` is off"));
     }
-    let old = now.map(|_| safe::read(&dest)).transpose()?;
+    let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
     finish(call, &dest, old, content, source)
 }
 
 /// Exchanges the content of a regular file, or makes it, or only sets attributes, or finds nothing to do.
 pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u8>, source: &str) -> Answer {
-    let now = safe::look(dest)?;
+    let now = call.ground.node.look(dest)?;
     let want = call.attributes(now.as_ref(), 0o644, false)?;
     let mut out = Outcome::default();
     out.more.insert("dest".into(), json!(dest.display().to_string()));
@@ -163,8 +177,8 @@ pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u
     let attributes = now.as_ref().map(|stat| attribute_changes(stat, want)).unwrap_or_default();
     if old.as_deref() == Some(content.as_slice()) {
         if !attributes.is_empty() {
-            call.ground.backup.keep(dest)?;
-            safe::set_attributes(dest, want)?;
+            call.ground.keep(dest)?;
+            call.ground.node.set_attributes(dest, want)?;
             out.changed = true;
             out.msg = attributes.join(", ");
         }
@@ -181,14 +195,15 @@ pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u
     let secret = private(full.mode) || private(now.as_ref().map(safe::mode_of)) || call.ground.secrets.hide(dest);
     if let (Some(old), true) = (&old, call.flag("backup", false)) {
         let copy = format!("{}.{}.remoor~", dest.display(), call.ground.options.run_id);
-        safe::write(Path::new(&copy), old, full, &mut |_| Ok(()))?;
+        call.ground.node.write(Path::new(&copy), old, full, &mut |_| Ok(()))?;
         out.more.insert("backup_file".into(), json!(copy));
     }
     let validate = call.text(&["validate"]);
     call.ground.before_write(dest, old.as_deref(), &content)?;
-    safe::write(dest, &content, full, &mut |temp| match &validate {
+    let tool = call.tool();
+    call.ground.node.write(dest, &content, full, &mut |temp| match &validate {
         None => Ok(()),
-        Some(line) => validated(call, line, temp),
+        Some(line) => validated(&tool, line, temp),
     })?;
     out.changed = true;
     out.msg = match (&old, attributes.is_empty()) {
@@ -201,11 +216,11 @@ pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u
 }
 
 /// `validate: nginx -t -c %s`, split before the name is put in.
-fn validated(call: &Call, line: &str, temp: &Path) -> Result<(), String> {
+fn validated(tool: &Tool, line: &str, temp: &Path) -> Result<(), String> {
     let words = crate::playbook::split::words(line).map_err(|e| format!("validate: {e}"))?;
     let temp = temp.display().to_string();
     let argv: Vec<String> = words.into_iter().map(|w| w.text.replace("%s", &temp)).collect();
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let done = call.quiet(&argv)?;
+    let done = tool.run(&argv)?;
     if done.success() { Ok(()) } else { Err(complaint("validation", &done)) }
 }

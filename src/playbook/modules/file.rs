@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 pub fn file(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "name"])?;
-    let now = safe::look(&path)?;
+    if call.is_by_command(&path) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+    }
+    let now = call.ground.node.look(&path)?;
     let state = call.text(&["state"]).unwrap_or_else(|| {
         let kind = now.as_ref().map(safe::kind);
         match kind {
@@ -25,7 +28,9 @@ pub fn file(call: &mut Call) -> Answer {
         "link" => link(call, &path, now.as_ref()),
         "hard" => hard(call, &path, now.as_ref()),
         "file" => match now {
-            None => Err(format!("{} is not there; `state: touch` would make it", path.display())),
+            None => {
+                Err(call.ground.node.missing(format!("{} is not there; `state: touch` would make it", path.display())))
+            }
             Some(stat) => attributes(call, &path, &stat, false),
         },
         other => Err(format!("`{other}` is no state of file")),
@@ -48,25 +53,23 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         None => {
             let mut missing: Vec<PathBuf> = Vec::new();
             let mut at = path;
-            while safe::look(at)?.is_none() {
+            while call.ground.node.look(at)?.is_none() {
                 missing.push(at.to_owned());
                 at = at.parent().ok_or("the path has no parent")?;
             }
             for dir in missing.iter().rev() {
                 let want = call.attributes(None, 0o755, true)?;
-                call.ground.backup.keep(dir)?;
-                safe::make_directory(dir, want)?;
+                call.ground.keep(dir)?;
+                call.ground.node.make_directory(dir, want)?;
             }
             Outcome::changed("created")
         }
         Some(stat) if safe::kind(stat) == FileType::Directory => attributes(call, path, stat, true)?,
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
-            let target = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir);
-            let real = std::fs::canonicalize(path).ok();
-            let (Some(_), Some(real)) = (target, real) else {
+            let led = call.ground.node.follow(path).filter(|(_, stat)| safe::kind(stat) == FileType::Directory);
+            let Some((real, stat)) = led else {
                 return Err(format!("{} is a symbolic link that leads to no directory", path.display()));
             };
-            let stat = safe::look(&real)?.ok_or("the directory vanished")?;
             let want = call.attributes(Some(&stat), 0o755, true)?;
             if !attribute_changes(&stat, want).is_empty() && !call.flag("follow", false) {
                 return Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display()));
@@ -77,14 +80,14 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     };
     if call.flag("recurse", false) {
         let mut count = 0;
-        for (inner, stat) in safe::walk(path, 1_000_000)? {
+        for (inner, stat) in call.ground.node.walk(path, 1_000_000)? {
             if safe::kind(&stat) == FileType::Symlink {
                 continue;
             }
             let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
             if !attribute_changes(&stat, want).is_empty() {
-                call.ground.backup.keep(&inner)?;
-                safe::set_attributes(&inner, want)?;
+                call.ground.keep(&inner)?;
+                call.ground.node.set_attributes(&inner, want)?;
                 count += 1;
             }
         }
@@ -100,9 +103,8 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
 /// Sets mode, owner and group where they differ.
 fn attributes(call: &mut Call, path: &Path, stat: &Stat, directory: bool) -> Answer {
     if safe::kind(stat) == FileType::Symlink {
-        let real =
-            std::fs::canonicalize(path).map_err(|e| format!("{}: cannot follow the link: {e}", path.display()))?;
-        let stat = safe::look(&real)?.ok_or("the target vanished")?;
+        let led = call.ground.node.follow(path);
+        let (real, stat) = led.ok_or_else(|| format!("{}: cannot follow the link", path.display()))?;
         let want = call.attributes(Some(&stat), 0o644, false)?;
         return match attribute_changes(&stat, want) {
             none if none.is_empty() => Ok(Outcome::default()),
@@ -115,8 +117,8 @@ fn attributes(call: &mut Call, path: &Path, stat: &Stat, directory: bool) -> Ans
     if changes.is_empty() {
         return Ok(Outcome::default());
     }
-    call.ground.backup.keep(path)?;
-    safe::set_attributes(path, want)?;
+    call.ground.keep(path)?;
+    call.ground.node.set_attributes(path, want)?;
     Ok(Outcome::changed(changes.join(", ")))
 }
 
@@ -125,16 +127,17 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     match now {
         None => {
             let want = call.attributes(None, 0o644, false)?;
-            call.ground.backup.keep(path)?;
-            safe::write(path, b"", want, &mut |_| Ok(()))?;
+            call.ground.keep(path)?;
+            call.ground.node.write(path, b"", want, &mut |_| Ok(()))?;
             Ok(Outcome::changed("created"))
         }
         Some(stat) => {
             let mut out = attributes(call, path, stat, safe::kind(stat) == FileType::Directory)?;
             let keep = |v: Option<String>| v.is_some_and(|t| t == "preserve");
             if safe::kind(stat) == FileType::RegularFile && !keep(call.text(&["modification_time"])) {
-                let (file, _) = safe::open(path)?;
-                file.set_modified(std::time::SystemTime::now()).map_err(|e| format!("{}: {e}", path.display()))?;
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let now = now.map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
+                call.ground.node.set_times(path, None, Some(now))?;
                 out.changed = true;
             }
             Ok(out)
@@ -151,29 +154,34 @@ fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     };
     let force = call.flag("force", false);
     let seen = if target.is_absolute() { target.clone() } else { path.parent().unwrap_or(path).join(&target) };
-    if !force && !seen.exists() {
-        return Err(format!("{} leads nowhere; `force: true` makes the link all the same", target.display()));
+    if !force && call.ground.node.follow(&seen).is_none() {
+        let message = format!("{} leads nowhere; `force: true` makes the link all the same", target.display());
+        return Err(call.ground.node.missing(message));
     }
     match now {
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
-            if safe::read_link(path)? == target {
+            if call.ground.node.read_link(path)? == target {
                 return Ok(Outcome::default());
             }
-            call.ground.backup.keep(path)?;
+            call.ground.keep(path)?;
         }
         Some(stat) if force && safe::kind(stat) != FileType::Directory => {
             call.ground.take_away(path, stat)?;
         }
         Some(_) => return Err(format!("{} is there and is no link; `force: true` replaces a file", path.display())),
-        None => call.ground.backup.keep(path)?,
+        None => call.ground.keep(path)?,
     }
-    safe::link(path, &target)?;
+    call.ground.node.link(path, &target)?;
     Ok(Outcome::changed(format!("leads to {}", target.display())))
 }
 
 fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let source = call.path(&["src"])?;
-    let from = safe::look(&source)?.ok_or_else(|| format!("{} is not there", source.display()))?;
+    let from = call
+        .ground
+        .node
+        .look(&source)?
+        .ok_or_else(|| call.ground.node.missing(format!("{} is not there", source.display())))?;
     if let Some(stat) = now {
         if (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino) {
             return Ok(Outcome::default());
@@ -183,8 +191,8 @@ fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         }
         call.ground.take_away(path, stat)?;
     } else {
-        call.ground.backup.keep(path)?;
+        call.ground.keep(path)?;
     }
-    safe::second_name(&source, path)?;
+    call.ground.node.second_name(&source, path)?;
     Ok(Outcome::changed(format!("is {}", source.display())))
 }

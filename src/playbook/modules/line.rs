@@ -1,17 +1,23 @@
 //! `lineinfile`: one line of a file, replaced, inserted or removed.
 
 use super::{Answer, Call, Outcome, content};
-use crate::playbook::{filters, safe};
+use crate::playbook::filters;
 use regex::bytes::Regex;
 
 pub fn lineinfile(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "name"])?;
+    if call.is_by_command(&path) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+    }
     let absent = call.text(&["state"]).as_deref() == Some("absent");
-    let old = match safe::look(&path)? {
-        Some(_) => Some(safe::read(&path)?),
+    let old = match call.ground.node.look(&path)? {
+        Some(_) => Some(call.ground.node.read(&path)?),
         None if absent => return Ok(Outcome::ok("is not there")),
         None if call.flag("create", false) => None,
-        None => return Err(format!("{} is not there; `create: true` would make it", path.display())),
+        None => {
+            let message = format!("{} is not there; `create: true` would make it", path.display());
+            return Err(call.ground.node.missing(message));
+        }
     };
     let pattern = call.text(&["regexp", "regex"]).map(|p| pattern_text(&p)).transpose()?;
     let search = call.text(&["search_string"]);

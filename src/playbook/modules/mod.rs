@@ -1,19 +1,24 @@
 //! What each module does on the node, and what all of them share: options, the guarded ways to change a file, outcomes.
 
 mod account;
+mod apt;
+mod checksum;
 mod command;
 mod content;
+mod dnf;
 mod file;
 mod line;
 mod package;
 mod plain;
 mod service;
+mod stat;
 mod wait;
 
 pub use content::{ContentError, content_of, template_of};
 
 use super::backup::Backup;
 use super::event::{Cancel, Phase, RunOptions};
+use super::node::{Node, Would};
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
@@ -72,10 +77,16 @@ pub struct Outcome {
     pub changed: bool,
     pub failed: bool,
     pub skipped: bool,
+    /// Check mode: what it would do is not known.
+    pub unknown: bool,
+    /// Check mode: it was not run.
+    pub would_run: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// Of a command.
     pub output: Option<Finished>,
+    /// Line ends at the end of its output are part of the result.
+    pub whole_output: bool,
     pub diff: Option<String>,
     /// What `set_fact` sets.
     pub facts: Map<String, Value>,
@@ -89,6 +100,9 @@ impl Outcome {
     }
     pub fn changed(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
+    }
+    pub fn unknown(msg: impl Into<String>) -> Self {
+        Self { unknown: true, msg: msg.into(), ..Self::default() }
     }
 }
 
@@ -104,7 +118,8 @@ impl From<SafeError> for String {
 /// What outlives a task: options, copies of what was, the rules of what may not go.
 pub struct Ground<'a> {
     pub options: &'a RunOptions,
-    pub backup: Backup,
+    pub node: Node,
+    backup: Backup,
     /// What diffs are not made of.
     pub secrets: Secrets,
     protect: GlobSet,
@@ -121,8 +136,15 @@ impl<'a> Ground<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        let backup = Backup::open(options.backup.as_deref())?;
-        Ok(Self { options, backup, secrets: Secrets::new(&options.secret), protect, parked: 0 })
+        let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
+        Ok(Self {
+            options,
+            node: Node::new(options.check),
+            backup,
+            secrets: Secrets::new(&options.secret),
+            protect,
+            parked: 0,
+        })
     }
 
     /// Whether a path, or anything below it, is protected.
@@ -133,15 +155,22 @@ impl<'a> Ground<'a> {
         if self.protect.is_match(path) {
             return Ok(true);
         }
-        let directory = safe::look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
+        let directory = self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
         if !directory {
             return Ok(false);
         }
-        Ok(safe::walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
+        Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
     }
 
     /// Moves a protected path aside; where to.
     fn park(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
+        if self.node.checks() {
+            match self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+                true => self.node.remove_tree(path)?,
+                false => self.node.remove(path, false)?,
+            }
+            return Ok(self.options.park_dir.clone());
+        }
         let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
         let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
@@ -171,11 +200,13 @@ impl<'a> Ground<'a> {
             return Ok(format!("protected: parked as {}", to.display()));
         }
         if directory {
-            self.backup.keep_tree(path)?;
-            safe::remove_tree(path)?;
+            if !self.node.checks() {
+                self.backup.keep_tree(path)?;
+            }
+            self.node.remove_tree(path)?;
         } else {
-            self.backup.keep_leaving(path)?;
-            safe::remove(path, false)?;
+            self.keep_leaving(path)?;
+            self.node.remove(path, false)?;
         }
         Ok("removed".into())
     }
@@ -185,7 +216,16 @@ impl<'a> Ground<'a> {
         if new.is_empty() && old.is_some_and(|o| !o.is_empty()) && self.protects(path)? {
             self.park(path)?;
         }
-        self.backup.keep_leaving(path)
+        self.keep_leaving(path)
+    }
+
+    /// Keeps what is at `path` now for an undo, unless that was done before.
+    pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
+    }
+
+    fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path) }
     }
 }
 
@@ -212,7 +252,11 @@ pub struct Call<'a, 'g> {
     pub emit: &'a mut dyn FnMut(&str),
 }
 
-impl Call<'_, '_> {
+impl<'a> Call<'a, '_> {
+    pub fn tool(&self) -> Tool<'a> {
+        Tool { env: self.env.clone(), timeout: self.timeout, cancel: self.cancel }
+    }
+
     pub fn cleanup(&self) -> bool {
         self.ground.options.phase == Phase::Cleanup
     }
@@ -294,25 +338,49 @@ impl Call<'_, '_> {
             Some(text) if text != "preserve" => Some(owner::mode(&text, base, directory)?),
             _ => old.is_none().then_some(fresh_mode),
         };
-        let uid = self.text(&["owner"]).map(|name| owner::uid(&name)).transpose()?;
-        let gid = self.text(&["group"]).map(|name| owner::gid(&name)).transpose()?;
+        let uid = self.text(&["owner"]).map(|name| self.ground.node.uid(&name)).transpose()?;
+        let gid = self.text(&["group"]).map(|name| self.ground.node.gid(&name)).transpose()?;
         Ok(Attributes { mode, uid, gid })
     }
 
-    /// Runs a helper program; its lines are not events.
+    /// Runs a helper program that only looks, in check mode too; its lines are not events.
     pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
-        self.program(argv, &mut |_| {})
+        self.tool().run(argv)
     }
 
-    /// Runs a program whose lines are events.
-    pub fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
+    /// Runs a program that changes the node; its lines are events. In check mode it is not run, and `effect` notes what
+    /// it would do.
+    pub fn act(&mut self, argv: &[&str], effect: impl FnOnce(&mut Would)) -> Result<Finished, String> {
+        if let Some(would) = self.ground.node.would_mut() {
+            effect(would);
+            return Ok(Finished { rc: Some(0), ..Finished::default() });
+        }
+        self.loud(argv)
+    }
+
+    /// Whether what lies at `path` is made, or taken away, by a command that check mode has not run.
+    pub fn is_by_command(&self, path: &Path) -> bool {
+        self.ground.node.would().is_some_and(|would| would.is_by_command(path))
+    }
+
+    fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
         let (env, timeout) = (self.env.clone(), self.timeout);
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
         process::run(&job, self.cancel, self.emit).map_err(|e| started(&e))
     }
+}
 
-    fn program(&self, argv: &[&str], emit: &mut dyn FnMut(&str)) -> Result<Finished, String> {
+/// How a task's helper programs are run.
+pub struct Tool<'a> {
+    env: Vec<(String, String)>,
+    timeout: Option<Duration>,
+    cancel: &'a Cancel,
+}
+
+impl Tool<'_> {
+    /// Its lines are not events.
+    pub fn run(&self, argv: &[&str]) -> Result<Finished, String> {
         let job = Job {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
@@ -320,7 +388,7 @@ impl Call<'_, '_> {
             umask: Some(UMASK),
             ..Job::default()
         };
-        process::run(&job, self.cancel, emit).map_err(|e| started(&e))
+        process::run(&job, self.cancel, &mut |_| {}).map_err(|e| started(&e))
     }
 }
 
@@ -386,8 +454,11 @@ pub fn call(call: &mut Call) -> Answer {
         "lineinfile" => line::lineinfile(call),
         "command" => command::command(call),
         "shell" => command::shell(call),
+        "raw" => command::raw(call),
+        "script" => command::script(call),
         "service" | "systemd" => service::service(call),
-        "apt" => package::apt(call),
+        "apt" => apt::apt(call),
+        "dnf" | "yum" => dnf::dnf(call),
         "package" => package::package(call),
         "user" => account::user(call),
         "group" => account::group(call),
@@ -395,10 +466,10 @@ pub fn call(call: &mut Call) -> Answer {
         "assert" => plain::assert(call),
         "debug" => plain::debug(call),
         "set_fact" => plain::set_fact(call),
-        "stat" => plain::stat(call),
+        "stat" => stat::stat(call),
         #[cfg(test)]
         "panic" => panic!("a defect in a module"),
-        "fail" => Err(call.text(&["msg"]).unwrap_or_else(|| "failed as asked".into())),
+        "fail" => plain::fail(call),
         other => Err(format!("this node does not know the module `{other}`")),
     }
 }
