@@ -70,6 +70,7 @@ impl Work for NodeWork {
             Err(error) => return refused(&format!("the plan can't be read: {error}")),
         };
         if became_root()
+            && plan.needs_root()
             && let Some(task) = plan.unelevated()
         {
             let place = format!("{}:{}", task.place.file, task.place.line);

@@ -63,6 +63,22 @@ impl Canceller {
     }
 }
 
+/// Who takes the events of an order.
+pub(super) enum Events<'a> {
+    Call(&'a mut (dyn FnMut(Reply) + Send)),
+    /// Where it is full, the run waits.
+    Queue(&'a mpsc::Sender<Reply>),
+}
+
+impl Events<'_> {
+    async fn take(&mut self, event: Reply) {
+        match self {
+            Events::Call(on_event) => on_event(event),
+            Events::Queue(queue) => drop(queue.send(event).await),
+        }
+    }
+}
+
 /// One session's streams after the greeting. Dropping it closes them, by which the executor sees that its manager is gone.
 pub(super) struct Channel {
     outgoing: mpsc::Sender<Vec<u8>>,
@@ -117,13 +133,8 @@ impl Channel {
     }
 
     /// Sends an order and waits for its final reply; events and signs of life that name what is waited for go to
-    /// `on_event`. After an error, or if this future is dropped, no further order can be given.
-    pub async fn order(
-        &mut self,
-        order: &Order,
-        on_event: &mut (dyn FnMut(Reply) + Send),
-        at_most: Duration,
-    ) -> Result<Reply, SshError> {
+    /// `events`. After an error, or if this future is dropped, no further order can be given.
+    pub async fn order(&mut self, order: &Order, mut events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
         if self.unanswered {
             return Err(SshError::Lost("an earlier order was given up".to_owned()));
         }
@@ -143,7 +154,7 @@ impl Channel {
                     }
                     Some(Ok(event)) => {
                         let before = Instant::now();
-                        on_event(event);
+                        events.take(event).await;
                         // While nobody took events, nobody listened: that is no silence of the other end.
                         if before.elapsed() > SLOW {
                             self.heard.now();

@@ -11,13 +11,19 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// Starts `program` (itself and its arguments) and waits for its greeting. It leads a process group of its own, so that a
-/// Ctrl-C of the terminal is for the caller alone.
+/// Ctrl-C of the terminal is for the caller alone; and it does not hear of a sudo that the caller was started by.
 pub async fn here(program: &[impl AsRef<OsStr>]) -> Result<Session, SshError> {
     let Some((name, arguments)) = program.split_first() else {
         return Err(SshError::Local("no executor to start".to_owned()));
     };
     let mut command = Command::new(name);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .env_remove("SUDO_UID");
     let mut child = command.spawn().map_err(|e| SshError::Local(format!("{}: {e}", name.as_ref().display())))?;
     let (Some(output), Some(input), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {

@@ -1,11 +1,12 @@
 //! One session with its executor, over a login or on this machine.
 
-use super::channel::{Canceller, Channel};
+use super::channel::{Canceller, Channel, Events};
 use super::error::{SshError, clip};
 use crate::exec::wire::{Hello, Order, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -54,7 +55,21 @@ impl Session {
         on_event: &mut (dyn FnMut(Reply) + Send),
         at_most: Duration,
     ) -> Result<Reply, SshError> {
-        match self.channel.order(&order, on_event, at_most).await {
+        self.ask(&order, Events::Call(on_event), at_most).await
+    }
+
+    /// The same with the events into a queue; a full one makes the run wait.
+    pub async fn order_into(
+        &mut self,
+        order: Order,
+        events: &mpsc::Sender<Reply>,
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
+        self.ask(&order, Events::Queue(events), at_most).await
+    }
+
+    async fn ask(&mut self, order: &Order, events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+        match self.channel.order(order, events, at_most).await {
             Err(SshError::Lost(why)) => {
                 // Both streams end together; what was said last may arrive a moment after the end.
                 self.stderr.wait_for_end().await;

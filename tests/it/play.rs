@@ -296,7 +296,8 @@ fn a_check_changes_nothing_and_its_exit_code_is_1_where_anything_would_be() {
     assert_eq!(ground.play(&["-C", "--exit-code"]).0, Some(0));
     let (code, text, _) = ground.play(&["-C", "--exit-code", "-e", "text=b"]);
     assert!(code == Some(1) && text.contains("changed=1"), "{text}");
-    // What a command would do nobody knows, so it may be a change.
+    ground.write("site.yml", "- hosts: all\n  tasks: [{command: touch y, changed_when: false}]\n");
+    assert_eq!(ground.play(&["--check", "--exit-code"]).0, Some(0), "by its own word it changes nothing");
     ground.write("site.yml", "- hosts: all\n  tasks: [{command: touch y}]\n");
     let (code, text, _) = ground.play(&["--check", "--exit-code"]);
     assert!(code == Some(1) && !ground.path("y").exists(), "{text}");

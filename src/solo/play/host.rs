@@ -1,7 +1,7 @@
 //! One host: a session, its events as they come, and how it ended. Whatever happens to the session is this host's end alone.
 
 use super::prepare::Host;
-use super::road::Road;
+use super::road::{Road, usual_state_dir};
 use super::run::{Ending, Progress};
 use super::tally::{Recap, Tally};
 use super::told::{FailureView, HostState, TaskView, Told};
@@ -15,6 +15,8 @@ use tokio::sync::{mpsc, watch};
 
 /// A run has no time limit of its own; this one is only to be a number.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Events that were read and not yet told; more stay with the session, and slow the run down.
+const EVENTS: usize = 64;
 
 /// What all hosts of a run share.
 #[derive(Clone)]
@@ -62,23 +64,23 @@ impl Ended {
 pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<u32>) {
     let begun = Instant::now();
     let (name, connection) = (host.name.clone(), host.road.word().to_owned());
-    shared.say(Told::HostStart { host: name, connection });
+    shared.say(Told::HostStart { host: name, connection }).await;
     let ended = session(&host, &mut shared, through).await;
-    told(&host, &ended, begun, &shared);
+    told(&host, &ended, begun, &shared).await;
     let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
 }
 
 /// The end of a host that no play was let begin on.
-pub(super) fn not_begun(host: &Host, shared: &Shared) -> Ended {
+pub(super) async fn not_begun(host: &Host, shared: &Shared) -> Ended {
     let ended = Ended::early(HostState::Cancelled, "not begun");
-    told(host, &ended, Instant::now(), shared);
+    told(host, &ended, Instant::now(), shared).await;
     ended
 }
 
-fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
+async fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
     let Ended { state, recap, message, failure, owed, .. } = ended.clone();
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms });
+    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms }).await;
 }
 
 async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<u32>) -> Ended {
@@ -106,13 +108,16 @@ async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<
 
 async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
     match (&host.road, &shared.remote) {
-        (Road::Here { state_dir }, _) => {
+        (Road::Here { named }, _) => {
             // By its path, not as /proc/self: with sudo that would be another program.
             let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
+            let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
+            let state_dir =
+                state_dir.ok_or_else(|| SshError::Local("HOME says no place for the state of a run".to_owned()))?;
             let sudo = ["sudo", "-n", "--"].iter().filter(|_| host.sudo).map(OsString::from);
             let mut program: Vec<OsString> = sudo.collect();
             program.extend([own.into(), "exec".into(), "-".into()]);
-            program.extend(["--state-dir".into(), state_dir.clone().into()]);
+            program.extend(["--state-dir".into(), state_dir.into()]);
             here(&program).await
         }
         (Road::There(target), Ok(Some(remote))) => remote.open(target).await,
@@ -130,11 +135,12 @@ async fn ordered(
     through: &mut watch::Receiver<u32>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
-    let mut on_event = |reply: Reply| heard.event(reply);
-    let mut running = std::pin::pin!(session.order(order, &mut on_event, FOREVER));
-    loop {
+    let (sender, mut events) = mpsc::channel(EVENTS);
+    let mut running = std::pin::pin!(session.order_into(order, &sender, FOREVER));
+    let reply = loop {
         tokio::select! {
-            reply = &mut running => return reply,
+            reply = &mut running => break reply,
+            Some(event) = events.recv() => heard.event(event).await,
             Ok(()) = through.changed() => {
                 let play = *through.borrow_and_update();
                 canceller.go(play).await;
@@ -145,11 +151,15 @@ async fn ordered(
                     Ending::Not => {}
                     Ending::AfterTask => canceller.cancel(false).await,
                     Ending::Now => canceller.cancel(true).await,
-                    Ending::GiveUp => return Err(SshError::Lost("not waited for any longer".to_owned())),
+                    Ending::GiveUp => break Err(SshError::Lost("not waited for any longer".to_owned())),
                 }
             }
         }
+    };
+    while let Ok(event) = events.try_recv() {
+        heard.event(event).await;
     }
+    reply
 }
 
 /// What is wrong, and what may be done about it.
@@ -221,7 +231,7 @@ struct Done {
 }
 
 impl Heard {
-    fn event(&mut self, reply: Reply) {
+    async fn event(&mut self, reply: Reply) {
         let Reply::Event { event } = reply else { return };
         let Ok(event) = serde_json::from_slice::<Event>(&event) else { return };
         self.any = true;
@@ -237,7 +247,7 @@ impl Heard {
             }
             Event::Other => return,
         };
-        self.shared.say(told);
+        self.shared.say(told).await;
     }
 
     fn done(&mut self, done: Done, handler: bool) -> Told {
@@ -278,7 +288,7 @@ impl Heard {
     }
 
     fn lost(&mut self, message: String) -> Ended {
-        let mut recap = self.tally.recap(false);
+        let mut recap = self.tally.recap(false, 0, 0);
         recap.unknown += 1;
         let message = format!("{message}; what the task under way did is not known");
         Ended { recap, ..Ended::early(HostState::Unknown, message) }
@@ -294,7 +304,10 @@ impl Heard {
             let message = failure.map(|f| f.message).unwrap_or_default();
             return Ended { owed, ..self.lost(message) };
         }
-        let recap = self.tally.recap(failure.is_some());
+        let count = |key: &str| {
+            end.get(key).and_then(serde_json::Value::as_u64).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        let recap = self.tally.recap(failure.is_some(), count("changed"), count("unknown"));
         let (state, message) = match (&failure, is("cancelled")) {
             (Some(failure), _) => (HostState::Failed, Some(failure.message.clone())),
             (None, true) => (HostState::Cancelled, stopped),
@@ -306,9 +319,7 @@ impl Heard {
 
 impl Shared {
     /// Tells on. A reader that is slow slows this host down; one that is gone does not.
-    pub fn say(&self, told: Told) {
-        if let Err(mpsc::error::TrySendError::Full(told)) = self.tell.try_send(told) {
-            let _nobody_listens = tokio::task::block_in_place(|| self.tell.blocking_send(told));
-        }
+    pub async fn say(&self, told: Told) {
+        let _nobody_listens = self.tell.send(told).await;
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 /// The way to a host.
 #[derive(Debug, Clone)]
 pub(super) enum Road {
-    /// This machine, in a process of its own.
+    /// This machine, in a process of its own; its state lies in the usual place unless one is named.
     Here {
-        state_dir: PathBuf,
+        named: Option<PathBuf>,
     },
     There(Box<Target>),
 }
@@ -89,11 +89,7 @@ impl Roads {
             None => self.login.connection == Connection::Local,
         };
         if local {
-            let state_dir = match own.text(STATE) {
-                Some(dir) => PathBuf::from(dir),
-                None => state_dir().map_err(|fault| vec![fault])?,
-            };
-            return Ok((Road::Here { state_dir }, Vec::new()));
+            return Ok((Road::Here { named: own.text(STATE).map(PathBuf::from) }, Vec::new()));
         }
         let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
         let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
@@ -121,13 +117,12 @@ impl Roads {
 /// The variable that says where a host's executor keeps its state.
 const STATE: &str = "remoor_state_dir";
 
-/// Where an executor of this user keeps its state on this machine.
-fn state_dir() -> Result<PathBuf, Fault> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from(STATE_DIR));
+/// Where an executor keeps its state on this machine: this user's, or root's. None: this user has no place for it.
+pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
+    if root || rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(STATE_DIR));
     }
-    let home = crate::solo::state_home().map(|home| home.join("remoor"));
-    home.ok_or_else(|| Fault::error("HOME", 0, 0, "says no absolute path, so there is no place for the state of a run"))
+    Some(crate::solo::state_home()?.join("remoor"))
 }
 
 /// A path of the user's, absolute and with `~` as a shell has it: ssh gets it in a file that lies elsewhere.

@@ -5,6 +5,7 @@
 
 use super::host::{self, Ended, Shared};
 use super::prepare::{Host, Prepared};
+use super::tally::Recap;
 use super::told::{HostState, Summary, Told};
 use crate::exec::STATE_DIR;
 use crate::exec::wire::PlayOrder;
@@ -83,8 +84,8 @@ pub(super) enum Progress {
     Ended(Box<Ended>),
 }
 
-/// Runs all hosts to their ends. What happens is told to `tell` as it comes, last the summary, which is returned too. On a
-/// runtime of several threads.
+/// Runs all hosts to their ends. What happens is told to `tell` as it comes, last the summary, which is returned too. A
+/// reader of it that is slow slows the hosts down.
 pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>) -> Summary {
     let begun = Instant::now();
     let request = &prepared.request;
@@ -105,13 +106,15 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
     let shared = Shared { remote, order, diff, ending, tell, progress };
-    shared.say(Told::RunStart {
-        playbook: request.playbook.display().to_string(),
-        hosts: prepared.hosts(),
-        check: request.check,
-        diff: request.diff,
-        forks,
-    });
+    shared
+        .say(Told::RunStart {
+            playbook: request.playbook.display().to_string(),
+            hosts: prepared.hosts(),
+            check: request.check,
+            diff: request.diff,
+            forks,
+        })
+        .await;
     // One host waits for nobody between two plays.
     let alone = prepared.hosts.len() == 1;
     let waiting = prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
@@ -124,6 +127,7 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
         running: BTreeMap::new(),
         tasks: JoinSet::new(),
         names: BTreeMap::new(),
+        forgiving: false,
         news,
         summary: Summary::default(),
     };
@@ -131,7 +135,7 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
     let mut summary = hosts.end().await;
     summary.interrupted = control.was_urged();
     summary.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    shared.say(Told::RunEnd(summary.clone()));
+    shared.say(Told::RunEnd(summary.clone())).await;
     summary
 }
 
@@ -152,6 +156,8 @@ struct Loop {
     running: BTreeMap<String, Running>,
     tasks: JoinSet<()>,
     names: BTreeMap<tokio::task::Id, String>,
+    /// The play under way lets hosts pass that can't be reached (`ignore_unreachable`).
+    forgiving: bool,
     news: mpsc::UnboundedReceiver<(String, Progress)>,
     summary: Summary,
 }
@@ -162,10 +168,13 @@ impl Loop {
         for (keys, hosts) in plays {
             // A host that has ended, in whatever way, is no part of what follows.
             lost.extend(self.summary.states.keys().cloned());
+            self.forgiving = keys.ignore_unreachable;
             let mut schedule = Schedule::new(keys, hosts.clone(), &lost);
             let batches: Vec<Vec<String>> =
                 schedule.batches().iter().map(|batch| batch.iter().map(|host| (*host).to_owned()).collect()).collect();
-            self.shared.say(Told::PlayStart { play: keys.index, name: keys.name.clone(), hosts: batches.concat() });
+            self.shared
+                .say(Told::PlayStart { play: keys.index, name: keys.name.clone(), hosts: batches.concat() })
+                .await;
             for batch in batches {
                 self.batch(keys.index, batch, &mut schedule).await;
                 if self.control.stopped() {
@@ -254,8 +263,12 @@ impl Loop {
 
     fn note(&mut self, name: &str, ended: &Ended) {
         self.running.remove(name);
-        self.summary.recap.insert(name.to_owned(), ended.recap);
-        self.summary.states.insert(name.to_owned(), ended.state);
+        let (mut recap, mut state) = (ended.recap, ended.state);
+        if state == HostState::Unreachable && self.forgiving {
+            (recap, state) = (Recap { skipped: 1, ignored: 1, ..Recap::default() }, HostState::Cancelled);
+        }
+        self.summary.recap.insert(name.to_owned(), recap);
+        self.summary.states.insert(name.to_owned(), state);
     }
 
     /// Waits for those that still run; those that were never begun are said to be so.
@@ -266,7 +279,7 @@ impl Loop {
         }
         while self.next(u32::MAX).await.is_some() {}
         for (name, host) in std::mem::take(&mut self.waiting) {
-            let ended = host::not_begun(&host, &self.shared);
+            let ended = host::not_begun(&host, &self.shared).await;
             self.note(&name, &ended);
         }
         self.summary

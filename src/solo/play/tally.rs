@@ -23,6 +23,8 @@ enum Weight {
     Skipped,
     Ok,
     Changed,
+    /// Of a check: not run, so only the end says whether it would change anything.
+    NotRun,
     Unknown,
     Ignored,
     Failed,
@@ -42,6 +44,10 @@ pub struct Tally {
     recap: Recap,
     /// Failures that may still turn out to be rescued.
     failures: u32,
+    /// Tasks of which only the end says what they are; and items of which more was known.
+    not_run: u32,
+    changed_items: u32,
+    unknown_items: u32,
     open: Option<Open>,
 }
 
@@ -51,11 +57,14 @@ impl Tally {
         let (weight, changed) = match status {
             "skipped" => (Weight::Skipped, false),
             "ok" => (Weight::Ok, false),
-            "changed" | "would-run" => (Weight::Changed, true),
+            "changed" => (Weight::Changed, true),
+            "would-run" => (Weight::NotRun, false),
             "failed" => (Weight::Failed, false),
             "ignored" => (Weight::Ignored, false),
             _ => (Weight::Unknown, false),
         };
+        self.changed_items += u32::from(changed);
+        self.unknown_items += u32::from(weight == Weight::Unknown);
         match &mut self.open {
             // Items of one task come one after the other.
             Some(open) if item && open.task == (i, handler) => {
@@ -79,6 +88,7 @@ impl Tally {
             Weight::Skipped => recap.skipped += 1,
             Weight::Failed => self.failures += 1,
             Weight::Unknown => recap.unknown += 1,
+            Weight::NotRun => self.not_run += 1,
             Weight::Ok | Weight::Changed | Weight::Ignored => {
                 recap.ok += 1;
                 recap.changed += u32::from(open.changed);
@@ -87,10 +97,16 @@ impl Tally {
         }
     }
 
-    /// The recap so far; `failed`: the run ended by a failure, so the last one was not rescued.
-    pub fn recap(&mut self, failed: bool) -> Recap {
+    /// The recap so far; `failed`: the run ended by a failure, so the last one was not rescued. `changed` and `unknown`: how
+    /// many items the run's end calls so.
+    pub fn recap(&mut self, failed: bool, changed: u32, unknown: u32) -> Recap {
         self.close();
         let mut recap = self.recap;
+        let would_change = self.not_run.min(changed.saturating_sub(self.changed_items));
+        let would_what = (self.not_run - would_change).min(unknown.saturating_sub(self.unknown_items));
+        recap.changed += would_change;
+        recap.unknown += would_what;
+        recap.ok += self.not_run - would_what;
         recap.failed = u32::from(failed);
         recap.rescued = self.failures.saturating_sub(recap.failed);
         recap
@@ -102,11 +118,15 @@ mod tests {
     use super::*;
 
     fn counted(failed: bool, events: &[(u32, bool, &str)]) -> Recap {
+        ended(failed, events, (0, 0))
+    }
+
+    fn ended(failed: bool, events: &[(u32, bool, &str)], (changed, unknown): (u32, u32)) -> Recap {
         let mut tally = Tally::default();
         for (i, item, status) in events {
             tally.count(*i, false, *item, status);
         }
-        tally.recap(failed)
+        tally.recap(failed, changed, unknown)
     }
 
     #[test]
@@ -127,9 +147,22 @@ mod tests {
             (true, &[(1, true, "failed"), (1, true, "ok")], Recap { failed: 1, ..none }),
             (true, &[(1, false, "failed"), (2, false, "failed")], Recap { failed: 1, rescued: 1, ..none }),
             (true, &[], Recap { failed: 1, ..none }),
-            (false, &[(1, false, "would-run"), (2, false, "unknown")], Recap { ok: 1, changed: 1, unknown: 1, ..none }),
         ] {
             assert_eq!(counted(failed, events), want, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn of_what_a_check_did_not_run_the_end_says_what_it_would_do() {
+        let none = Recap::default();
+        let events = [(1, false, "changed"), (2, true, "would-run"), (2, true, "would-run"), (3, false, "would-run")];
+        for (items, want) in [
+            ((1, 0), Recap { ok: 3, changed: 1, ..none }),
+            ((3, 0), Recap { ok: 3, changed: 3, ..none }),
+            ((1, 3), Recap { ok: 1, changed: 1, unknown: 2, ..none }),
+            ((2, 1), Recap { ok: 2, changed: 2, unknown: 1, ..none }),
+        ] {
+            assert_eq!(ended(false, &events, items), want, "{items:?}");
         }
     }
 }
