@@ -75,6 +75,8 @@ pub enum Phase {
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     pub run_id: String,
+    /// Asked before each play; the end of each is an event then. None: one play after the other.
+    pub gate: Option<super::Gate>,
     /// Handlers that an earlier run owes.
     pub pending_handlers: Vec<String>,
     /// Where owed handlers are kept while a run goes; read at the start, removed when none is owed.
@@ -123,6 +125,10 @@ pub enum Event {
     Output {
         i: u32,
         line: String,
+    },
+    /// A play is through, its handlers too; only where there is a gate.
+    PlayEnd {
+        play: u32,
     },
 }
 

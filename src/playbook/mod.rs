@@ -10,11 +10,13 @@ mod backup;
 mod compile;
 mod data;
 mod due;
+mod elevation;
 mod event;
 mod expr;
 mod facts;
 mod filters;
 mod frame;
+mod gate;
 mod hosts;
 pub mod language; // every word with its state, for the document
 mod lint;
@@ -46,8 +48,10 @@ mod yaml;
 
 pub use backup::{UndoError, undo};
 pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
+pub use elevation::MIXED;
 pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
+pub use gate::Gate;
 pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;
 pub use rendered::{Rendered, hidden, rendered, review};

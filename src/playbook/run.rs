@@ -117,6 +117,10 @@ enum Ending {
 impl<'a> Run<'a, '_> {
     fn plays(&mut self, plan: &'a Plan) -> Flow {
         for play in &plan.plays {
+            if self.options.gate.as_ref().is_some_and(|gate| !gate.pass(play.index)) {
+                self.cancel.stop();
+                return Err(Stop);
+            }
             self.frame.open_play(play);
             self.roles_done.clear();
             let flow = self.play(play);
@@ -124,6 +128,7 @@ impl<'a> Run<'a, '_> {
                 // Ended early, not failed: what was notified for its end has no end to wait for.
                 self.notified.retain(|name| !(0..play.handlers.len()).any(|i| play.answers(i, name)));
                 self.journal_or_stop()?;
+                self.played(play);
                 continue;
             }
             if flow.is_err() && play.force_handlers && !self.cancel.stopped() {
@@ -133,8 +138,16 @@ impl<'a> Run<'a, '_> {
                 forced?;
             }
             flow?;
+            self.played(play);
         }
         Ok(())
+    }
+
+    /// Says so to whoever begins the next play with others.
+    fn played(&mut self, play: &Play) {
+        if self.options.gate.is_some() {
+            (self.sink)(Event::PlayEnd { play: play.index });
+        }
     }
 
     fn play(&mut self, play: &'a Play) -> Flow {

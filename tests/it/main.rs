@@ -5,6 +5,8 @@ mod hosts;
 mod lab;
 mod local;
 mod loopback;
+mod play;
+mod play_ssh;
 mod sim;
 mod solo;
 mod three;

@@ -55,6 +55,8 @@ pub struct CompileOptions<'a> {
     pub skip_tags: &'a [String],
     /// Win over every other variable.
     pub extra_vars: Map<String, Value>,
+    /// Tasks are root's where no `become` says otherwise.
+    pub elevated: bool,
     /// The inventory, cut to the hosts that this run is about; None: about the host alone.
     pub hosts: Option<&'a Hosts>,
 }

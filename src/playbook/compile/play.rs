@@ -148,6 +148,7 @@ impl Compiler<'_> {
             open: vec![file.to_owned()],
             tags: source.tags.clone(),
             when: source.when.clone(),
+            elevated: self.options.elevated,
             ..Context::default()
         };
         let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
