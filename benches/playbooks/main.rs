@@ -77,7 +77,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// `ssh host true` on each host, one after the other as one shell would.
+/// `ssh host true` on each host, all at once.
 fn login(node: &Node, hosts: usize, rounds: usize) -> Result<Cost> {
     let costs: Result<Vec<Cost>> = (0..rounds)
         .map(|_| {
