@@ -7,6 +7,7 @@ mod local;
 mod loopback;
 mod play;
 mod play_ssh;
+mod playbooks;
 mod sim;
 mod solo;
 mod three;
