@@ -32,11 +32,6 @@ pub fn holds(a: &str, op: &str, b: &str, kind: &str) -> Result<bool, String> {
     Ok(wanted(order))
 }
 
-/// Loose order; where there is none, that of the texts.
-pub fn compare(a: &str, b: &str) -> Ordering {
-    loose(a, b).unwrap_or_else(|_| a.cmp(b))
-}
-
 #[derive(PartialEq, Eq)]
 enum Part {
     Word(String),
