@@ -461,6 +461,9 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
             Ok(None) => result[key] = unknown::mark(),
             Ok(Some(holds)) => {
                 result[key] = json!(holds);
+                if key == "failed" {
+                    result["failed_when_result"] = json!(holds);
+                }
                 if key == "failed" && holds && result["msg"] == "" {
                     result["msg"] = json!("`failed_when` holds");
                 }

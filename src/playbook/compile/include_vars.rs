@@ -110,7 +110,7 @@ impl Compiler<'_> {
             true => words("extensions"),
             false => ["yaml", "yml", "json"].map(str::to_owned).to_vec(),
         };
-        let depth = task.args.get("depth").and_then(|d| d.as_u64().or(d.as_str()?.parse().ok())).unwrap_or(0);
+        let depth = task.args.get("depth").and_then(|d| d.as_u64().or_else(|| d.as_str()?.parse().ok())).unwrap_or(0);
         let lenient = task
             .args
             .get("ignore_unknown_extensions")
