@@ -39,7 +39,7 @@ pub use compile::{CompileOptions, Compiled, HostContext, compile};
 pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
 pub use plan::*;
-pub use rendered::{Rendered, hidden, rendered, review};
+pub use rendered::{Rendered, Seen, hidden, rendered, review};
 pub use run::run;
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
