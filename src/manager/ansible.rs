@@ -134,21 +134,7 @@ fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &Ca
     let argv = vec![program.to_owned(), "--version".to_owned()];
     let job = Job { argv, timeout: Some(LOOK_TIMEOUT), ..Job::default() };
     let done = process::run(&job, cancel, &mut |_| {}).map_err(|error| of_spawn(program, &error))?;
-    if !done.success() {
-        let why = done.tail.last().cloned().unwrap_or_else(|| "it says nothing".to_owned());
-        return Err(PlayError::Plan(format!("`{program} --version` fails on this manager: {why}; next: {INSTALL}")));
-    }
-    let first = done.stdout.lines().next().unwrap_or_default();
-    match version(first) {
-        Some(found) if found >= OLDEST => {}
-        found => {
-            let found = found.map_or_else(|| format!("`{first}`"), |(major, minor)| format!("{major}.{minor}"));
-            return Err(PlayError::Plan(format!(
-                "this manager's {program} is {found}, and remoor needs ansible-core {}.{} or newer; next: {INSTALL}",
-                OLDEST.0, OLDEST.1
-            )));
-        }
-    }
+    fits(program, &done)?;
     if !syntax {
         return Ok(());
     }
@@ -167,6 +153,25 @@ fn ready_with(program: &str, play: &Play, syntax: bool, runs: &Path, cancel: &Ca
     match done.rc {
         Some(0) => Ok(()),
         _ => Err(PlayError::Plan(format!("{}: ansible-playbook refuses it: {}", play.playbook, told.complaint()))),
+    }
+}
+
+/// Whether what `--version` said is of one that is new enough.
+fn fits(program: &str, done: &Finished) -> Result<(), PlayError> {
+    if !done.success() {
+        let why = done.tail.last().cloned().unwrap_or_else(|| "it says nothing".to_owned());
+        return Err(PlayError::Plan(format!("`{program} --version` fails on this manager: {why}; next: {INSTALL}")));
+    }
+    let first = done.stdout.lines().next().unwrap_or_default();
+    match version(first) {
+        Some(found) if found >= OLDEST => Ok(()),
+        found => {
+            let found = found.map_or_else(|| format!("`{first}`"), |(major, minor)| format!("{major}.{minor}"));
+            Err(PlayError::Plan(format!(
+                "this manager's {program} is {found}, and remoor needs ansible-core {}.{} or newer; next: {INSTALL}",
+                OLDEST.0, OLDEST.1
+            )))
+        }
     }
 }
 

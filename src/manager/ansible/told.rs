@@ -24,15 +24,15 @@ const MASK: &str = "********";
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Said {
     TaskStart { i: u32, name: String },
-    Task(Result),
-    Handler(Result),
+    Task(Ended),
+    Handler(Ended),
     NoHosts,
     Stats { host: String, rescued: u64 },
 }
 
 /// One result: of an item, or of a task as a whole.
 #[derive(Deserialize)]
-struct Result {
+struct Ended {
     i: u32,
     name: String,
     module: String,
@@ -181,7 +181,7 @@ impl Told {
     }
 
     /// None: it sums up items that were told.
-    fn result(&mut self, kind: &str, result: Result) -> Option<Value> {
+    fn result(&mut self, kind: &str, result: Ended) -> Option<Value> {
         let summary = result.whole && self.items;
         self.items |= !result.whole;
         // Without an item of its own a task can fail after its items, as by `until`; or its host be lost.
