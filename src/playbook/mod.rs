@@ -54,7 +54,7 @@ pub use facts::facts;
 pub use gate::Gate;
 pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;
-pub use rendered::{Rendered, hidden, rendered, review};
+pub use rendered::{Rendered, Seen, hidden, rendered, review};
 pub use run::run;
 pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
 pub use secrets::Secrets;

@@ -64,7 +64,28 @@ pub fn review(
     (out.files, out.faults)
 }
 
+/// A task, or one item of its loop, as far as it can be told without the node.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub place: Place,
+    pub module: String,
+    /// Rendered; None: only a run can tell.
+    pub args: Option<Map<String, Value>>,
+    /// As they stand in the playbook.
+    pub written: Map<String, Value>,
+    /// It is run if everything before it goes well.
+    pub certain: bool,
+}
+
 impl Plan {
+    /// What a run on its host comes to, task by task, but for those whose condition is known not to hold; handlers too, which
+    /// are never certain. `facts`: what is taken for known.
+    pub fn seen(&self, facts: &Map<String, Value>) -> Vec<Seen> {
+        let mut out = Walk::new(self, facts);
+        out.plan();
+        out.seen
+    }
+
     /// Absolute paths that the plan makes or changes, as far as they can be told without the node.
     pub fn declared_files(&self) -> Vec<String> {
         let mut out = Walk::new(self, &Map::new());
@@ -86,6 +107,7 @@ struct Walk<'p> {
     files: BTreeMap<String, Rendered>,
     declared: BTreeSet<String>,
     hidden: BTreeSet<String>,
+    seen: Vec<Seen>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
     /// What is looked at may never run, or may fail without harm.
@@ -104,6 +126,7 @@ impl<'p> Walk<'p> {
             files: BTreeMap::new(),
             declared: BTreeSet::new(),
             hidden: BTreeSet::new(),
+            seen: Vec::new(),
             faults: Vec::new(),
             review: None,
             doubtful: false,
@@ -248,6 +271,7 @@ impl<'p> Walk<'p> {
         }
         self.texts(task, scope, holds.is_ok());
         let args = frame::args(scope, task);
+        self.seen.push(seen(task, scope, args.as_ref().ok(), holds.is_ok() && !self.maybe && !self.doubtful));
         if task.module == "set_fact" {
             for (name, value) in args.clone().unwrap_or_default() {
                 if holds.is_ok() && !self.maybe {
@@ -456,6 +480,19 @@ fn judged(
         return Some((fault, always));
     }
     TemplateFault::of_names(path, text, Language::of(path), scope)
+}
+
+/// The words of a command are rendered one by one when it runs; here all of them are.
+fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: bool) -> Seen {
+    let mut args = args.cloned();
+    if let Some(words) = task.args.get("words") {
+        let rendered = expr::render_json(scope, words).ok();
+        args = args.zip(rendered).map(|(mut args, words)| {
+            args.insert("words".to_owned(), words);
+            args
+        });
+    }
+    Seen { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
 }
 
 /// Whether a failure of the task is no failure of the run.
