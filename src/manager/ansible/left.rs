@@ -18,7 +18,7 @@ pub(super) fn end(word: &str) {
         return;
     }
     for _ in 0..LOOKS {
-        if !marked(word).into_iter().fold(false, |found, pid| kill(pid, word) || found) {
+        if marked(word).into_iter().filter(|pid| kill(*pid, word)).count() == 0 {
             return;
         }
         std::thread::sleep(PAUSE);
