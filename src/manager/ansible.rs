@@ -270,6 +270,15 @@ pub fn known<'a>(nodes: impl Iterator<Item = &'a Arc<Node>>, fleet: &Fleet) -> B
     nodes.map(|node| (NodeName::to_string(node.name()), Known::of(node, fleet))).collect()
 }
 
+/// Ends the run when whoever waits for it is dropped.
+pub struct EndOnDrop(pub Cancel);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 #[cfg(test)]
 mod live_tests;
 #[cfg(test)]

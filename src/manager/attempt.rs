@@ -1,6 +1,6 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
-use super::ansible::{self, Play, PlayError};
+use super::ansible::{self, EndOnDrop, Play, PlayError};
 use super::cleaned::{Down, taken_down};
 use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
@@ -527,15 +527,6 @@ impl Work {
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
-    }
-}
-
-/// Ends the run when the attempt's task is dropped.
-struct EndOnDrop(Cancel);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }
 

@@ -95,6 +95,19 @@ fn what_does_not_compile_is_2_with_every_place_and_nothing_touched() {
     assert_eq!((code, text.as_str()), (Some(2), ""), "{talk}");
     assert!(talk.starts_with("error: 3 faults; no host was touched\ncaused by: site.yml:5:8: "), "{talk}");
     assert!(!ground.path("x").exists() && !ground.path("state").exists());
+    // A template is looked at too: what can never be rendered is a fault, what may not be is said.
+    ground.write(
+        "site.yml",
+        &format!("- hosts: all\n  tasks:\n{COPY}    - {{template: {{src: x.j2, dest: '{{{{ dir }}}}/y'}}}}\n"),
+    );
+    ground.write("x.j2", "a\n{{ nosuch }}\n");
+    let (code, text, talk) = ground.play(&[]);
+    assert!(code == Some(2) && text.is_empty() && talk.contains("x.j2:2") && talk.contains("`nosuch`"), "{talk}");
+    assert!(!ground.path("x").exists() && !ground.path("state").exists());
+    let doubt = "    - {template: {src: x.j2, dest: '{{ dir }}/y'}, ignore_errors: true}\n";
+    ground.write("site.yml", &format!("- hosts: all\n  tasks:\n{doubt}"));
+    let (code, text, talk) = ground.play(&[]);
+    assert!(code == Some(0) && text.contains("ignored ") && talk.contains("x.j2:2"), "{text}{talk}");
     ground.write("site.yml", "- hosts: db\n  tasks: [{debug: {}}]\n");
     let (code, _, talk) = ground.play(&["-i", "hosts"]);
     assert!(code == Some(2) && talk.contains("means any host") && talk.contains("2 hosts"), "{talk}");

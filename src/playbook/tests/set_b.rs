@@ -127,7 +127,7 @@ fn looking_and_small_ones() {
     - {slurp: {src: '{{ dir }}/t/b.txt'}, register: read}
     - {tempfile: {path: '{{ dir }}', prefix: x., suffix: .y, state: directory}, register: temp}
     - {getent: {database: passwd, key: root}}
-    - {getent: {database: passwd, key: nobody-of-that-name, fail_key: no}, register: none}
+    - {getent: {database: passwd, key: nobody-of-that-name, fail_key: no}, register: nobody}
     - {ping: {}, register: p}
     - {setup: {filter: 'ansible_host*'}, register: facts}
     - {file: {path: '{{ item.path }}', state: absent}, loop: '{{ flat.files }}'}
@@ -139,7 +139,7 @@ fn looking_and_small_ones() {
           - dirs.matched == 1 and held.matched == 2 and inside.matched == 0 and large.matched == 0
           - (read.content | b64decode) == 'hello' and read.encoding == 'base64'
           - temp.path is match(dir ~ '/x\\.') and temp.path is search('\\.y$') and temp.state == 'directory' and temp is changed
-          - getent_passwd is defined and none is not failed and p.ping == 'pong'
+          - getent_passwd is defined and nobody is not failed and p.ping == 'pong'
           - facts.ansible_facts.ansible_hostname is defined and facts.ansible_facts.ansible_kernel is undefined
 ";
     let plan = tasks(d, text);

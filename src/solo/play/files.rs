@@ -114,10 +114,18 @@ impl Load<'_> {
                 }
             } else if meta.is_file() && !name.ends_with('~') && name != ".git" {
                 match meta.len() > FILE_MAX {
-                    true => self.left_out.push(path),
+                    true => self.leave_out(&path),
                     false => self.file(&path),
                 }
             }
+        }
+    }
+
+    /// Once, however many links lead to it.
+    fn leave_out(&mut self, path: &Path) {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if !self.left_out.contains(&real) {
+            self.left_out.push(real);
         }
     }
 
