@@ -169,6 +169,8 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value) -> Answer {
             let mut out = Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} {how}")) };
             out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
             out.more.insert("cmd".into(), said);
+            // Ansible tells a script that is not needed otherwise than a command.
+            out.skipped = call.task.module == "script";
             return Ok(out);
         }
     }
