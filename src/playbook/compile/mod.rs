@@ -12,10 +12,9 @@ mod task;
 
 pub(super) use closure::facts_read;
 
-use super::names::nearest;
 use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
 use super::yaml::{self, Data, Node};
-use super::{data, expr, filters};
+use super::{data, expr};
 use crate::model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
