@@ -75,7 +75,16 @@ fn distribution(root: &Root, out: &mut Map<String, Value>) {
     let release = match family.as_str() {
         // These have no name for a release but the number behind the point.
         "Suse" => version.split_once('.').map_or_else(|| "0".to_owned(), |(_, minor)| minor.to_owned()),
-        _ => field("VERSION_CODENAME"),
+        _ => {
+            let files = ["/etc/centos-release", "/etc/redhat-release"].map(|path| root.read(path));
+            let named = [field("VERSION_CODENAME"), field("UBUNTU_CODENAME")].into_iter().find(|name| !name.is_empty());
+            // `9.4 (Blue Onyx)`
+            let inside = |text: &str| Some(text.split_once('(')?.1.split_once(')')?.0.to_owned());
+            named
+                .or_else(|| inside(&field("VERSION")))
+                .or_else(|| files.iter().find_map(|f| inside(f)))
+                .unwrap_or_default()
+        }
     };
     let mut minor = None;
     let exact = root.word("/etc/debian_version").unwrap_or_default();

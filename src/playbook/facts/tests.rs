@@ -120,12 +120,12 @@ fn systems_by_their_files() {
         (
             "ID=\"rocky\"\nVERSION_ID=\"9.4\"\nID_LIKE=\"rhel centos fedora\"\n",
             vec![("redhat-release", "Rocky Linux release 9.4 (Blue Onyx)")],
-            ["Rocky", "RedHat", "9.4", "9", "NA"],
+            ["Rocky", "RedHat", "9.4", "9", "Blue Onyx"],
         ),
         (
             "ID=\"centos\"\nVERSION_ID=\"7\"\n",
             vec![("centos-release", "CentOS Linux release 7.9.2009 (Core)")],
-            ["CentOS", "RedHat", "7.9", "7", "NA"],
+            ["CentOS", "RedHat", "7.9", "7", "Core"],
         ),
         (
             "ID=\"opensuse-leap\"\nVERSION_ID=\"15.6\"\nID_LIKE=\"suse opensuse\"\n",
