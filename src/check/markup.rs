@@ -11,3 +11,15 @@ pub fn entity(c: char) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+/// `text` with each of them written so.
+pub(super) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match entity(c) {
+            Some(written) => out.push_str(written),
+            None => out.push(c),
+        }
+    }
+    out
+}

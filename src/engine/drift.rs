@@ -242,18 +242,7 @@ mod tests {
     }
 
     fn failing(on_fail: OnFail) -> CheckResult {
-        CheckResult {
-            service: "app".into(),
-            check: "port:tcp:80".to_owned(),
-            property: "listening".to_owned(),
-            state: CheckState::Fail,
-            severity: Severity::Critical,
-            on_fail,
-            expected: "true".to_owned(),
-            found: "false".to_owned(),
-            message: String::new(),
-            took_ms: 1,
-        }
+        CheckResult { on_fail, ..CheckResult::failing("app", "port:tcp:80") }
     }
 
     #[test]

@@ -200,7 +200,7 @@ mod tests {
     use crate::engine::Evidence;
     use crate::model::{
         Baseline, CheckResult, ClusterRole, Entry, Exam, FleetSummary, GroupSummary, HostSummary, NodeSpec, Occasion,
-        ServiceDigest, ServiceSummary, Severity, Sha256, Want,
+        ServiceDigest, ServiceSummary, Sha256, Want,
     };
     use std::collections::BTreeMap;
 
@@ -236,18 +236,7 @@ mod tests {
             let unreadable = unreadable.then(|| ("/etc/x".to_owned(), "denied".to_owned()));
             let digest = ServiceDigest::new(Vec::new(), BTreeMap::from_iter(unreadable));
             exam.digest.services.insert(service.into(), digest);
-            exam.checks.push(CheckResult {
-                service: service.into(),
-                check: "port:tcp:80".to_owned(),
-                property: "listening".to_owned(),
-                state,
-                severity: Severity::Critical,
-                on_fail: OnFail::Resetup,
-                expected: "true".to_owned(),
-                found: "false".to_owned(),
-                message: String::new(),
-                took_ms: 1,
-            });
+            exam.checks.push(CheckResult { state, ..CheckResult::failing(service, "port:tcp:80") });
             let baseline = Baseline {
                 generation: job.generation,
                 desired: Sha256::of(b"one"),

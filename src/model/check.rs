@@ -95,12 +95,11 @@ pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failing(check: &str) -> CheckResult {
-        CheckResult {
-            service: "web".into(),
+impl CheckResult {
+    /// A critical check of `service` that fails, and asks for a re-setup.
+    pub fn failing(service: &str, check: &str) -> Self {
+        Self {
+            service: service.into(),
             check: check.to_owned(),
             property: "running".to_owned(),
             state: CheckState::Fail,
@@ -112,6 +111,11 @@ mod tests {
             took_ms: 1,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     fn of(checks: &[CheckResult]) -> u64 {
         amiss(&NodeDigest::default(), checks)
@@ -119,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_amiss_is_told_apart_and_how_it_was_found_is_not() {
-        let (one, two) = (failing("service:nginx"), failing("service:php"));
+        let (one, two) = (CheckResult::failing("web", "service:nginx"), CheckResult::failing("web", "service:php"));
         let passing = CheckResult { state: CheckState::Pass, ..one.clone() };
         assert_eq!((of(&[]), of(std::slice::from_ref(&passing))), (0, 0));
         let all = [

@@ -4,7 +4,7 @@
 use super::words::{equal, is_true, kind, order, printed, shown};
 use super::{Outside, Place, Trouble, printf, sprig};
 use crate::check::go_regex::go_regex;
-use crate::check::markup::entity;
+use crate::check::markup::escaped;
 use crate::check::suggest::did_you_mean;
 use serde_json::{Map, Value};
 use std::cmp::Ordering;
@@ -136,7 +136,7 @@ pub(super) fn call(call: &Call) -> Result<Value, String> {
         "print" => Ok(print(all).into()),
         "println" => Ok((all.iter().map(|value| shown(value)).collect::<Vec<_>>().join(" ") + "\n").into()),
         "printf" => printf::printf(call.text(0)?, &all[1..]).map(Value::from),
-        "html" => Ok(html(&printed(all[0])).into()),
+        "html" => Ok(escaped(&printed(all[0])).into()),
         "mkSlice" => Ok(all.iter().map(|value| (*value).clone()).collect()),
         "getEnv" => {
             let found = call.outside.env.get(call.text(0)?).map(String::as_str);
@@ -192,17 +192,6 @@ fn print(all: &[&Value]) -> String {
             out.push(' ');
         }
         out.push_str(&shown(value));
-    }
-    out
-}
-
-fn html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match entity(c) {
-            Some(written) => out.push_str(written),
-            None => out.push(c),
-        }
     }
     out
 }

@@ -5,7 +5,7 @@
 
 use super::wellformed::{NO_CHARACTER, NO_ENTITY, NO_NAME, NOT_ENDED, OUTSIDE};
 use super::wellformed::{are_apart, is_char, is_instruction, is_name, predefined, told};
-use crate::check::markup::entity;
+use crate::check::markup::escaped;
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
 use std::collections::{BTreeMap, BTreeSet};
@@ -355,16 +355,4 @@ impl Tree {
             *out += &format!("</{}>", self.nodes[*last].name);
         }
     }
-}
-
-/// As Go's `html.EscapeString`.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match entity(c) {
-            Some(entity) => out.push_str(entity),
-            None => out.push(c),
-        }
-    }
-    out
 }
