@@ -3,7 +3,7 @@ CARGO ?= cargo
 # After what the machine has: goss, as tests/tools.sh fetches it.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
-.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks
+.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks bench-playbooks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -78,6 +78,11 @@ bench-checks: test-tools
 	$(CARGO) build --quiet --release --bins
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
+
+# A playbook beside ansible-core, mitogen and pyinfra, which come by pip into target/tmp; it says which can't. Minutes, any user.
+bench-playbooks: tools
+	$(CARGO) build --quiet --release --bins
+	$(CARGO) bench --quiet --bench playbooks
 
 # Says what it gets before it does, and what is missing where it can't.
 tools:

@@ -6,12 +6,14 @@ mod check;
 mod digest;
 mod local;
 mod order;
+mod play;
 
 pub use ask::*;
 pub use check::*;
 pub use digest::*;
 pub use local::*;
 pub use order::*;
+pub use play::*;
 
 use super::exit;
 use super::format::Format;
@@ -129,6 +131,19 @@ Examples:
     Maintenance(MaintenanceArgs),
     /// Accept the changed SSH host key of a node after comparing its fingerprint
     TrustKey(TrustKeyArgs),
+    /// Run an Ansible playbook on the hosts of an inventory; needs no cluster
+    #[command(long_about = "Run an Ansible playbook on the hosts of an inventory, over one SSH session for each.
+
+Needs no cluster, no daemon, and on the hosts neither Python nor anything of remoor. Every host's part is compiled before any \
+host is touched: what is wrong, and what of the language remoor hasn't, is told with its place, and 2 is the exit code.
+
+Examples:
+  remoor play site.yml -i inventory.ini
+  remoor play site.yml -i inventory/ --limit 'web:!web3' --check --diff
+  remoor play site.yml -i web1,web2, -u deploy --become -e version=1.4
+  remoor play setup.yml --connection local
+  remoor play site.yml -i hosts.yml --check --exit-code    1 if anything would be changed")]
+    Play(PlayArgs),
     /// Start a cluster on this machine; prints the tokens by which others join
     Init(InitArgs),
     /// Make this machine a node of a cluster

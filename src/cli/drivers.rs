@@ -11,15 +11,23 @@ use crate::{exec, fleet, solo, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 pub use crate::daemon::{AddError, AddOptions, Added};
 pub use crate::solo::digest;
+pub use crate::solo::play::{
+    Connection as PlayConnectionKind, Ending as PlayEnding, HostState, Login as PlayLogin, Prepared as PreparedPlay,
+    Recap, Request as PlayRequest, Summary, Told,
+};
 pub use crate::solo::{
     AdditionError, Changes, Form, LastRun, RunOptions as SuiteRunOptions, Suite, SuiteOptions, SuiteRun, end_programs,
     goss_json, in_form, state_home,
 };
 
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
+/// News of a play that were not shown yet; more wait on their hosts.
+const PLAY_QUEUE: usize = 256;
 
 pub struct InitOptions {
     pub here: Here,
@@ -233,6 +241,51 @@ pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
 /// Runs them here; `tell` hears of each try but the last.
 pub fn run_suite(suite: &Suite, options: &SuiteRunOptions, tell: &mut dyn FnMut(&str)) -> SuiteRun {
     solo::run(suite, options, tell)
+}
+
+/// Variables of one `--extra-vars`.
+pub fn play_vars(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, Vec<Fault>> {
+    crate::config::extra_vars(text)
+}
+
+/// A playbook compiled for every host that it means, or everything that is wrong; no host is touched.
+pub fn prepare_play(request: PlayRequest) -> Result<PreparedPlay, Vec<Fault>> {
+    solo::play::prepare(request)
+}
+
+/// What a play has to say.
+pub enum PlayNews {
+    Told(Told),
+    /// A Ctrl-C came, or another's wish that it ends; so it is to end now.
+    Urged(PlayEnding),
+}
+
+/// Runs it on all its hosts to the end; `tell` is called on this thread as the news come. Ctrl-C lets tasks under way finish,
+/// the second one ends them.
+pub fn play(prepared: PreparedPlay, tell: &mut dyn FnMut(PlayNews)) -> anyhow::Result<Summary> {
+    let runtime = runtime()?;
+    let summary = runtime.block_on(async {
+        let control = solo::play::Control::default();
+        let (mut interrupt, mut term, mut hangup) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+        let (sender, mut told) = mpsc::channel(PLAY_QUEUE);
+        let inner = control.clone();
+        let run = tokio::spawn(async move { solo::play::run(prepared, &inner, sender).await });
+        loop {
+            tokio::select! {
+                news = told.recv() => match news {
+                    Some(news) => tell(PlayNews::Told(news)),
+                    None => break,
+                },
+                _ = interrupt.recv() => tell(PlayNews::Urged(control.urge())),
+                _ = term.recv() => tell(PlayNews::Urged(control.urge())),
+                _ = hangup.recv() => tell(PlayNews::Urged(control.urge())),
+            }
+        }
+        run.await.context("the run ended without a summary")
+    });
+    runtime.shutdown_background();
+    summary
 }
 
 /// Checks of what this machine has now.

@@ -238,6 +238,13 @@ pub fn invalid_checks(faults: &[Fault]) -> Stop {
     Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
 }
 
+/// A playbook, an inventory or variables that can't be used; nothing was touched.
+pub fn invalid_play(faults: &[Fault]) -> Stop {
+    let errors = faults.iter().filter(|fault| !fault.warning).count();
+    let text = format!("{}; no host was touched", counted(errors, "fault"));
+    Stop { causes: faults.iter().map(ToString::to_string).collect(), ..Stop::usage(text) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

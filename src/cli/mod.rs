@@ -25,7 +25,7 @@ mod tests;
 use api::Api;
 use args::{CheckArgs, Connection, NodeVerb, Output, Verb};
 use command::{
-    add, digest, examine, fleet, history, job, listed, local, nodes, order, status, suite, wait, watch, why,
+    add, digest, examine, fleet, history, job, listed, local, nodes, order, play, status, suite, wait, watch, why,
 };
 use error::Stop;
 use exit::Exit;
@@ -87,6 +87,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Digest(args) => digest::run(&Out::new(&args.output).judging(), args),
         Verb::Check(args) if args.is_here() => suite::run(&suite::out(&args), &args),
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
+        Verb::Play(args) => play::run(&args.out(), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output).judging(), &args),
         Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&asked(&args)?), &args),
         verb => {
@@ -157,6 +158,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::TrustKey(args) => ask!(args, order::trust_key),
         Verb::Lint(_)
         | Verb::Digest(_)
+        | Verb::Play(_)
         | Verb::Init(_)
         | Verb::Join(_)
         | Verb::Agent(_)

@@ -22,7 +22,7 @@ mod validate;
 mod windows;
 
 pub use fleet::{Fleet, INVENTORY_FILE, MergedVars};
-pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, load_inventory};
+pub use inventory::{AnsibleInventory, GroupEntry, HostEntry, Sources, extra_vars, load_inventory, load_sources};
 pub use load::{BYTES_MAX, FILES_MAX};
 pub use reader::Place;
 pub use settings::{

@@ -16,10 +16,12 @@ use std::time::Duration;
 const IDENTITY_VERSION: u32 = 1;
 /// Written when a run on the node begins, and when its attempt was closed.
 pub const FENCE: &str = "fence.json";
+/// Who this node is; there from the moment at which it has joined a cluster.
+pub const IDENTITY: &str = "identity.json";
 pub const CLOSED: &str = "closed.json";
 /// What remoor's daemon or executor puts into a data directory, as far as its name can't be anybody's.
 const OURS: [&str; 9] = [
-    "identity.json",
+    IDENTITY,
     "unfinished",
     "node.key",
     "credentials.json",
@@ -149,7 +151,7 @@ impl DataDir {
 }
 
 fn identity_path(dir: &Path) -> PathBuf {
-    dir.join("identity.json")
+    dir.join(IDENTITY)
 }
 
 /// Held by the one agent of a data directory; the kernel lets go of it with the process.

@@ -1,6 +1,8 @@
 //! How a run learns that it should stop after its current task, or at once.
 
+use super::gate::Gate;
 use super::process::ProcessId;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +41,7 @@ pub struct Cancel {
     kill: AtomicBool,
     children: Mutex<Vec<ProcessId>>,
     watcher: Mutex<Option<Watcher>>,
+    gate: Arc<Gate>,
 }
 
 impl Cancel {
@@ -48,6 +51,13 @@ impl Cancel {
         if stop.is_none() || why == Stop::ManagerLost {
             *stop = Some(why);
         }
+        drop(stop);
+        self.gate.close();
+    }
+
+    /// Which plays may begin; none once a stop was asked for.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     /// The current task is not waited for either.

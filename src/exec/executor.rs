@@ -10,7 +10,7 @@ use super::mark;
 use super::outbox::Outbox;
 use super::runs::{self, RunLog, RunPaths};
 use super::serve::Tuning;
-use super::wire::{Order, Reply, RunOrder};
+use super::wire::{Order, PlayOrder, Reply, RunOrder};
 use super::work::Work;
 use crate::model::{AttemptId, Exam, Fence, Manifest, NodeName, ServiceName, Sha256, Trees};
 use std::any::Any;
@@ -46,6 +46,16 @@ impl Outcome {
             Outcome::ManagerLost => 12,
             Outcome::Fenced => 13,
             Outcome::Cancelled => 14,
+        }
+    }
+
+    /// How the audit line of a run ends.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Good => "done",
+            Outcome::Failed => "failed",
+            Outcome::PlanRefused => "refused",
+            Outcome::ManagerLost | Outcome::Fenced | Outcome::Cancelled => "stopped",
         }
     }
 }
@@ -112,8 +122,9 @@ impl<'a> Executor<'a> {
             Order::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },
             Order::Undo { attempt } => self.undo(attempt),
             Order::Close { fence, done } => self.close(&fence, done),
+            Order::Play(order) => self.play(&order),
             // The reader has dealt with these.
-            Order::Cancel { .. } | Order::Heartbeat => Reply::Alive { waiting_for: None },
+            Order::Cancel { .. } | Order::Heartbeat | Order::Go { .. } => Reply::Alive { waiting_for: None },
         }
     }
 
@@ -257,12 +268,16 @@ impl<'a> Executor<'a> {
         };
         self.outcome = outcome;
         // The run has happened; that its end could not be noted does not undo it.
-        let _disk_full = audit(match outcome {
-            Outcome::Good => "done",
-            Outcome::Failed => "failed",
-            Outcome::PlanRefused => "refused",
-            Outcome::ManagerLost | Outcome::Fenced | Outcome::Cancelled => "stopped",
-        });
+        let _disk_full = audit(outcome.word());
+        reply
+    }
+
+    fn play(&mut self, order: &PlayOrder) -> Reply {
+        if self.held.is_some() {
+            return refused(None, "this session has an attempt; a play is a session of its own");
+        }
+        let (reply, outcome) = super::play::play(order, &self.state_dir, self.work, &self.cancel, &self.outbox);
+        self.outcome = outcome;
         reply
     }
 
@@ -316,7 +331,7 @@ impl<'a> Executor<'a> {
     }
 }
 
-fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
+pub(super) fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
     let has = |key: &str| end.get(key).is_some_and(|value| !value.is_null());
     match stopped {
         Some(Stop::ManagerLost) => Outcome::ManagerLost,
@@ -327,12 +342,12 @@ fn outcome_of(end: &serde_json::Value, stopped: Option<Stop>) -> Outcome {
     }
 }
 
-fn refused(holder: Option<Fence>, why: &str) -> Reply {
+pub(super) fn refused(holder: Option<Fence>, why: &str) -> Reply {
     Reply::Refused { holder, why: why.to_owned() }
 }
 
 /// A panic is a defect, but the manager must still be answered and the lock kept until it closes.
-fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
+pub(super) fn guarded<T>(doing: &str, work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("defect while {doing}: {}", panic_text(&*panic)))
 }
 
@@ -342,7 +357,7 @@ pub(super) fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

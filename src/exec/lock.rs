@@ -41,6 +41,9 @@ pub struct Holder {
     /// Started by it, in process groups of their own.
     pub children: Vec<ProcessId>,
     pub boot: String,
+    /// Of a play: which run it belongs to. Hosts of one run that are one machine share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 impl Holder {
@@ -48,7 +51,7 @@ impl Holder {
     pub fn own(kind: HolderKind, fence: Option<Fence>) -> io::Result<Self> {
         let process = ProcessId::own().ok_or_else(|| io::Error::other("/proc does not tell the own process"))?;
         let (leads_group, leads_session) = own_leadership();
-        Ok(Self { kind, fence, process, leads_group, leads_session, children: Vec::new(), boot: boot() })
+        Ok(Self { kind, fence, process, leads_group, leads_session, children: Vec::new(), boot: boot(), run: None })
     }
 
     fn family(&self) -> Family {
@@ -63,6 +66,11 @@ impl Holder {
     /// Itself or anything that it started still runs.
     fn lives(&self) -> bool {
         self.boot == boot() && !self.family().members().is_empty()
+    }
+
+    /// A session of the same run of `remoor play`.
+    fn is_of(&self, run: &str) -> bool {
+        self.kind == HolderKind::Play && self.boot == boot() && self.run.as_deref() == Some(run)
     }
 
     /// For people.
@@ -109,15 +117,29 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// For `remoor play`: taken at once or not at all; nobody is ended.
-    pub fn take_for_play(state_dir: &Path) -> Result<Self, LockError> {
+    /// For `remoor play`: taken at once or not at all; nobody is ended. Sessions of the same run share it.
+    pub fn take_for_play(state_dir: &Path, run: &str) -> Result<Self, LockError> {
         let file = open(state_dir).map_err(LockError::Io)?;
         let own = Holder::own(HolderKind::Play, None).map_err(LockError::Io)?;
+        let own = Holder { run: Some(run.to_owned()), ..own };
         let free = try_flock(&file).map_err(LockError::Io)?;
         match read_record(&file) {
+            Some(holder) if !free && holder.is_of(run) => Self::shared(file, holder, own),
             Some(holder) if !free || holder.lives() => Err(LockError::Held(Box::new(holder))),
             None if !free => Err(LockError::Unnamed),
-            _ => Self::with_record(file, own),
+            _ => {
+                let taken = Self::with_record(file, own.clone())?;
+                // From now on others of this run may have it too.
+                share(&taken.file)?.then_some(taken).ok_or_else(|| LockError::Held(Box::new(own)))
+            }
+        }
+    }
+
+    /// Beside other sessions of the same run. The record stays the first one's.
+    fn shared(file: File, holder: Holder, own: Holder) -> Result<Self, LockError> {
+        match share(&file)? {
+            true => Ok(Self { file: Arc::new(file), holder: own }),
+            false => Err(LockError::Held(Box::new(holder))),
         }
     }
 
@@ -195,8 +217,10 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // In this order: once unlocked, the record may be another's.
-        let _record_of_a_dead_process_is_harmless = write_record(&self.file, None);
+        // In this order: once unlocked, the record may be another's; while others of the same run go on, it is theirs.
+        if try_flock(&self.file).unwrap_or_default() {
+            let _record_of_a_dead_process_is_harmless = write_record(&self.file, None);
+        }
         let _unlocked_at_exit_at_the_latest = flock(&*self.file, FlockOperation::Unlock);
     }
 }
@@ -212,6 +236,15 @@ pub(super) fn running_attempt(state_dir: &Path) -> Option<String> {
 fn open(state_dir: &Path) -> io::Result<File> {
     let path = state_dir.join("run.lock");
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Turns the lock into one that sessions of the same run share; false: somebody else was quicker.
+fn share(file: &File) -> Result<bool, LockError> {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(false),
+        Err(e) => Err(LockError::Io(e.into())),
+    }
 }
 
 fn try_flock(file: &File) -> io::Result<bool> {

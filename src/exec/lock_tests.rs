@@ -32,6 +32,7 @@ impl Stranger {
             leads_session: false,
             children: vec![],
             boot: boot(),
+            run: None,
         };
         let stranger = Self { child, holder };
         stranger.record(dir);
@@ -126,6 +127,7 @@ fn a_reused_pid_is_never_ended() {
         leads_session: true,
         children: vec![ProcessId { start: process.start - 1, ..process }],
         boot: boot(),
+        run: None,
     };
     write_record(&open(dir.path()).unwrap(), Some(&dead)).unwrap();
     let (_lock, ended) = take(dir.path(), Duration::from_secs(60)).unwrap();
@@ -187,11 +189,27 @@ fn waiting_for_a_play_can_be_given_up() {
 fn a_play_takes_a_free_lock_and_ends_nobody() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(running_attempt(dir.path()), None);
-    let own = RunLock::take_for_play(dir.path()).unwrap();
+    let own = RunLock::take_for_play(dir.path(), "r1").unwrap();
     assert_eq!(running_attempt(dir.path()), None);
     drop(own);
     let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "sleep 300");
     assert!(running_attempt(dir.path()).is_some_and(|who| who.contains("attempt")));
-    assert!(matches!(RunLock::take_for_play(dir.path()), Err(LockError::Held(_))));
+    assert!(matches!(RunLock::take_for_play(dir.path(), "r1"), Err(LockError::Held(_))));
     assert!(stranger.is_alive());
+}
+
+#[test]
+fn sessions_of_one_run_share_the_node_and_nobody_else_gets_it_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = RunLock::take_for_play(dir.path(), "r1").unwrap();
+    let second = RunLock::take_for_play(dir.path(), "r1").unwrap();
+    for left in [first, second] {
+        assert!(matches!(RunLock::take_for_play(dir.path(), "r2"), Err(LockError::Held(_))));
+        let at_once = Instant::now();
+        let mut pause = |_: &str| Patience::GiveUp;
+        let attempt = RunLock::take_for_attempt(dir.path(), &sample_fence(1), Duration::ZERO, at_once, &mut pause);
+        assert!(attempt.is_err());
+        drop(left);
+    }
+    RunLock::take_for_play(dir.path(), "r2").unwrap();
 }

@@ -11,8 +11,10 @@ pub mod wire;
 // The loop, what each order does, and what is done for it.
 mod cancel;
 mod executor;
+mod gate;
 mod nodework; // the real thing
 mod outbox;
+mod play;
 mod serve;
 mod work;
 

@@ -2,7 +2,7 @@
 
 use super::cancel::{Cancel, Stop};
 use super::executor::panic_text;
-use super::wire::{Phase, RunOrder};
+use super::wire::{Phase, PlayOrder, RunOrder};
 use super::{RunPaths, Work};
 use crate::model::{CheckResult, CheckState, Exam, Manifest, NodeDigest, OnFail, Severity, Wall};
 use crate::{check, files, playbook};
@@ -38,6 +38,7 @@ impl Work for NodeWork {
         };
         let options = playbook::RunOptions {
             run_id: order.fence.attempt.to_string(),
+            gate: None,
             pending_handlers: Vec::new(),
             journal: match order.phase {
                 Phase::Cleanup => paths.cleanup_journal.clone(),
@@ -54,41 +55,41 @@ impl Work for NodeWork {
             secret: order.secret.clone(),
             check: false,
         };
-        let (children, news) = mpsc::channel();
-        let stop = playbook::Cancel::watched(move |pid, began| {
-            let _the_run_is_over = children.send((pid, began));
-        });
-        let over = AtomicBool::new(false);
-        let end = std::thread::scope(|scope| {
-            let (plan_stop, over_soon) = (&stop, &over);
-            scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
-            // Whoever watches must learn that the run is over also where it panics: else this would wait for ever.
-            let _told = TellOver(&over);
-            let mut under_way = None;
-            let ran = catch_unwind(AssertUnwindSafe(|| {
-                playbook::run(&plan, &options, &stop, &mut |event| {
-                    if let playbook::Event::TaskStart { i, name, .. } = &event {
-                        under_way = Some((*i, name.clone()));
-                    }
-                    sink(serde_json::to_vec(&event).unwrap_or_default());
-                })
-            }));
-            ran.unwrap_or_else(|panic| {
-                let (event, end) = defect(&plan, under_way, &panic_text(&*panic));
-                sink(serde_json::to_vec(&event).unwrap_or_default());
-                end
-            })
-        });
-        let mut end = serde_json::to_value(end).unwrap_or_default();
-        if let Some(fields) = end.as_object_mut() {
-            if fields.get("failure").is_some_and(|f| !f.is_null()) {
-                fields.insert("failed".to_owned(), true.into());
-            } else {
-                fields.remove("failed"); // the number of failed tasks that were let pass; the executor reads a verdict here
-            }
-            if let Some(why) = cancel.stopped().map(Stop::as_str) {
-                fields.insert("stopped".to_owned(), why.into());
-            }
+        drive(&plan, &options, cancel, sink).0
+    }
+
+    fn play(
+        &self,
+        order: &PlayOrder,
+        journal: &Path,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value {
+        let plan: playbook::Plan = match rmp_serde::from_slice(&order.plan) {
+            Ok(plan) => plan,
+            Err(error) => return refused(&format!("the plan can't be read: {error}")),
+        };
+        if became_root()
+            && plan.needs_root()
+            && let Some(task) = plan.unelevated()
+        {
+            let place = format!("{}:{}", task.place.file, task.place.line);
+            return refused(&format!("{place}: {}", playbook::MIXED));
+        }
+        let options = playbook::RunOptions {
+            run_id: order.run_id.clone(),
+            journal: journal.to_owned(),
+            gate: order.through.map(|through| {
+                let gate = std::sync::Arc::clone(cancel.gate());
+                gate.open(through);
+                playbook::Gate::new(move |play| gate.pass(play))
+            }),
+            check: order.check,
+            ..playbook::RunOptions::default()
+        };
+        let (mut end, defect) = drive(&plan, &options, cancel, sink);
+        if defect && let Some(fields) = end.as_object_mut() {
+            fields.insert("defect".to_owned(), true.into());
         }
         end
     }
@@ -96,6 +97,60 @@ impl Work for NodeWork {
     fn undo(&self, backup: &Path) -> Result<Vec<String>, String> {
         playbook::undo(backup).map_err(|e| e.to_string())
     }
+}
+
+/// Runs a plan while `cancel` is watched; true: a defect of this program ended it, and nobody knows what its task did.
+fn drive(
+    plan: &playbook::Plan,
+    options: &playbook::RunOptions,
+    cancel: &Cancel,
+    sink: &mut dyn FnMut(Vec<u8>),
+) -> (serde_json::Value, bool) {
+    let (children, news) = mpsc::channel();
+    let stop = playbook::Cancel::watched(move |pid, began| {
+        let _the_run_is_over = children.send((pid, began));
+    });
+    let over = AtomicBool::new(false);
+    let (end, panicked) = std::thread::scope(|scope| {
+        let (plan_stop, over_soon) = (&stop, &over);
+        scope.spawn(move || watch(cancel, plan_stop, &news, over_soon));
+        // Whoever watches must learn that the run is over also where it panics: else this would wait for ever.
+        let _told = TellOver(&over);
+        let mut under_way = None;
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            playbook::run(plan, options, &stop, &mut |event| {
+                if let playbook::Event::TaskStart { i, name, .. } = &event {
+                    under_way = Some((*i, name.clone()));
+                }
+                sink(serde_json::to_vec(&event).unwrap_or_default());
+            })
+        }));
+        match ran {
+            Ok(end) => (end, false),
+            Err(panic) => {
+                let (event, end) = defect(plan, under_way, &panic_text(&*panic));
+                sink(serde_json::to_vec(&event).unwrap_or_default());
+                (end, true)
+            }
+        }
+    });
+    let mut end = serde_json::to_value(end).unwrap_or_default();
+    if let Some(fields) = end.as_object_mut() {
+        if fields.get("failure").is_some_and(|f| !f.is_null()) {
+            fields.insert("failed".to_owned(), true.into());
+        } else {
+            fields.remove("failed"); // the number of failed tasks that were let pass; the executor reads a verdict here
+        }
+        if let Some(why) = cancel.stopped().map(Stop::as_str) {
+            fields.insert("stopped".to_owned(), why.into());
+        }
+    }
+    (end, panicked)
+}
+
+/// This process is root by sudo, and whoever logged in is not.
+fn became_root() -> bool {
+    rustix::process::geteuid().is_root() && std::env::var("SUDO_UID").is_ok_and(|uid| uid != "0")
 }
 
 /// While a plan runs: passes stops on to it, and keeps account of the commands that it has begun, so that a newer attempt
@@ -147,6 +202,7 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
         rc: None,
         stdout_tail: String::new(),
         diff: None,
+        attributes: Vec::new(),
         path: None,
         took_ms: 0,
     };
@@ -197,7 +253,7 @@ fn now() -> Wall {
 mod tests {
     use super::*;
     use crate::exec::wire::sample_fence;
-    use crate::playbook::{PLAN_VERSION, Place, Plan, Play, Step, Task};
+    use crate::playbook::{PLAN_VERSION, Plan, Play, Step, Task};
 
     /// A plan whose second task runs into a defect of this program.
     fn plan() -> Plan {
@@ -207,14 +263,7 @@ mod tests {
             Step::Task(Box::new(Task { id, name, module: module.into(), args, ..Task::default() }))
         };
         let sections = vec![vec![task(1, "debug"), task(2, "panic")]];
-        let play = Play {
-            name: "p".into(),
-            place: Place::default(),
-            defaults: vec![],
-            vars: vec![],
-            sections,
-            handlers: vec![],
-        };
+        let play = Play { name: "p".into(), sections, ..Play::default() };
         Plan {
             version: PLAN_VERSION,
             playbook: "site.yml".into(),

@@ -127,13 +127,23 @@ impl RunLog {
 
 /// Appends `time phase attempt tags what` to `runs.log`; at 1 MiB the file becomes `runs.log.1`.
 pub(super) fn audit(state_dir: &Path, phase: &str, fence: &Fence, tags: &[String], what: &str) -> io::Result<()> {
+    audit_line(state_dir, phase, &attempt_name(fence), tags, what)
+}
+
+/// The same of a person's run, with its id in the place of the attempt.
+pub(super) fn audit_play(state_dir: &Path, id: &str, check: bool, tags: &[String], what: &str) -> io::Result<()> {
+    let id: String = id.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
+    audit_line(state_dir, if check { "play-check" } else { "play" }, &id, tags, what)
+}
+
+fn audit_line(state_dir: &Path, phase: &str, name: &str, tags: &[String], what: &str) -> io::Result<()> {
     let path = state_dir.join("runs.log");
     if fs::metadata(&path).is_ok_and(|m| m.len() > AUDIT_BYTES_MAX) {
         fs::rename(&path, state_dir.join("runs.log.1"))?;
     }
     let tags: String = if tags.is_empty() { "-".to_owned() } else { tags.join(",") };
     let clean: String = tags.chars().map(|c| if c.is_control() || c == ' ' { '_' } else { c }).take(500).collect();
-    let line = format!("{} {} {} {clean} {what}\n", now(), phase, attempt_name(fence));
+    let line = format!("{} {phase} {name} {clean} {what}\n", now());
     append(&path)?.write_all(line.as_bytes())
 }
 

@@ -200,6 +200,7 @@ fn read_orders(
             Ok(Order::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
             Ok(Order::Cancel { now: false }) => cancel.stop(Stop::Asked),
             Ok(Order::Cancel { now: true }) => cancel.kill(Stop::Killed),
+            Ok(Order::Go { play }) => cancel.gate().open(play),
             Ok(order) => {
                 if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
                     return Incoming::Broken("orders came faster than they were answered".to_owned());

@@ -3,7 +3,7 @@
 use super::*;
 use crate::exec::lock::RunLock;
 use crate::exec::runs::RunPaths;
-use crate::exec::wire::{PROTO, Phase, RunOrder, sample_fence};
+use crate::exec::wire::{PROTO, Phase, PlayOrder, RunOrder, sample_fence};
 use crate::model::{AttemptId, Exam, Manifest, NodeName, ServiceManifest};
 use proptest::prelude::*;
 use std::io::{PipeReader, PipeWriter};
@@ -53,6 +53,21 @@ impl Work for Scripted {
             _ => sink(b"{\"task\":1}".to_vec()),
         }
         serde_json::json!({"failed": null, "tasks": tasks})
+    }
+
+    fn play(
+        &self,
+        order: &PlayOrder,
+        journal: &Path,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value {
+        let holder = std::fs::read_to_string(journal.parent().unwrap().join("run.lock")).unwrap();
+        sink(holder.into_bytes());
+        while order.plan == b"long" && !cancel.killed() && !journal.parent().unwrap().join("go").exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        serde_json::json!({"journal": journal})
     }
 
     fn undo(&self, backup: &Path) -> Result<Vec<String>, String> {
@@ -271,9 +286,9 @@ fn the_end_of_the_stream_stops_a_run_and_gives_the_lock_back() {
     peer.ask(&fence(3));
     peer.send(&run(3, "tasks"));
     assert!(matches!(peer.receive(), Reply::Event { .. }));
-    assert!(RunLock::take_for_play(dir.path()).is_err());
+    assert!(RunLock::take_for_play(dir.path(), "r1").is_err());
     assert_eq!(peer.hang_up(), 12);
-    RunLock::take_for_play(dir.path()).unwrap();
+    RunLock::take_for_play(dir.path(), "r1").unwrap();
     assert!(std::fs::read_to_string(dir.path().join("runs.log")).unwrap().contains("stopped"));
 }
 
@@ -358,7 +373,7 @@ fn a_begun_task_is_let_finish_when_the_manager_is_lost_or_cancels() {
         }
         // It has been told by now, and goes on.
         thread::sleep(Duration::from_millis(300));
-        assert!(RunLock::take_for_play(dir.path()).is_err() && !dir.path().join("killed").exists());
+        assert!(RunLock::take_for_play(dir.path(), "r1").is_err() && !dir.path().join("killed").exists());
         std::fs::write(dir.path().join("go"), b"").unwrap();
         if !lost {
             assert!(matches!(peer.receive(), Reply::RunEnd(_)));
@@ -513,4 +528,47 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
     assert!(ended.contains("attempt 5 started by Ansible"), "{ended}");
     assert!(task.try_wait().unwrap().is_some(), "it runs on");
     second.hang_up();
+}
+
+fn play(plan: &str, force: bool) -> Order {
+    let (name, run_id) = ("/srv/site.yml".to_owned(), if plan == "long" { "7-1" } else { "8-1" }.to_owned());
+    Order::Play(PlayOrder { plan: plan.into(), name, run_id, tags: vec![], check: false, force, through: None })
+}
+
+#[test]
+fn a_play_holds_the_node_against_another_and_an_attempt_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = start(dir.path());
+    first.send(&play("long", false));
+    let Reply::Event { event } = first.receive() else { panic!("it runs") };
+    assert!(String::from_utf8(event).unwrap().contains("\"kind\":\"play\""), "and says so in the lock");
+
+    let why = match start(dir.path()).ask(&play("ok", false)) {
+        Reply::Refused { why, holder: None } => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why.contains("remoor play, process") && why.contains("nothing was run"), "{why}");
+
+    std::fs::write(dir.path().join("go"), b"").unwrap();
+    let Reply::RunEnd(end) = first.receive() else { panic!("it ends") };
+    let journal = end["journal"].as_str().unwrap();
+    assert!(journal.starts_with(dir.path().join("journal-play-").to_str().unwrap()), "{journal}");
+    assert!(matches!(first.ask(&fence(3)), Reply::Fenced { ended: None }), "the node is free again");
+    assert!(matches!(first.ask(&play("ok", true)), Reply::Refused { .. }), "an attempt's session is for it alone");
+    assert_eq!(first.hang_up(), 12);
+    let audit = std::fs::read_to_string(dir.path().join("runs.log")).unwrap();
+    assert!(audit.contains(" play 7-1 - started") && audit.contains(" play 7-1 - done"), "{audit}");
+}
+
+#[test]
+fn a_node_of_a_fleet_is_played_on_by_force_only() {
+    for mark in [crate::disk::IDENTITY, crate::disk::FENCE] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(mark), b"").unwrap();
+        let mut peer = start(dir.path());
+        let Reply::Refused { why, .. } = peer.ask(&play("ok", false)) else { panic!("{mark}") };
+        assert!(why.contains("--force"), "{why}");
+        assert!(!dir.path().join("runs.log").exists(), "nothing was begun");
+        assert!(matches!(peer.ask(&play("ok", true)), Reply::RunEnd(_)), "{mark}");
+    }
 }

@@ -3,7 +3,7 @@
 
 use super::cancel::Cancel;
 use super::runs::RunPaths;
-use super::wire::RunOrder;
+use super::wire::{PlayOrder, RunOrder};
 use crate::model::{Exam, Manifest};
 use std::path::Path;
 
@@ -20,6 +20,15 @@ pub trait Work: Send + Sync {
         &self,
         order: &RunOrder,
         paths: &RunPaths,
+        cancel: &Cancel,
+        sink: &mut dyn FnMut(Vec<u8>),
+    ) -> serde_json::Value;
+
+    /// Runs a plan for a person, as `run`; handlers that it owes are kept in `journal`, nowhere if that is empty.
+    fn play(
+        &self,
+        order: &PlayOrder,
+        journal: &Path,
         cancel: &Cancel,
         sink: &mut dyn FnMut(Vec<u8>),
     ) -> serde_json::Value;

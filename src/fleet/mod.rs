@@ -5,8 +5,10 @@
 
 mod book;
 mod context;
+mod inverse;
 mod listed;
 mod manifest;
+mod mentions;
 mod paths;
 mod plans;
 mod summary;

@@ -31,7 +31,7 @@ pub fn compile(
     let Some(playbook) = playbook else { return Err(vec![no_playbook(fleet, &group, phase)]) };
     let tags = tags_of(fleet, &scope.services);
     let host_context = HostContext { name: host.to_owned(), group: group.to_string(), vars: context.clone() };
-    let options = CompileOptions { tags: &tags, extra_vars: scope.extra.clone() };
+    let options = CompileOptions { tags: &tags, extra_vars: scope.extra.clone(), ..CompileOptions::default() };
     playbook::compile(&fleet.files, playbook, &host_context, &options).map(|compiled| compiled.plan)
 }
 

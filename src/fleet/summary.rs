@@ -1,5 +1,6 @@
 //! Everything of a generation that decisions need, and every fault of a fleet in one pass.
 
+use super::inverse::left_behind;
 use super::manifest::check_files;
 use super::plans::{left_down, look};
 use super::{Expected, Known, Scope, compile, context, manifest};
@@ -109,6 +110,7 @@ fn desired(fleet: &Fleet, host: &str, known: &Known) -> Result<(HostSummary, Vec
         }
         if let [cleanup, provision] = &plans[..] {
             faults.extend(left_down(fleet, host, &context, cleanup, provision));
+            faults.extend(left_behind(fleet, host, &context, cleanup, provision));
         }
     } else {
         whole.extend(fleet.files.sha256().0);

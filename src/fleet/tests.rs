@@ -27,7 +27,10 @@ fn fleet(more: &[(&str, &str)]) -> Fleet {
         ("remoor.yml", CONFIG),
         ("inventory.yml", INVENTORY),
         ("playbooks/provision.yml", PROVISION),
-        ("playbooks/cleanup.yml", "- hosts: all\n  tasks: [{file: {path: /etc/app.conf, state: absent}}]\n"),
+        (
+            "playbooks/cleanup.yml",
+            "- hosts: all\n  tasks: [{file: {path: /etc/app.conf, state: absent}}, {file: {path: /x, state: absent}}]\n",
+        ),
         ("templates/app.conf.tera", "port={{ port }}\n"),
     ];
     for (name, text) in all.iter().chain(more) {

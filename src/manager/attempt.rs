@@ -1,6 +1,6 @@
 //! Attempts under way: one task each, holding the one SSH session from the fence to the verification.
 
-use super::ansible::{self, Play, PlayError};
+use super::ansible::{self, EndOnDrop, Play, PlayError};
 use super::cleaned::{Down, taken_down};
 use super::examine::{self, Prepared, Sent};
 use super::failed::{chain, lost, plan, ssh, step, too_long, unexpected};
@@ -224,11 +224,7 @@ impl Work {
             }
             // Ansible's inventory is that of now; what it makes is recorded, not rendered.
             fleet::Work::Ansible { playbook, tags } => {
-                let known = ansible::known(self.shared.inventory().nodes.values(), &made.fleet);
-                let (fleet, host, extra) = (made.fleet, made.host, made.scope.extra);
-                let keys = self.shared.play_keys();
-                let mark = self.fence_token().mark(&host.as_str().into());
-                let play = Play { fleet, host, playbook, tags, extra, known, keys, mark, timeout: limit };
+                let play = self.play((made.fleet, made.host, made.scope), playbook, tags, limit);
                 return self.ansible(phase, play).await;
             }
         };
@@ -348,11 +344,38 @@ impl Work {
             let made = self.work(phase, job, generation).await;
             let why =
                 |text: String| plan(Phase::Fence, &format!("nothing was run, since its {phase} can't be: {text}"));
-            if let fleet::Work::Plan { secret, .. } = made.map_err(why)?.work {
-                self.secret.extend(secret);
+            let made = made.map_err(why)?;
+            match made.work {
+                fleet::Work::Plan { secret, .. } => self.secret.extend(secret),
+                fleet::Work::Ansible { playbook, tags } => {
+                    let play = self.play((made.fleet, made.host, made.scope), playbook, tags, Duration::ZERO);
+                    // As with a plan: a cleanup is that of what is there, and nobody can mend it any more.
+                    self.ready(play, phase == Phase::Provision).await.map_err(why)?;
+                }
             }
         }
         Ok(())
+    }
+
+    fn play(
+        &self,
+        (fleet, host, scope): (Arc<Fleet>, String, Scope),
+        playbook: String,
+        tags: Vec<String>,
+        timeout: Duration,
+    ) -> Play {
+        let known = ansible::known(self.shared.inventory().nodes.values(), &fleet);
+        let mark = self.fence_token().mark(&host.as_str().into());
+        Play { fleet, host, playbook, tags, extra: scope.extra, known, keys: self.shared.play_keys(), mark, timeout }
+    }
+
+    /// Whether this manager's Ansible could run it; the text of what is wrong otherwise.
+    async fn ready(&self, play: Play, syntax: bool) -> Result<(), String> {
+        let cancel = Cancel::new();
+        let _guard = EndOnDrop(cancel.clone());
+        let runs = self.shared.runs.clone();
+        let asked = tokio::task::spawn_blocking(move || ansible::ready(&play, syntax, &runs, &cancel)).await;
+        asked.map_err(|_| "a task of this manager ended early".to_owned())?.map_err(|error| chain(&error))
     }
 
     /// The executor's session stays open meanwhile and holds the fence; when it is lost, Ansible is ended too.
@@ -363,8 +386,7 @@ impl Work {
         let runs = shared.runs.clone();
         let mut run = tokio::task::spawn_blocking(move || {
             let mut log = super::blobs::RunLog::open(&shared, attempt);
-            ansible::play(&play, &runs, &cancel, &mut |line| {
-                let event = serde_json::json!({"event": "output", "i": 0, "line": line});
+            ansible::play(&play, &runs, &cancel, &mut |event| {
                 let item = StreamItem::Task { job, attempt: attempt.0, phase: phase.word().to_owned(), event };
                 log.line(&item);
                 shared.emit(item);
@@ -505,15 +527,6 @@ impl Work {
         let told = self.shared.report_of(node.name()).filter(|report| !report.is_blank()).map(|r| marks_of(&r));
         let marks = marks_seen(&evidence.exam, told.as_ref().or(node.marks.as_ref()));
         Ok(PhaseResult::Verified(Verified { evidence, baseline, marks, wrong }))
-    }
-}
-
-/// Ends the run when the attempt's task is dropped.
-struct EndOnDrop(Cancel);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
     }
 }
 

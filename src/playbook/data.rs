@@ -3,6 +3,7 @@
 //! A text that came from a playbook or the inventory may be a template; a text that came from the node (facts, registers)
 //! is data and is never rendered. Which it is, is decided here once, when the value comes in.
 
+use super::unknown;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub enum Var {
     Template(Arc<str>),
     List(Arc<Vec<Var>>),
     Map(Arc<VarMap>),
+    /// Check mode can't tell.
+    Unknown,
 }
 
 /// Names to values, in the order they were written.
@@ -23,6 +26,8 @@ pub enum Var {
 pub struct VarMap {
     pairs: Vec<(Arc<str>, Var)>,
     index: BTreeMap<Arc<str>, usize>,
+    /// Names that are not in it are UNKNOWN.
+    open: bool,
 }
 
 impl VarMap {
@@ -39,9 +44,18 @@ impl VarMap {
     fn from_json(map: &Map<String, Value>, trusted: bool) -> Self {
         let mut out = Self::default();
         for (name, value) in map {
-            out.set(name, Var::new(value, trusted));
+            if unknown::is_mark(name) {
+                out.open = true;
+            } else {
+                out.set(name, Var::new(value, trusted));
+            }
         }
         out
+    }
+
+    /// Whether names that it does not have are UNKNOWN.
+    pub fn is_open(&self) -> bool {
+        self.open
     }
 
     pub fn set(&mut self, name: &str, value: Var) {
@@ -78,6 +92,7 @@ impl VarMap {
 impl Var {
     pub fn new(value: &Value, trusted: bool) -> Self {
         match value {
+            Value::String(s) if unknown::is_mark(s) => Self::Unknown,
             Value::String(s) if trusted && has_markup(s) => Self::Template(s.as_str().into()),
             Value::Array(items) => Self::List(Arc::new(items.iter().map(|item| Self::new(item, trusted)).collect())),
             Value::Object(map) => Self::Map(Arc::new(VarMap::from_json(map, trusted))),

@@ -75,6 +75,8 @@ pub enum Phase {
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
     pub run_id: String,
+    /// Asked before each play; the end of each is an event then. None: one play after the other.
+    pub gate: Option<super::Gate>,
     /// Handlers that an earlier run owes.
     pub pending_handlers: Vec<String>,
     /// Where owed handlers are kept while a run goes; read at the start, removed when none is owed.
@@ -89,7 +91,7 @@ pub struct RunOptions {
     pub park_dir: PathBuf,
     /// Globs of files whose content is never shown.
     pub secret: Vec<String>,
-    /// Not done yet: a run that asks for it is refused.
+    /// Nothing is changed; the events say what would be.
     pub check: bool,
 }
 
@@ -102,6 +104,10 @@ pub enum Status {
     Failed,
     /// Failed, and `ignore_errors` let it pass.
     Ignored,
+    /// Check mode: a command that was not run, or a handler that would be.
+    WouldRun,
+    /// Check mode: it depends on what was not run.
+    Unknown,
 }
 
 /// Unit: one item of one task.
@@ -120,6 +126,10 @@ pub enum Event {
         i: u32,
         line: String,
     },
+    /// A play is through, its handlers too; only where there is a gate.
+    PlayEnd {
+        play: u32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -134,12 +144,36 @@ pub struct Done {
     pub rc: Option<i32>,
     /// The last lines of what a command printed.
     pub stdout_tail: String,
-    /// Unified, at most 64 KiB; None for secrets.
+    /// Of contents: unified, at most 256 KiB; of binary and long ones sizes and sums; None for secrets.
     pub diff: Option<String>,
+    /// What else differs of the file: mode, owner, group, what it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<AttributeChange>,
     /// The file that `diff` is of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub took_ms: u64,
+}
+
+/// One attribute of a file, before and after, as people write it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttributeChange {
+    /// `mode`, `owner`, `group`, `state`, `target`.
+    pub name: String,
+    pub before: String,
+    pub after: String,
+}
+
+impl AttributeChange {
+    pub fn new(name: &str, before: impl Into<String>, after: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), before: before.into(), after: after.into() }
+    }
+}
+
+impl std::fmt::Display for AttributeChange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} -> {}", self.name, self.before, self.after)
+    }
 }
 
 /// How a run ended. Without a failure and not cancelled: everything was done.
@@ -149,10 +183,20 @@ pub struct RunEnd {
     pub changed: u32,
     pub skipped: u32,
     pub failed: u32,
+    /// Check mode: of so many items it is not known what they would do.
+    #[serde(default)]
+    pub unknown: u32,
+    /// Check mode: so many commands and handlers were not run. Each is also counted as what it would be (changed, ok,
+    /// unknown).
+    #[serde(default)]
+    pub would_run: u32,
     pub failure: Option<Failure>,
     /// Notified and not run: the next run is to be given these.
     pub pending_handlers: Vec<String>,
     pub cancelled: bool,
+    /// It failed by a task that ends the play for all hosts (`any_errors_fatal`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fatal: bool,
     /// Those facts of the node that the plan could read, as this run had them: with them the manager renders the same.
     #[serde(default, skip_serializing_if = "serde_json::Map::is_empty")]
     pub facts: serde_json::Map<String, serde_json::Value>,

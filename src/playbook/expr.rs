@@ -3,11 +3,13 @@
 //! Strict about undefined names, bounded in work and output. A failing chain such as `a.b.c | default(1)` is tried again
 //! with undefined values passed along, as Ansible passes them; printing one is still an error.
 
-use super::filters;
 use super::scope::Scope;
+use super::{filters, python};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
@@ -21,6 +23,11 @@ static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Unde
 /// Says which name is undefined, at the price of rendering every variable in sight: only for what failed already.
 static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::Yes));
 
+thread_local! {
+    /// The first values that each template under way printed, at most two.
+    static PRINTED: RefCell<Vec<Vec<Value>>> = const { RefCell::new(Vec::new()) };
+}
+
 #[derive(PartialEq)]
 enum Named {
     Yes,
@@ -31,7 +38,7 @@ fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'stati
     let mut env = Environment::new();
     env.set_undefined_behavior(undefined);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_unknown_method_callback(filters::call_method);
     env.set_fuel(Some(FUEL));
     env.set_recursion_limit(100);
     env.set_debug(named == Named::Yes);
@@ -40,9 +47,26 @@ fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'stati
     }
     env.set_formatter(|out, state, value| {
         if value.is_undefined() {
-            return Err(Error::from(ErrorKind::UndefinedError));
+            // Strict, only what an `if` without `else` leaves comes here.
+            return match state.undefined_behavior() {
+                UndefinedBehavior::Strict => Ok(()),
+                _ => Err(Error::from(ErrorKind::UndefinedError)),
+            };
         }
-        minijinja::escape_formatter(out, state, value)
+        PRINTED.with_borrow_mut(|frames| {
+            if let Some(frame) = frames.last_mut() {
+                frame.push(value.clone());
+                frame.truncate(2);
+            }
+        });
+        if value.is_none() {
+            return Ok(());
+        }
+        let written = match value.as_str() {
+            Some(text) => out.write_str(text),
+            None => out.write_str(&python::text(value)?),
+        };
+        written.map_err(Error::from)
     });
     filters::register(&mut env);
     env
@@ -114,16 +138,81 @@ pub fn truth(scope: &Scope, text: &str) -> Result<bool, Error> {
     })
 }
 
-/// A text with markup; if it is one single `{{ }}`, the value keeps its type.
+/// A text of a playbook or inventory with markup. Where nothing but one value is printed, that value with its type.
 pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
-    if let Some(inner) = inner_expression(text) {
+    let text = &*escaped(text);
+    // A last line's end belongs to a text, and to nothing else.
+    let body = text.strip_suffix('\n').unwrap_or(text);
+    let alone = body.starts_with("{{") && body.ends_with("}}");
+    if let Some(inner) = inner_expression(body).filter(|_| alone) {
         let value = eval(scope, inner)?;
         if value.is_undefined() {
             return Err(Error::new(ErrorKind::UndefinedError, format!("`{inner}` is undefined")));
         }
-        return Ok(value);
+        return Ok(match value.as_str() {
+            Some(own) if body != text => Value::from(format!("{own}\n")),
+            _ => value,
+        });
     }
-    render(scope, "template", text, &BTreeMap::new()).map(Value::from)
+    again_if_undefined(text, |env| {
+        PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
+        let out = env.render_named_str("template", text, scope.root());
+        let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
+        let out = bounded(out?)?;
+        match printed.as_slice() {
+            [one] if one.as_str().is_none() && !one.is_none() && python::text(one)? == out => Ok(one.clone()),
+            _ => Ok(Value::from(out)),
+        }
+    })
+}
+
+fn bounded(out: String) -> Result<String, Error> {
+    if out.len() > OUTPUT_MAX {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("over {OUTPUT_MAX} bytes of output")));
+    }
+    Ok(out)
+}
+
+/// Backslashes in the quotes inside `{{ }}` doubled, as Ansible does with texts of YAML: what YAML left stands for itself.
+fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let (mut rest, mut quote, mut inside) = (text, None, None);
+    while let Some(c) = rest.chars().next() {
+        match (inside, quote) {
+            (None, _) => {
+                inside = ["{{", "{%", "{#"].into_iter().find(|begin| rest.starts_with(begin));
+            }
+            (Some("{#"), _) if rest.starts_with("#}") => inside = None,
+            (Some("{%"), None) if rest.starts_with("%}") => inside = None,
+            (Some("{{"), None) if rest.starts_with("}}") => inside = None,
+            (Some("{{" | "{%"), None) if matches!(c, '\'' | '"') => quote = Some(c),
+            (Some(_), Some(open)) if c == open => quote = None,
+            (Some(begin), Some(_)) if c == '\\' => {
+                // The pair first: a quote behind a backslash does not end the text.
+                let next = rest[1..].chars().next();
+                let twice = begin == "{{";
+                out.push_str(if twice { "\\\\" } else { "\\" });
+                if let Some(next) = next {
+                    out.push_str(if twice && next == '\\' { "\\\\" } else { "" });
+                    if next != '\\' || !twice {
+                        out.push_str(if twice && matches!(next, '\'' | '"') { "\\" } else { "" });
+                        out.push(next);
+                    }
+                    rest = &rest[1 + next.len_utf8()..];
+                    continue;
+                }
+                rest = &rest[1..];
+                continue;
+            }
+            _ => {}
+        }
+        out.push(c);
+        rest = &rest[c.len_utf8()..];
+    }
+    Cow::Owned(out)
 }
 
 /// What stands between the braces if the whole text is one `{{ }}`.
@@ -136,7 +225,7 @@ pub fn inner_expression(text: &str) -> Option<&str> {
     Some(inner)
 }
 
-/// A template to text. `parts` are the templates it may include, by the name used in it.
+/// A template file to text. `parts` are the templates it may include, by the name used in it.
 pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(text, |base| {
         let mut own = Cow::Borrowed(base);
@@ -145,11 +234,7 @@ pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Ar
                 own.to_mut().add_template_owned(part.clone(), source.to_string())?;
             }
         }
-        let out = own.render_named_str(name, text, scope.root())?;
-        if out.len() > OUTPUT_MAX {
-            return Err(Error::new(ErrorKind::InvalidOperation, format!("over {OUTPUT_MAX} bytes of output")));
-        }
-        Ok(out)
+        bounded(own.render_named_str(name, text, scope.root())?)
     })
 }
 
@@ -180,16 +265,40 @@ pub fn check_template(text: &str) -> Result<(), Error> {
     filters::check_names(text)
 }
 
-/// A value as JSON; undefined and failing parts are errors.
+/// Lists and maps inside of each other.
+const NESTED_MAX: usize = 64;
+
+/// A value as JSON; undefined and failing parts are errors. Keys of maps become texts.
 pub fn to_json(value: &Value) -> Result<serde_json::Value, Error> {
-    if value.is_undefined() {
-        return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined"));
+    json_at(value, 0)
+}
+
+fn json_at(value: &Value, depth: usize) -> Result<serde_json::Value, Error> {
+    use serde_json::Value as Json;
+    if depth > NESTED_MAX {
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("over {NESTED_MAX} lists or maps deep")));
     }
-    serde_json::to_value(value).map_err(|e| {
-        Error::new(
-            ErrorKind::InvalidOperation,
-            e.to_string().trim_start_matches("could not serialize to value: ").to_owned(),
-        )
+    Ok(match value.kind() {
+        ValueKind::Undefined => return Err(Error::new(ErrorKind::UndefinedError, "a value is undefined")),
+        ValueKind::Invalid => {
+            return Err(value.try_iter().err().unwrap_or_else(|| ErrorKind::BadSerialization.into()));
+        }
+        ValueKind::None => Json::Null,
+        ValueKind::Bool => Json::Bool(value.is_true()),
+        ValueKind::String => Json::String(value.as_str().unwrap_or_default().to_owned()),
+        ValueKind::Seq | ValueKind::Iterable => {
+            Json::Array(value.try_iter()?.map(|item| json_at(&item, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        ValueKind::Map => {
+            let mut out = serde_json::Map::new();
+            for key in value.try_iter()? {
+                out.insert(python::text(&key)?, json_at(&value.get_item(&key)?, depth + 1)?);
+            }
+            Json::Object(out)
+        }
+        ValueKind::Number => serde_json::to_value(value)
+            .map_err(|e| Error::new(ErrorKind::InvalidOperation, format!("a number can't be told: {e}")))?,
+        _ => Json::String(value.to_string()),
     })
 }
 

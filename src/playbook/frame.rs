@@ -3,8 +3,9 @@
 
 use super::data::{Var, VarMap, has_markup};
 use super::expr;
-use super::plan::{Condition, Plan, Play, Repeat, RepeatKind, Task};
-use super::scope::Scope;
+pub use super::loops::{item_layer, items};
+use super::plan::{Condition, Exports, Plan, Play, Repeat, Task};
+use super::scope::{Scope, traced};
 use minijinja::Error;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -12,15 +13,19 @@ use std::sync::Arc;
 
 /// What `default(omit)` leaves; an option with this value is left out.
 const OMIT: &str = "__omit_this_option__";
-/// Items of one loop.
-const ITEMS_MAX: usize = 10_000;
 
 pub struct Frame<'p> {
     layers: Vec<Arc<VarMap>>,
     inventory: Arc<VarMap>,
     facts: Arc<VarMap>,
     extra: Arc<VarMap>,
+    /// Of include_vars, which are templates as in any file, and weaker than registers.
+    included: Arc<VarMap>,
     registers: VarMap,
+    /// Layers of the play's files that were chosen.
+    files: Vec<u32>,
+    /// Of roles that were included for all that follows in the play.
+    exports: Exports,
     /// Items of includes that are open.
     pub params: Vec<Arc<VarMap>>,
     pub unknown: BTreeSet<String>,
@@ -39,12 +44,20 @@ impl<'p> Frame<'p> {
             inventory: Arc::new(VarMap::trusted(&plan.vars)),
             facts: Arc::new(base),
             extra: Arc::new(VarMap::trusted(&plan.extra)),
+            included: Arc::default(),
             registers: VarMap::default(),
+            files: Vec::new(),
+            exports: Exports::default(),
             params: Vec::new(),
             unknown: BTreeSet::new(),
             forgotten: BTreeSet::new(),
             plan,
         }
+    }
+
+    /// The run only predicts.
+    pub fn check(&mut self) {
+        Arc::make_mut(&mut self.facts).set("ansible_check_mode", Var::Plain(Value::Bool(true)));
     }
 
     pub fn plan(&self) -> &'p Plan {
@@ -64,17 +77,87 @@ impl<'p> Frame<'p> {
         self.forgotten.insert(name.to_owned());
     }
 
+    /// What a role gives to all that follows in the play.
+    pub fn export(&mut self, exports: &Exports) {
+        self.exports.defaults.extend(&exports.defaults);
+        self.exports.vars.extend(&exports.vars);
+    }
+
+    /// A play begins: what roles gave to the one before is gone, and its files of variables are chosen.
+    pub fn open_play(&mut self, play: &Play) {
+        self.exports = Exports::default();
+        self.files.clear();
+        for file in &play.files {
+            let scope = self.scope(play, &Task::default());
+            let (found, trace) = traced(|| {
+                file.names.iter().find_map(|name| match expr::render_text(&scope, name) {
+                    Ok(name) => file.choices.get(&name).copied(),
+                    // As with any other name that there is no file for.
+                    Err(_) => None,
+                })
+            });
+            match found {
+                _ if trace.unknown => self.forget_layers(file.choices.values().copied().collect(), None),
+                Some(layer) => self.files.push(layer),
+                None => {}
+            }
+        }
+    }
+
+    /// The variables of a file, or all of them as fields of `name`, hold from here on.
+    pub fn include(&mut self, layer: u32, name: Option<&str>) {
+        let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
+        let included = Arc::make_mut(&mut self.included);
+        match name {
+            Some(name) => included.set(name, Var::Map(vars.clone())),
+            None => vars.iter().for_each(|(name, var)| included.set(name, var.clone())),
+        }
+        let known = |known: &String| name.map_or_else(|| vars.get(known).is_some(), |name| name == known);
+        self.unknown.retain(|name| !known(name));
+        self.forgotten.retain(|name| !known(name));
+    }
+
+    /// Which file of variables a task reads only a run can tell: so it is with what any of them sets.
+    pub fn forget_files(&mut self, task: &Task) {
+        let name = task.args.get("name").and_then(Value::as_str);
+        self.forget_layers(task.vars_files.values().copied().collect(), name);
+    }
+
+    fn forget_layers(&mut self, layers: Vec<u32>, name: Option<&str>) {
+        let plan = self.plan;
+        for layer in layers.into_iter().filter_map(|layer| plan.layers.get(layer as usize)) {
+            match name {
+                Some(name) => self.forget(name),
+                None => layer.keys().for_each(|name| self.forget(name)),
+            }
+        }
+    }
+
+    /// The facts are no longer known.
+    pub fn clear_facts(&mut self) {
+        let kept = ["omit", "ansible_check_mode"];
+        let names =
+            self.facts.iter().map(|(name, _)| name.to_string()).filter(|n| !kept.contains(&n.as_str())).collect();
+        self.facts = Arc::new(self.facts.without(&names));
+    }
+
     pub fn scope(&self, play: &Play, task: &Task) -> Scope {
         let pick = |list: &[u32]| list.iter().filter_map(|i| self.layers.get(*i as usize).cloned()).collect::<Vec<_>>();
         let mut layers = pick(&play.defaults);
+        layers.extend(pick(&self.exports.defaults));
         layers.extend(pick(&task.defaults));
         layers.extend([self.inventory.clone(), self.facts.clone()]);
         layers.extend(pick(&play.vars));
+        layers.extend(pick(&self.files));
+        layers.extend(pick(&play.exports));
+        layers.extend(pick(&self.exports.vars));
         layers.extend(pick(&task.vars));
+        layers.push(self.included.clone());
         layers.push(Arc::new(self.registers.clone()));
         for layer in layers.iter_mut().filter(|layer| self.forgotten.iter().any(|name| layer.get(name).is_some())) {
             *layer = Arc::new(layer.without(&self.forgotten));
         }
+        layers.extend(pick(&task.params));
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
         Scope::new(layers, self.unknown.clone())
@@ -89,45 +172,6 @@ pub fn all_hold(scope: &Scope, conditions: &[Condition]) -> Result<bool, (u32, E
         }
     }
     Ok(true)
-}
-
-/// The items of a loop.
-pub fn items(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
-    let value = expr::render_json(scope, &repeat.items).map_err(|e| expr::explain(&e))?;
-    let items = match (repeat.kind, value) {
-        (RepeatKind::Dict, Value::Object(map)) => {
-            map.into_iter().map(|(key, value)| serde_json::json!({"key": key, "value": value})).collect()
-        }
-        (RepeatKind::Dict, _) => return Err("`with_dict` takes a map".into()),
-        (RepeatKind::Loop, Value::Array(items)) => items,
-        (RepeatKind::Loop, other) => return Err(format!("`loop` takes a list, found {other}")),
-        (RepeatKind::Items, Value::Array(items)) => {
-            let mut out = Vec::new();
-            for item in items {
-                match item {
-                    Value::Array(inner) => out.extend(inner),
-                    other => out.push(other),
-                }
-            }
-            out
-        }
-        (RepeatKind::Items, one) => vec![one],
-    };
-    if items.len() > ITEMS_MAX {
-        return Err(format!("a loop over {} items, at most {ITEMS_MAX}", items.len()));
-    }
-    Ok(items)
-}
-
-/// The variables of one item.
-pub fn item_layer(repeat: &Repeat, index: usize, item: &Value) -> VarMap {
-    let mut layer = VarMap::default();
-    layer.set(&repeat.var, Var::new(item, false));
-    layer.set("ansible_loop_var", Var::Plain(Value::String(repeat.var.clone())));
-    if let Some(name) = &repeat.index_var {
-        layer.set(name, Var::Plain(index.into()));
-    }
-    layer
 }
 
 /// How an item is called in events.
@@ -145,7 +189,7 @@ pub fn args(scope: &Scope, task: &Task) -> Result<Map<String, Value>, String> {
     for (name, value) in &task.args {
         let raw = matches!(
             (task.module.as_str(), name.as_str()),
-            ("assert", "that") | ("debug", "var") | ("command", "words")
+            ("assert", "that") | ("debug", "var") | ("command" | "script", "words")
         );
         if raw {
             out.insert(name.clone(), value.clone());

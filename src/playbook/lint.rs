@@ -94,6 +94,35 @@ pub fn filters_and_tests(template: &str) -> Vec<(Kind, String)> {
     out
 }
 
+/// Names of the methods that are called on values: `.name(`.
+pub fn methods(template: &str) -> BTreeSet<String> {
+    let tokens = tokens(template);
+    let mut out = BTreeSet::new();
+    for at in 1..tokens.len() {
+        let (Token::Sign('.'), Some(Token::Word(name)), Some(Token::Sign('('))) =
+            (&tokens[at], tokens.get(at + 1), tokens.get(at + 2))
+        else {
+            continue;
+        };
+        // A filter's or a test's name may have dots too; and blocks of a template are called by their names.
+        let mut first = at - 1;
+        while first >= 2 && tokens[first - 1] == Token::Sign('.') && matches!(tokens[first], Token::Word(_)) {
+            first -= 2;
+        }
+        let before = first.checked_sub(1).map(|i| &tokens[i]);
+        let named = matches!(before, Some(Token::Sign('|') | Token::Word("is" | "not")));
+        if !(named && matches!(tokens[first], Token::Word(_)) || tokens[first] == Token::Word("self")) {
+            out.insert((*name).to_owned());
+        }
+    }
+    out
+}
+
+/// Whether a text is formatted by Python's operator `%`.
+pub fn formats_by_percent(template: &str) -> bool {
+    tokens(template).windows(2).any(|pair| matches!(pair, [Token::Text(_), Token::Sign('%')]))
+}
+
 /// Names of templates that this one includes, imports or extends by a fixed name.
 pub fn includes(template: &str) -> BTreeSet<String> {
     let tokens = tokens(template);
@@ -104,14 +133,42 @@ pub fn includes(template: &str) -> BTreeSet<String> {
     pairs.collect()
 }
 
-/// Names given to `lookup` and `query`.
-pub fn lookups(template: &str) -> Vec<String> {
+/// One call of `lookup`, `query` or `q` by a fixed name.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lookup {
+    pub name: String,
+    /// What it is given by place, if that is fixed too; None where something in it is computed.
+    pub terms: Option<Vec<String>>,
+}
+
+/// Lookups that a template names.
+pub fn lookups(template: &str) -> Vec<Lookup> {
     let tokens = tokens(template);
-    let calls = tokens.windows(3).filter_map(|call| match call {
-        [Token::Word("lookup" | "query" | "q"), Token::Sign('('), Token::Text(name)] => Some((*name).to_owned()),
-        _ => None,
-    });
-    calls.collect()
+    let mut out = Vec::new();
+    for (at, call) in tokens.windows(3).enumerate() {
+        let [Token::Word("lookup" | "query" | "q"), Token::Sign('('), Token::Text(name)] = call else { continue };
+        let mut terms = Some(Vec::new());
+        let mut rest = &tokens[at + 3..];
+        loop {
+            match rest {
+                [Token::Sign(')'), ..] => break,
+                // By name, as `rstrip=false`: those say how, not what.
+                [Token::Sign(','), Token::Word(_), Token::Sign('='), _, after @ ..] => rest = after,
+                [Token::Sign(','), Token::Text(term), after @ ..]
+                    if matches!(after.first(), Some(Token::Sign(',' | ')'))) =>
+                {
+                    terms.iter_mut().for_each(|terms: &mut Vec<String>| terms.push((*term).to_owned()));
+                    rest = after;
+                }
+                _ => {
+                    terms = None;
+                    break;
+                }
+            }
+        }
+        out.push(Lookup { name: (*name).to_owned(), terms });
+    }
+    out
 }
 
 /// One place in a template where a variable is read.
@@ -198,6 +255,46 @@ pub fn paths(template: &str) -> Vec<(String, usize)> {
     out
 }
 
+/// What a template reads from `ansible_facts`, with where it stands: outside of `if` and `for`, where nothing beside it asks
+/// whether it is there.
+pub fn facts_read(template: &str) -> Vec<(String, usize)> {
+    let tokens = tokens(template);
+    let mut out = Vec::new();
+    let mut open = 0usize;
+    for section in tokens.split(|token| *token == Token::Sign(';')) {
+        let asks = section.iter().any(|t| {
+            matches!(
+                t,
+                Token::Word(
+                    "default" | "d" | "defined" | "undefined" | "if" | "and" | "or" | "mandatory" | "for" | "in"
+                )
+            )
+        });
+        match section.first() {
+            Some(Token::Word("if" | "for" | "macro")) => open += 1,
+            Some(Token::Word("endif" | "endfor" | "endmacro")) => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if asks || open > 0 {
+            continue;
+        }
+        for (i, token) in section.iter().enumerate() {
+            let Token::Word(word @ "ansible_facts") = token else { continue };
+            let called = section.get(i + 3) == Some(&Token::Sign('('));
+            let name = match (section.get(i + 1), section.get(i + 2), section.get(i + 3)) {
+                (Some(Token::Sign('.')), Some(Token::Word(name)), _) if !called => name,
+                (Some(Token::Sign('[')), Some(Token::Text(name)), Some(Token::Sign(']'))) => name,
+                _ => continue,
+            };
+            let own = i.checked_sub(1).and_then(|i| section.get(i)) != Some(&Token::Sign('.'));
+            if own {
+                out.push(((*name).to_owned(), word.as_ptr() as usize - template.as_ptr() as usize));
+            }
+        }
+    }
+    out
+}
+
 /// Line and column, from 1, of a byte of a text.
 pub fn place(text: &str, offset: usize) -> (u32, u32) {
     let before = &text[..offset.min(text.len())];
@@ -229,7 +326,14 @@ mod tests {
             ["a.j2", "m.j2"]
         );
         assert!(filters_and_tests("{% raw %}{{ a | nope }}{% endraw %}").is_empty());
-        assert_eq!(lookups("{{ lookup('url', 'http://x') }}"), ["url"]);
+        let found = lookups("{{ lookup('url', 'x', y=1) }}{{ q('file', a) }}{{ query('env', 'A', 'B') | first }}");
+        let found: Vec<_> = found.iter().map(|l| (l.name.as_str(), l.terms.as_ref().map(|t| t.join(" ")))).collect();
+        assert_eq!(found, [("url", Some("x".to_owned())), ("file", None), ("env", Some("A B".to_owned()))]);
+        let called = methods(
+            "{{ a.get('x').split(',') }} {{ 'x'.upper() }} {{ b | ansible.builtin.bool() is c.d.e(1) }} f(1).g",
+        );
+        assert_eq!(called.into_iter().collect::<Vec<_>>(), ["get", "split", "upper"]);
+        assert!(formats_by_percent("{{ '%s' % x }}") && !formats_by_percent("{% if x == '5' %}{% endif %}{{ 5 % 2 }}"));
     }
 
     #[test]
@@ -246,5 +350,10 @@ mod tests {
         assert_eq!(of("{% for a in x %}{% endfor %}"), [(12, false, false)]);
         assert_eq!(paths("{{ a.b.c | f }} {{ d }}"), [("a.b.c".to_owned(), 3)]);
         assert_eq!(place("ab\nä{{ x }}", 6), (2, 3));
+        let read = facts_read(
+            "{{ ansible_facts.a.b }}{{ ansible_facts['c'] }}{{ ansible_facts.d | default(1) }}{{ ansible_facts.get('e') }}\
+             {% if ansible_facts.f %}{{ ansible_facts.g }}{% endif %}{{ hostvars.x.ansible_facts.h }}",
+        );
+        assert_eq!(read, [("a".to_owned(), 3), ("c".to_owned(), 26)]);
     }
 }

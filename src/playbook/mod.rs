@@ -9,40 +9,58 @@
 mod backup;
 mod compile;
 mod data;
+mod due;
+mod elevation;
 mod event;
 mod expr;
 mod facts;
 mod filters;
 mod frame;
+mod gate;
+mod hosts;
+pub mod language; // every word with its state, for the document
 mod lint;
+mod loops;
 mod modules;
 mod names;
+mod node;
+mod opened;
 mod owner;
 mod plan;
 pub mod process; // one command with its whole process group, also for the managers' ansible-playbook
+mod pyregex;
+mod python;
+mod pyyaml;
 mod rendered;
 mod run;
 mod safe;
+mod schedule;
 mod scope;
 mod secrets;
 mod split;
 mod step;
 mod template_fault;
 mod tera_text;
+mod unknown;
 mod version;
 mod way;
 mod yaml;
-mod yaml_text;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, compile};
-pub use event::{Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
+pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
+pub use elevation::MIXED;
+pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;
+pub use gate::Gate;
+pub use hosts::{Hosts, LOCAL, Selected};
 pub use plan::*;
-pub use rendered::{Rendered, hidden, rendered, review};
+pub use rendered::{Rendered, Seen, hidden, rendered, review};
 pub use run::run;
+pub use schedule::{HostEnd, Order, PlayKeys, Portion, Schedule, Verdict};
 pub use secrets::Secrets;
 pub use template_fault::TemplateFault;
 
+#[cfg(test)]
+mod language_tests;
 #[cfg(test)]
 mod tests;

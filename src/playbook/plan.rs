@@ -7,10 +7,26 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Version of the plan's form; a node refuses others.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
 /// Modules that look and say, and leave the node as it is.
-const IDLE: [&str; 6] = ["assert", "debug", "fail", "meta", "set_fact", "stat"];
+const IDLE: [&str; 15] = [
+    "assert",
+    "debug",
+    "fail",
+    "find",
+    "getent",
+    "include_vars",
+    "meta",
+    "package_facts",
+    "pause",
+    "ping",
+    "service_facts",
+    "set_fact",
+    "setup",
+    "slurp",
+    "stat",
+];
 
 /// One host's part of a playbook.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -79,16 +95,33 @@ impl Plan {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Play {
+    /// Place among all plays of the playbook, those of other hosts counted.
+    pub index: u32,
     pub name: String,
     pub place: Place,
     /// Layers below the inventory: defaults of its roles.
     pub defaults: Vec<u32>,
+    /// Of the play and of those of its files that are known before the run.
     pub vars: Vec<u32>,
+    /// Files of variables that a run chooses by what it knows.
+    pub files: Vec<VarsFile>,
+    /// Variables of its roles, which all of its tasks see.
+    pub exports: Vec<u32>,
+    /// Notified handlers run after a failure too.
+    pub force_handlers: bool,
     /// Handlers are flushed after each.
     pub sections: Vec<Vec<Step>>,
     pub handlers: Vec<Handler>,
+}
+
+/// An item of `vars_files`: of its names, not rendered, the first counts that there is a file for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct VarsFile {
+    pub names: Vec<String>,
+    /// Layers by the rendered name.
+    pub choices: BTreeMap<String, u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,20 +131,55 @@ pub enum Step {
     Include(Box<Include>),
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     pub place: Place,
     pub block: Vec<Step>,
     pub rescue: Vec<Step>,
     pub always: Vec<Step>,
+    /// It is a role's tasks.
+    pub role: Option<RoleRun>,
+    /// Variables that all that follows in the play sees, once the block has begun.
+    pub exports: Option<Exports>,
 }
 
-/// `include_tasks`: the file is chosen on the node among those that could be meant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RoleRun {
+    pub name: String,
+    /// What tells it from other runs of the role: of those with the same, a play does one.
+    pub once: Option<String>,
+}
+
+/// Layers of a role that others see.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exports {
+    pub defaults: Vec<u32>,
+    pub vars: Vec<u32>,
+}
+
+/// `include_tasks` and `include_role`: what is included is chosen on the node among what could be meant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Include {
-    /// Name, condition and loop; its argument `file` is rendered and looked up in `choices`.
+    /// Name, condition and loop; its arguments are rendered and looked up in `choices` (`choice`).
     pub task: Task,
     pub choices: BTreeMap<String, Vec<Step>>,
+    /// What it may mean and no plan can hold, with the reason: a run that needs it is refused.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// The name under which the `choices` of an include have what it means with these rendered arguments.
+pub fn choice(module: &str, args: &Map<String, Value>) -> String {
+    match module {
+        "include_role" => role_choice(args),
+        _ => args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned(),
+    }
+}
+
+/// A role and, where it is not `main`, its file of tasks.
+pub fn role_choice(args: &Map<String, Value>) -> String {
+    let text = |name: &str| args.get(name).and_then(Value::as_str);
+    let name = text("name").or(text("role")).unwrap_or_default();
+    text("tasks_from").map_or_else(|| name.to_owned(), |from| format!("{name} {from}"))
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -120,12 +188,25 @@ pub struct Handler {
     pub names: Vec<String>,
     pub listen: Vec<String>,
     pub task: Task,
+    /// Which list of handlers it stands in: each role and the play have one.
+    pub list: u32,
+    /// Of one that is `include_tasks`; of what no plan can hold, the reason.
+    pub choices: BTreeMap<String, Vec<Step>>,
+    pub refused: BTreeMap<String, String>,
 }
 
-impl Handler {
-    /// Whether a notification of this name means it.
-    pub fn answers(&self, name: &str) -> bool {
-        self.names.iter().chain(&self.listen).any(|own| own == name)
+impl Play {
+    /// Whether a notification of this name means the handler at `at`. Later lists are searched first, each from its start;
+    /// the first of that name is meant, and of those that listen to it the first of each name.
+    pub fn answers(&self, at: usize, name: &str) -> bool {
+        let own = &self.handlers[at];
+        let before = |i: usize, other: &Handler| other.list > own.list || other.list == own.list && i < at;
+        let mut sooner =
+            self.handlers.iter().enumerate().filter(|(i, other)| before(*i, other)).map(|(_, other)| other);
+        let named = |handler: &Handler| handler.names.iter().any(|n| n == name);
+        let listens = |handler: &Handler| handler.listen.iter().any(|l| l == name);
+        named(own) && !sooner.clone().any(named)
+            || listens(own) && !sooner.any(|other| listens(other) && other.task.name == own.task.name)
     }
 }
 
@@ -160,15 +241,25 @@ pub struct Task {
     /// Merged in order.
     pub environment: Vec<Value>,
     pub ignore_errors: Option<Value>,
+    /// Whether this task only predicts; None: as the run does. A truth value or a template.
+    pub check_mode: Option<Value>,
+    /// Whether this task shows diffs; None: it does. A truth value or a template.
+    pub diff: Option<Value>,
     pub no_log: bool,
     /// Root is needed.
     pub elevated: bool,
+    /// Its failure ends the play for all hosts.
+    pub fatal: bool,
     /// Seconds.
     pub timeout: Option<Value>,
     pub tags: Vec<String>,
     /// Layers below the inventory, then above facts, in order.
     pub defaults: Vec<u32>,
     pub vars: Vec<u32>,
+    /// Layers above what a run registers: parameters of roles and includes.
+    pub params: Vec<u32>,
+    /// Layers of the files of variables that `file` may name, by the name written there.
+    pub vars_files: BTreeMap<String, u32>,
     /// Files that `src` may name, by the name written there.
     pub assets: BTreeMap<String, Asset>,
     /// Templates that those templates include, by the name written there.
@@ -191,6 +282,33 @@ pub struct Repeat {
     pub label: Option<String>,
     /// Seconds between items.
     pub pause: Option<Value>,
+    /// `ansible_loop` is set.
+    pub extended: bool,
+    /// `ansible_loop.allitems` is not.
+    pub leave_out_all: bool,
+    /// The loop ends after the item for which all of these hold.
+    pub break_when: Vec<Condition>,
+    /// Of a loop over files: where they are looked for, best first, and those that could be meant.
+    pub dirs: Vec<String>,
+    pub files: Vec<String>,
+}
+
+impl Default for Repeat {
+    fn default() -> Self {
+        Self {
+            kind: RepeatKind::Loop,
+            items: Value::Null,
+            var: "item".into(),
+            index_var: None,
+            label: None,
+            pause: None,
+            extended: false,
+            leave_out_all: false,
+            break_when: Vec::new(),
+            dirs: Vec::new(),
+            files: Vec::new(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,6 +319,22 @@ pub enum RepeatKind {
     Items,
     /// `{key, value}` of a map.
     Dict,
+    /// The first of each list, the second of each, and so on.
+    Together,
+    /// Each of the first list with each of the others.
+    Nested,
+    /// Numbers.
+    Sequence,
+    /// Each element with each of a list in it.
+    Subelements,
+    /// Each with its place.
+    Indexed,
+    /// All levels of lists are opened.
+    Flattened,
+    /// Files of the set that fit patterns.
+    FileGlob,
+    /// The first file that there is.
+    FirstFound,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

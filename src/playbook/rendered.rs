@@ -1,10 +1,12 @@
 //! What files a plan makes, as far as that can be told without running anything: for diffs and expected digests.
 
+mod undefined;
+
 use super::data::has_markup;
 use super::frame::{self, Frame};
 use super::modules;
 use super::modules::ContentError;
-use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task};
+use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task, choice};
 use super::scope::{Scope, Trace, traced};
 use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use super::{expr, facts, lint};
@@ -14,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The name by which a loop's items know how they are called.
 const LOOP_VAR: &str = "ansible_loop_var";
+/// Modules that change a part of a file, whose whole is known to the node only.
+const EDITS: [&str; 4] = ["lineinfile", "blockinfile", "replace", "ini_file"];
 /// Lines of a task among which a name is looked for.
 const LINES_SEARCHED: usize = 100;
 
@@ -56,10 +60,32 @@ pub fn review(
     let mut out = Walk::new(plan, facts);
     out.review = Some(Review { files, names });
     out.plan();
+    out.faults.extend(undefined::facts_nobody_tells(plan, files));
     (out.files, out.faults)
 }
 
+/// A task, or one item of its loop, as far as it can be told without the node.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub place: Place,
+    pub module: String,
+    /// Rendered; None: only a run can tell.
+    pub args: Option<Map<String, Value>>,
+    /// As they stand in the playbook.
+    pub written: Map<String, Value>,
+    /// It is run if everything before it goes well.
+    pub certain: bool,
+}
+
 impl Plan {
+    /// What a run on its host comes to, task by task, but for those whose condition is known not to hold; handlers too, which
+    /// are never certain. `facts`: what is taken for known.
+    pub fn seen(&self, facts: &Map<String, Value>) -> Vec<Seen> {
+        let mut out = Walk::new(self, facts);
+        out.plan();
+        out.seen
+    }
+
     /// Absolute paths that the plan makes or changes, as far as they can be told without the node.
     pub fn declared_files(&self) -> Vec<String> {
         let mut out = Walk::new(self, &Map::new());
@@ -81,6 +107,7 @@ struct Walk<'p> {
     files: BTreeMap<String, Rendered>,
     declared: BTreeSet<String>,
     hidden: BTreeSet<String>,
+    seen: Vec<Seen>,
     faults: Vec<Fault>,
     review: Option<Review<'p>>,
     /// What is looked at may never run, or may fail without harm.
@@ -99,6 +126,7 @@ impl<'p> Walk<'p> {
             files: BTreeMap::new(),
             declared: BTreeSet::new(),
             hidden: BTreeSet::new(),
+            seen: Vec::new(),
             faults: Vec::new(),
             review: None,
             doubtful: false,
@@ -108,10 +136,14 @@ impl<'p> Walk<'p> {
 
     fn plan(&mut self) {
         for play in &self.frame.plan().plays {
+            self.frame.open_play(play);
             play.sections.iter().for_each(|section| self.steps(play, section));
             // Whether one is notified only a run can tell.
             let doubtful = std::mem::replace(&mut self.doubtful, true);
-            play.handlers.iter().for_each(|handler| self.task(play, &handler.task));
+            for handler in &play.handlers {
+                self.task(play, &handler.task);
+                handler.choices.values().for_each(|steps| self.perhaps(|walk| walk.steps(play, steps)));
+            }
             self.doubtful = doubtful;
         }
     }
@@ -131,6 +163,9 @@ impl<'p> Walk<'p> {
             match step {
                 Step::Task(task) => self.task(play, task),
                 Step::Block(block) => {
+                    if let Some(exports) = block.exports.as_ref().filter(|_| !self.maybe) {
+                        self.frame.export(exports);
+                    }
                     // What fails in it is rescued.
                     let doubtful = self.doubtful;
                     self.doubtful |= !block.rescue.is_empty();
@@ -152,11 +187,12 @@ impl<'p> Walk<'p> {
                             }
                         },
                     };
+                    let known: Vec<Value> = items.iter().flatten().cloned().collect();
                     for (index, item) in items.iter().enumerate() {
                         let layer = item
                             .as_ref()
                             .zip(include.task.repeat.as_ref())
-                            .map(|(i, r)| frame::item_layer(r, index, i));
+                            .map(|(_, r)| frame::item_layer(r, &known, index));
                         let inner = layer.clone().map_or_else(|| scope.clone(), |l| scope.with(l));
                         let holds = frame::all_hold(&inner, &include.task.when);
                         self.conditions(&include.task, &inner);
@@ -164,9 +200,8 @@ impl<'p> Walk<'p> {
                             continue;
                         }
                         self.texts(&include.task, &inner, holds.is_ok());
-                        let name = frame::args(&inner, &include.task)
-                            .ok()
-                            .and_then(|a| a.get("file")?.as_str().map(str::to_owned));
+                        let name =
+                            frame::args(&inner, &include.task).ok().map(|args| choice(&include.task.module, &args));
                         let Some(name) = name else {
                             self.any_of(play, include, include.task.repeat.as_ref());
                             continue;
@@ -208,8 +243,8 @@ impl<'p> Walk<'p> {
             None => self.item(task, &scope),
             Some(repeat) => match frame::items(&scope, repeat) {
                 Ok(items) => {
-                    for (index, item) in items.iter().enumerate() {
-                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+                    for index in 0..items.len() {
+                        let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
                         self.item(task, &inner);
                     }
                 }
@@ -225,7 +260,7 @@ impl<'p> Walk<'p> {
                 Err(_) => {}
             },
         }
-        task.register.iter().for_each(|name| self.frame.forget(name));
+        self.afterwards(play, task);
     }
 
     fn item(&mut self, task: &'p Task, scope: &Scope) {
@@ -236,6 +271,7 @@ impl<'p> Walk<'p> {
         }
         self.texts(task, scope, holds.is_ok());
         let args = frame::args(scope, task);
+        self.seen.push(seen(task, scope, args.as_ref().ok(), holds.is_ok() && !self.maybe && !self.doubtful));
         if task.module == "set_fact" {
             for (name, value) in args.clone().unwrap_or_default() {
                 if holds.is_ok() && !self.maybe {
@@ -247,11 +283,17 @@ impl<'p> Walk<'p> {
             }
             return;
         }
+        if task.module == "include_vars" {
+            self.include_vars(task, args.as_ref().ok().filter(|_| holds.is_ok() && !self.maybe));
+            return;
+        }
         let target = ["dest", "path", "name"]
             .iter()
             .find_map(|name| args.as_ref().ok()?.get(*name)?.as_str().map(str::to_owned));
         let Some(path) = target.filter(|p| {
-            p.starts_with('/') && matches!(task.module.as_str(), "template" | "copy" | "file" | "lineinfile")
+            p.starts_with('/')
+                && (EDITS.contains(&task.module.as_str())
+                    || matches!(task.module.as_str(), "template" | "copy" | "file"))
         }) else {
             return;
         };
@@ -278,7 +320,8 @@ impl<'p> Walk<'p> {
             return;
         }
         self.declared.insert(path.clone());
-        if task.module == "lineinfile" && self.files.contains_key(&path) {
+        let edits = EDITS.contains(&task.module.as_str());
+        if edits && self.files.contains_key(&path) {
             let message =
                 format!("{path} is edited here after a template made it, so what it is to be is not known beforehand");
             let fault = Fault::warn(&task.place.file, task.place.line, 1, message);
@@ -286,8 +329,7 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
             );
         }
-        let uncertain =
-            holds.is_err() || task.module == "lineinfile" || args.get("remote_src").is_some_and(|v| v == true);
+        let uncertain = holds.is_err() || edits || args.get("remote_src").is_some_and(|v| v == true);
         let (content, trace) = traced(|| modules::content_of(self.frame.plan(), task, &args, scope));
         if let Err(ContentError::Template(fault)) = &content {
             let template = modules::template_of(self.frame.plan(), task, &args);
@@ -312,6 +354,16 @@ impl<'p> Walk<'p> {
             _ => {
                 self.files.remove(&path);
             }
+        }
+    }
+
+    /// The variables of a file, or, where only a run can tell which, nothing of what any of them sets.
+    fn include_vars(&mut self, task: &Task, args: Option<&Map<String, Value>>) {
+        let name = |args: &Map<String, Value>| args.get("name").and_then(Value::as_str).map(str::to_owned);
+        let layer = args.and_then(|args| task.vars_files.get(args.get("file")?.as_str()?));
+        match (args, layer) {
+            (Some(args), Some(layer)) => self.frame.include(*layer, name(args).as_deref()),
+            _ => self.frame.forget_files(task),
         }
     }
 
@@ -428,6 +480,19 @@ fn judged(
         return Some((fault, always));
     }
     TemplateFault::of_names(path, text, Language::of(path), scope)
+}
+
+/// The words of a command are rendered one by one when it runs; here all of them are.
+fn seen(task: &Task, scope: &Scope, args: Option<&Map<String, Value>>, certain: bool) -> Seen {
+    let mut args = args.cloned();
+    if let Some(words) = task.args.get("words") {
+        let rendered = expr::render_json(scope, words).ok();
+        args = args.zip(rendered).map(|(mut args, words)| {
+            args.insert("words".to_owned(), words);
+            args
+        });
+    }
+    Seen { place: task.place.clone(), module: task.module.clone(), args, written: task.args.clone(), certain }
 }
 
 /// Whether a failure of the task is no failure of the run.

@@ -1,20 +1,16 @@
 //! Runs a plan on the node: sections in order, handlers after each, blocks and includes where they stand.
 //!
-//! Blocking, no runtime. What one task does stands in `step.rs`; which changes its module makes, in `modules`.
+//! Blocking, no runtime. What one task does stands in `step.rs`, what is chosen on the way in `opened.rs`, handlers in `due.rs`;
+//! which changes a module makes, in `modules`.
 
 use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
-use super::frame::{self, Frame};
+use super::frame::Frame;
 use super::modules::Ground;
-use super::plan::{Block, Include, PLAN_VERSION, Plan, Play, Step, Task};
-use super::{compile, expr, facts, rendered, safe};
+use super::plan::{Block, PLAN_VERSION, Plan, Play, Step, Task};
+use super::{compile, expr, facts, opened, rendered, safe, unknown};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-
-/// Rounds of handlers that notify handlers.
-const ROUNDS_MAX: usize = 20;
-/// Includes inside includes.
-const INCLUDES_MAX: usize = 30;
 
 /// Runs the plan to its end, to the first failure that nothing rescues, or until it is cancelled.
 ///
@@ -34,9 +30,6 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if plan.version != PLAN_VERSION {
         return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
     }
-    if options.check {
-        return refuse("check mode is not known to this node".into());
-    }
     let mut ground = match Ground::open(options) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
@@ -49,16 +42,28 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     let facts = facts::facts();
     rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
+    let mut frame = Frame::new(plan, &facts);
+    if options.check {
+        frame.check();
+    }
+    if let Some((place, why)) = opened::refusal(plan, &mut frame) {
+        return refuse(format!("{}:{}: {why}", place.file, place.line));
+    }
+    let owed = notified.clone();
     let mut run = Run {
-        frame: Frame::new(plan, &facts),
+        frame,
         options,
         cancel,
         sink,
         ground,
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified,
+        perhaps: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
+        ending: None,
+        roles_done: BTreeSet::new(),
+        depth: 0,
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
@@ -72,7 +77,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             Some(Failure { task: "writing the journal of handlers".into(), message, ..Failure::default() });
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
-    RunEnd { pending_handlers: run.notified, ..run.end }
+    // A check has run no handler: what was owed is owed.
+    RunEnd { pending_handlers: if options.check { owed } else { run.notified }, ..run.end }
 }
 
 /// A failure or a cancel; which one, the run knows.
@@ -88,51 +94,136 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run.
     pub notified: Vec<String>,
+    /// Check mode: names of which it is not known whether they would be notified.
+    pub perhaps: Vec<String>,
     journaled: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
+    /// A stop that is no failure: `meta` asked for it.
+    ending: Option<Ending>,
+    /// Roles that the play has run and does not run again.
+    roles_done: BTreeSet<String>,
+    /// Includes that are open.
+    pub depth: usize,
+}
+
+/// What a `meta` task ends early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Play,
+    Role,
 }
 
 impl<'a> Run<'a, '_> {
     fn plays(&mut self, plan: &'a Plan) -> Flow {
         for play in &plan.plays {
-            for section in &play.sections {
-                self.steps(play, section)?;
-                self.flush(play)?;
+            if self.options.gate.as_ref().is_some_and(|gate| !gate.pass(play.index)) {
+                self.cancel.stop();
+                return Err(Stop);
             }
+            self.frame.open_play(play);
+            self.roles_done.clear();
+            let flow = self.play(play);
+            if self.ending.take().is_some() {
+                // Ended early, not failed: what was notified for its end has no end to wait for.
+                self.notified.retain(|name| !(0..play.handlers.len()).any(|i| play.answers(i, name)));
+                self.journal_or_stop()?;
+                self.played(play);
+                continue;
+            }
+            if flow.is_err() && play.force_handlers && !self.cancel.stopped() {
+                let failure = self.end.failure.take();
+                let forced = self.flush(play);
+                self.end.failure = failure.or(self.end.failure.take());
+                forced?;
+            }
+            flow?;
+            self.played(play);
         }
         Ok(())
     }
 
-    fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
+    /// Says so to whoever begins the next play with others.
+    fn played(&mut self, play: &Play) {
+        if self.options.gate.is_some() {
+            (self.sink)(Event::PlayEnd { play: play.index });
+        }
+    }
+
+    fn play(&mut self, play: &'a Play) -> Flow {
+        for section in &play.sections {
+            self.steps(play, section)?;
+            self.flush(play)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn steps(&mut self, play: &'a Play, steps: &'a [Step]) -> Flow {
         for step in steps {
             if self.cancel.stopped() {
                 return Err(Stop);
             }
             match step {
                 Step::Task(task) if task.module == "meta" => self.meta(play, task)?,
-                Step::Task(task) => self.task(play, task, false)?,
+                Step::Task(task) => self.single(play, task, false)?,
                 Step::Block(block) => self.block(play, block)?,
-                Step::Include(include) => self.include(play, include)?,
+                Step::Include(include) => self.include(play, &include.task, &include.choices, &include.refused)?,
             }
         }
         Ok(())
     }
 
-    fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
+    /// A task or handler that is no include.
+    pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+        let flow = self.task(play, task, handler);
+        self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.stopped();
+        flow
+    }
+
+    pub(super) fn meta(&mut self, play: &'a Play, task: &'a Task) -> Flow {
         let scope = self.frame.scope(play, task);
-        match frame::all_hold(&scope, &task.when) {
-            Ok(true) if task.args.get("action").and_then(Value::as_str) == Some("flush_handlers") => self.flush(play),
-            Ok(_) => Ok(()),
-            Err((line, e)) => self.broken(task, line, &expr::explain(&e), false),
+        // Handlers that may be flushed here or later are looked at here.
+        let flushes = task.args.get("action").and_then(Value::as_str) == Some("flush_handlers");
+        match unknown::all_hold(&scope, &task.when) {
+            Ok(Some(true)) => {}
+            Ok(None) if flushes => {}
+            Ok(_) => return Ok(()),
+            Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
         }
+        match task.args.get("action").and_then(Value::as_str).unwrap_or_default() {
+            "flush_handlers" => return self.flush(play),
+            "clear_facts" => self.frame.clear_facts(),
+            "end_role" => self.ending = Some(Ending::Role),
+            "end_play" | "end_batch" | "end_host" => self.ending = Some(Ending::Play),
+            _ => {}
+        }
+        if self.ending.is_some() { Err(Stop) } else { Ok(()) }
     }
 
     fn block(&mut self, play: &'a Play, block: &'a Block) -> Flow {
+        if let Some(exports) = &block.exports {
+            self.frame.export(exports);
+        }
+        let once = block.role.as_ref().and_then(|role| role.once.as_ref());
+        if once.is_some_and(|key| self.roles_done.contains(key)) {
+            return Ok(());
+        }
+        let before = self.end.ok + self.end.changed;
         let mut flow = self.steps(play, &block.block);
+        if block.role.is_some() && self.ending == Some(Ending::Role) {
+            self.ending = None;
+            flow = Ok(());
+        }
+        if flow.is_ok() && self.end.ok + self.end.changed > before {
+            self.roles_done.extend(once.cloned());
+        }
+        if self.ending.is_some() {
+            return flow;
+        }
         if flow.is_err() && !block.rescue.is_empty() && !self.cancel.stopped() {
             let failed = self.end.failure.take();
             self.end.failed = self.end.failed.saturating_sub(1);
+            self.end.fatal = false;
             if let Some(failure) = failed {
                 self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
                 let result = self.last_failure.clone();
@@ -140,106 +231,14 @@ impl<'a> Run<'a, '_> {
             }
             flow = self.steps(play, &block.rescue);
         }
-        if self.cancel.stopped() {
+        if self.cancel.stopped() || self.ending.is_some() {
             return Err(Stop);
         }
         let always = self.steps(play, &block.always);
         flow.and(always)
     }
 
-    fn include(&mut self, play: &'a Play, include: &'a Include) -> Flow {
-        let task = &include.task;
-        if self.frame.params.len() > INCLUDES_MAX {
-            return self.broken(task, task.place.line, "includes are nested too deep", false);
-        }
-        let scope = self.frame.scope(play, task);
-        let items = match &task.repeat {
-            None => vec![None],
-            Some(repeat) => match frame::items(&scope, repeat) {
-                Ok(items) => items.into_iter().map(Some).collect(),
-                Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
-                Err(message) => return self.broken(task, task.place.line, &message, false),
-            },
-        };
-        for (index, item) in items.iter().enumerate() {
-            let layer =
-                item.as_ref().zip(task.repeat.as_ref()).map(|(item, repeat)| frame::item_layer(repeat, index, item));
-            let scope = match layer.clone() {
-                Some(layer) => scope.with(layer),
-                None => scope.clone(),
-            };
-            match frame::all_hold(&scope, &task.when) {
-                Ok(true) => {}
-                Ok(false) => {
-                    self.end.skipped += 1;
-                    continue;
-                }
-                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
-            }
-            let name = frame::args(&scope, task)
-                .map(|args| args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned());
-            let name = match name {
-                Ok(name) => name,
-                Err(message) => return self.broken(task, task.place.line, &message, false),
-            };
-            let plain = name.strip_prefix("./").unwrap_or(&name);
-            let Some(steps) = include.choices.get(&name).or(include.choices.get(plain)) else {
-                let known = include.choices.keys().cloned().collect::<Vec<_>>().join(", ");
-                return self.broken(
-                    task,
-                    task.place.line,
-                    &format!("`{name}` is not among the files of this plan: {known}"),
-                    false,
-                );
-            };
-            self.frame.params.extend(layer.map(Arc::new));
-            let depth = self.frame.params.len();
-            let flow = self.steps(play, steps);
-            if item.is_some() {
-                self.frame.params.truncate(depth - 1);
-            }
-            flow?;
-        }
-        Ok(())
-    }
-
-    /// Runs every notified handler once, in the order they are defined in.
-    fn flush(&mut self, play: &'a Play) -> Flow {
-        for _ in 0..ROUNDS_MAX {
-            let due: Vec<usize> = (0..play.handlers.len())
-                .filter(|i| self.notified.iter().any(|name| play.handlers[*i].answers(name)))
-                .collect();
-            if due.is_empty() {
-                return Ok(());
-            }
-            self.journal_or_stop()?;
-            let names: Vec<String> =
-                self.notified.iter().filter(|name| play.handlers.iter().any(|h| h.answers(name))).cloned().collect();
-            self.notified.retain(|name| !names.contains(name));
-            for (at, i) in due.iter().enumerate() {
-                let flow =
-                    if self.cancel.stopped() { Err(Stop) } else { self.task(play, &play.handlers[*i].task, true) };
-                // Until the last handler that a name means has run, the name is owed.
-                let rest = &due[if flow.is_ok() { at + 1 } else { at }..];
-                let owed = names.iter().filter(|name| rest.iter().any(|i| play.handlers[*i].answers(name)));
-                let mut all: Vec<String> = owed.cloned().collect();
-                all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
-                if flow.is_err() {
-                    self.notified = all;
-                    self.journal_or_stop()?;
-                    return flow;
-                }
-                let fresh = std::mem::replace(&mut self.notified, all);
-                let written = self.journal_or_stop();
-                self.notified = fresh;
-                written?;
-            }
-            self.journal_or_stop()?;
-        }
-        Ok(())
-    }
-
-    fn journal_or_stop(&mut self) -> Flow {
+    pub(super) fn journal_or_stop(&mut self) -> Flow {
         self.write_journal().map_err(|message| {
             self.end.failed += 1;
             self.end.failure =
@@ -252,6 +251,7 @@ impl<'a> Run<'a, '_> {
     pub fn write_journal(&mut self) -> Result<(), String> {
         let path = &self.options.journal;
         if path.as_os_str().is_empty()
+            || self.options.check
             || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
         {
             return Ok(());
@@ -282,6 +282,7 @@ impl<'a> Run<'a, '_> {
             rc: None,
             stdout_tail: String::new(),
             diff: None,
+            attributes: Vec::new(),
             path: None,
             took_ms: 0,
         };

@@ -3,9 +3,9 @@
 //! are set before a file gets its name.
 
 use super::way::{self, Lost};
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -94,15 +94,20 @@ fn place(path: &Path) -> std::result::Result<(OwnedFd, &OsStr), Lost> {
 fn refusal(path: &Path, what: &'static str, lost: Lost) -> SafeError {
     match lost {
         Lost::Errno(errno) => io(path, what)(errno),
-        Lost::Led(name) => SafeError::refused(
-            path,
-            format!(
-                "`{}` in it is a link in a directory that others than root may change, and is not followed; next: name \
-                 the path that it leads to",
-                name.display()
-            ),
-        ),
+        Lost::Led(name) => led(path, &name),
     }
+}
+
+/// Why a path with this link on its way is refused.
+pub fn led(path: &Path, name: &OsStr) -> SafeError {
+    let name = name.display();
+    SafeError::refused(
+        path,
+        format!(
+            "`{name}` in it is a link in a directory that others than root may change, and is not followed; next: name \
+             the path that it leads to"
+        ),
+    )
 }
 
 fn absolute(path: &Path) -> Result<()> {
@@ -342,6 +347,30 @@ pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
         }
     }
     Ok(out)
+}
+
+/// The names in a directory that is no link.
+pub fn list(path: &Path) -> Result<Vec<OsString>> {
+    let fd = open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, "open the directory")?;
+    let mut out = Vec::new();
+    for entry in Dir::read_from(&fd).map_err(io(path, "read the directory"))? {
+        let entry = entry.map_err(io(path, "read the directory"))?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            out.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(out)
+}
+
+/// Sets times, in seconds since 1970; None leaves.
+pub fn set_times(path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
+    let what = "set its times";
+    let fd = open_at(path, OFlags::RDONLY, what)?;
+    let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let time = |at: Option<i64>| at.map_or(omit, |tv_sec| Timespec { tv_sec, tv_nsec: 0 });
+    let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
+    rustix::fs::futimens(&fd, &times).map_err(io(path, what))
 }
 
 /// Removes a directory with everything in it, by descriptors, so that no link put in its way leads elsewhere.

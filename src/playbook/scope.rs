@@ -6,7 +6,7 @@
 use super::data::{Var, VarMap};
 use super::expr;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl Scope {
 
     /// Whether only a run can tell the value of `name`; reading one for that purpose counts as reading it.
     pub fn asks_a_run(&self, name: &str) -> bool {
-        let unknown = self.get(name).is_none() && self.0.unknown.contains(name);
+        let unknown = self.get(name).is_none() && self.unknown(name);
         if unknown {
             note(|trace| trace.unknown = true);
         }
@@ -94,7 +94,12 @@ impl Scope {
 
     /// Whether `name` has a value here, or will have one in a run.
     pub fn knows(&self, name: &str) -> bool {
-        self.get(name).is_some() || self.0.unknown.contains(name) || name == "vars"
+        self.get(name).is_some() || self.unknown(name) || name == "vars"
+    }
+
+    /// Interfaces are facts of their own names, which no list has; where nothing is left to a run, they are not there.
+    fn unknown(&self, name: &str) -> bool {
+        self.0.unknown.contains(name) || !self.0.unknown.is_empty() && super::facts::known(name)
     }
 
     /// Every name that has a value.
@@ -108,6 +113,7 @@ impl Scope {
             Var::Template(text) => self.render(name, text),
             Var::List(items) => Value::from_object(LazyList { scope: self.clone(), items: items.clone() }),
             Var::Map(map) => Value::from_object(LazyMap { scope: self.clone(), map: map.clone() }),
+            Var::Unknown => unknown(name),
         }
     }
 
@@ -125,6 +131,12 @@ impl Scope {
             Value::from(Error::new(e.kind(), message))
         })
     }
+}
+
+/// What only a real run can tell. Reading it counts as that.
+fn unknown(name: &str) -> Value {
+    note(|trace| trace.unknown = true);
+    Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is not known in check mode")))
 }
 
 /// A scalar without templates.
@@ -151,6 +163,18 @@ pub fn value_of(value: &serde_json::Value) -> Value {
 pub fn object(map: &serde_json::Map<String, serde_json::Value>) -> Value {
     let map = Arc::new(VarMap::untrusted(map));
     Value::from_object(LazyMap { scope: Scope::default(), map })
+}
+
+/// An error where only the node can answer, and this is not it: a template is looked at before its run.
+pub fn on_the_node(state: &State) -> Result<(), Error> {
+    let vars = state.lookup("vars");
+    let looked_at =
+        vars.as_ref().and_then(|v| v.downcast_object_ref::<Root>()).is_some_and(|r| !r.0.0.unknown.is_empty());
+    if looked_at {
+        note(|trace| trace.unknown = true);
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("it is {UNKNOWN}")));
+    }
+    Ok(())
 }
 
 /// How many variables deep the current evaluation is.
@@ -201,9 +225,15 @@ impl Object for LazyMap {
         }
     }
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        self.map.get(key).map(|var| self.scope.value(key, var))
+        match self.map.get(key) {
+            Some(var) => Some(self.scope.value(key, var)),
+            None => self.map.is_open().then(|| unknown(key)),
+        }
     }
     fn enumerate(self: &Arc<Self>) -> Enumerator {
+        if self.map.is_open() {
+            note(|trace| trace.unknown = true);
+        }
         Enumerator::Values(self.map.iter().map(|(k, _)| Value::from(k.clone())).collect())
     }
     fn enumerator_len(self: &Arc<Self>) -> Option<usize> {

@@ -3,10 +3,11 @@
 use super::event::{Done, Event, Failure, Status};
 use super::frame;
 use super::modules::{self, Answer, Call, Outcome};
+use super::node::Node;
 use super::plan::{Play, Task};
 use super::run::{Flow, Run, Stop};
-use super::scope::Scope;
-use super::{expr, filters};
+use super::scope::{Scope, traced};
+use super::{expr, filters, unknown};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
@@ -33,14 +34,22 @@ impl<'a> Run<'a, '_> {
             let judged = self.item(task, &scope, None, handler)?;
             return self.conclude(play, task, &judged, judged.result.clone());
         };
-        let items = match frame::items(&scope, repeat) {
-            Ok(items) => items,
+        let (items, trace) = traced(|| frame::items(&scope, repeat));
+        let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
+        if trace.unknown && !skips() {
+            let judged = self.vague(task, None, handler, "what it loops over depends on what was not run");
+            return self.conclude(play, task, &judged, judged.result.clone());
+        }
+        let items = match items {
+            Ok(items) if !trace.unknown => items,
             // A loop over something that does not exist is skipped if its condition says so without an item.
-            Err(_) if matches!(frame::all_hold(&scope, &task.when), Ok(false)) => Vec::new(),
+            Ok(_) => Vec::new(),
+            Err(_) if skips() => Vec::new(),
             Err(message) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
         };
         let mut results = Vec::new();
         let (mut changed, mut skipped) = (false, true);
+        let (mut perhaps, mut vague) = (false, false);
         let mut worst: Option<Judged> = None;
         let mut cut = false;
         for (index, item) in items.iter().enumerate() {
@@ -54,23 +63,42 @@ impl<'a> Run<'a, '_> {
                 self.nap(seconds(&scope, Some(pause)).unwrap_or_default());
             }
             // A fact that the item before has set is seen by this one.
-            let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, index, item));
+            let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
             let label = frame::label(&inner, repeat, item);
             let mut judged = self.item(task, &inner, Some(label), handler)?;
             judged.result[repeat.var.as_str()] = item.clone();
             judged.result["ansible_loop_var"] = json!(repeat.var);
             changed |= judged.status == Status::Changed || judged.result["changed"] == true;
+            perhaps |= judged.status == Status::Unknown || unknown::is_unknown(&judged.result["changed"]);
+            vague |= judged.status == Status::Unknown;
             skipped &= judged.status == Status::Skipped;
             for (name, value) in &judged.facts {
                 self.frame.set(name, value);
             }
             results.push(judged.result.clone());
+            let scope = registered(&inner, task, &judged.result);
             if matches!(judged.status, Status::Failed | Status::Ignored) {
                 worst = Some(judged);
             }
+            match unknown::all_hold(&scope, &repeat.break_when) {
+                Ok(Some(true)) if !repeat.break_when.is_empty() => break,
+                Ok(_) => {}
+                Err((line, e)) => {
+                    return self.broken(task, line, &format!("break_when: {}", expr::explain(&e)), handler);
+                }
+            }
         }
         let failed = worst.is_some();
-        let result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped && !items.is_empty(), "msg": if failed { "one or more items failed" } else { "all items done" }});
+        let mut result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped && !items.is_empty(), "msg": if failed { "one or more items failed" } else { "all items done" }});
+        if perhaps && !changed {
+            result["changed"] = unknown::mark();
+        }
+        if vague && !failed {
+            result["failed"] = unknown::mark();
+            if skipped || results_all_skip_or_unknown(&result) {
+                result["skipped"] = unknown::mark();
+            }
+        }
         let (status, failure) = match worst {
             Some(judged) => (judged.status, judged.failure),
             None if changed => (Status::Changed, None),
@@ -91,8 +119,10 @@ impl<'a> Run<'a, '_> {
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
         }
-        if changed {
+        let perhaps = unknown::is_unknown(&result["changed"]) || judged.status == Status::Unknown;
+        if changed || perhaps {
             let scope = self.frame.scope(play, task);
+            let notified = std::mem::take(&mut self.notified);
             for name in &task.notify {
                 match expr::render_json(&scope, &json!(name)) {
                     Ok(Value::Array(names)) => names.iter().filter_map(Value::as_str).for_each(|n| self.notify(n)),
@@ -101,6 +131,13 @@ impl<'a> Run<'a, '_> {
                     Err(e) => {
                         return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false);
                     }
+                }
+            }
+            let named = std::mem::replace(&mut self.notified, notified);
+            for name in named {
+                match changed {
+                    true => self.notify(&name),
+                    false => self.perhaps.push(name),
                 }
             }
             if let Err(message) = self.write_journal() {
@@ -131,6 +168,8 @@ impl<'a> Run<'a, '_> {
         let item = item.map(|label| if task.no_log { "hidden by no_log".into() } else { label });
         let start = Instant::now();
         let say = |run: &mut Self, status: Status, outcome: &Outcome, msg: String| {
+            let shows = (outcome.diff.is_some() || !outcome.attributes.is_empty())
+                && task.diff.as_ref().and_then(|value| yes(scope, value)) != Some(false);
             let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
             let done = Done {
                 i: task.id,
@@ -141,15 +180,23 @@ impl<'a> Run<'a, '_> {
                 msg: if task.no_log && !msg.is_empty() { "hidden by no_log".into() } else { msg },
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
-                path: outcome.diff.is_some().then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
-                diff: outcome.diff.clone().filter(|_| !task.no_log),
+                path: shows.then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
+                diff: outcome.diff.clone().filter(|_| shows).map(|diff| match task.no_log {
+                    true => "hidden by no_log".to_owned(),
+                    false => diff,
+                }),
+                attributes: if shows && !task.no_log { outcome.attributes.clone() } else { Vec::new() },
                 took_ms: start.elapsed().as_millis() as u64,
             };
             (run.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
         };
-        match frame::all_hold(scope, &task.when) {
-            Ok(true) => {}
-            Ok(false) => {
+        match unknown::all_hold(scope, &task.when) {
+            Ok(Some(true)) => {}
+            Ok(None) => {
+                let why = "its condition depends on what was not run";
+                return Ok(self.vague(task, item, handler, why));
+            }
+            Ok(Some(false)) => {
                 self.end.skipped += 1;
                 say(self, Status::Skipped, &Outcome::default(), String::new());
                 let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
@@ -165,20 +212,30 @@ impl<'a> Run<'a, '_> {
         let failed = result["failed"] == true;
         let changed = result["changed"] == true;
         let ignore = failed && !self.cancel.cancelled() && ignored(scope, task);
+        let vague = outcome.unknown || unknown::is_unknown(&result["changed"]);
+        // Nothing of a check is done; of a handler that is what people look for.
+        let would_run = outcome.would_run || handler && self.options.check && changed;
         let status = match (failed, ignore, outcome.skipped, changed) {
             (true, true, ..) => Status::Ignored,
             (true, false, ..) => Status::Failed,
             (_, _, true, _) => Status::Skipped,
+            _ if would_run => Status::WouldRun,
+            _ if vague => Status::Unknown,
             (_, _, _, true) => Status::Changed,
             _ => Status::Ok,
         };
+        self.end.would_run += u32::from(status == Status::WouldRun);
         match status {
-            Status::Changed => self.end.changed += 1,
             Status::Skipped => self.end.skipped += 1,
             Status::Failed => self.end.failed += 1,
-            Status::Ok | Status::Ignored => self.end.ok += 1,
+            _ if vague => self.end.unknown += 1,
+            Status::Changed | Status::WouldRun if changed => self.end.changed += 1,
+            _ => self.end.ok += 1,
         }
-        let message = result["msg"].as_str().unwrap_or_default().to_owned();
+        let message = match outcome.unknown {
+            true => outcome.msg.clone(),
+            false => result["msg"].as_str().unwrap_or(&outcome.msg).to_owned(),
+        };
         say(self, status, &outcome, message.clone());
         let failure = (status == Status::Failed).then(|| Failure {
             task: name.clone(),
@@ -194,11 +251,41 @@ impl<'a> Run<'a, '_> {
         Ok(Judged { status, result, failure, facts: outcome.facts })
     }
 
+    /// One item of which it is not known what it would do, or whether: everything in its result is UNKNOWN.
+    fn vague(&mut self, task: &'a Task, item: Option<String>, handler: bool, why: &str) -> Judged {
+        if let Some(would) = self.ground.node.would_mut() {
+            would.blur();
+        }
+        self.end.unknown += 1;
+        let done = Done {
+            i: task.id,
+            name: task.name.clone(),
+            module: task.module.clone(),
+            item,
+            status: Status::Unknown,
+            msg: if task.no_log { "hidden by no_log".into() } else { why.to_owned() },
+            rc: None,
+            stdout_tail: String::new(),
+            diff: None,
+            attributes: Vec::new(),
+            path: None,
+            took_ms: 0,
+        };
+        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        let mut names = Vec::new();
+        super::compile::names_set_by(task, &mut names);
+        let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
+        let facts = set.map(|name| (name, unknown::mark())).collect();
+        Judged { status: Status::Unknown, result: unknown::open(Map::new()), failure: None, facts }
+    }
+
     /// Runs the module until `until` holds or the tries are used up.
     fn tries(&mut self, task: &'a Task, scope: &Scope) -> (Outcome, Value) {
-        let retries = match &task.until {
-            None => 1,
-            Some(_) => seconds(scope, task.retries.as_ref()).map_or(3, |d| d.as_secs()).clamp(1, RETRIES_MAX),
+        // The first try is none of the retries.
+        let most = match (&task.until, &task.retries) {
+            (None, None) => 1,
+            (_, Some(retries)) => seconds(scope, Some(retries)).map_or(1, |d| d.as_secs() + 1).min(RETRIES_MAX),
+            (Some(_), None) => 4,
         };
         let delay = seconds(scope, task.delay.as_ref()).unwrap_or(Duration::from_secs(5));
         let mut attempt = 0;
@@ -206,18 +293,30 @@ impl<'a> Run<'a, '_> {
             attempt += 1;
             let answer = self.once(task, scope);
             let (mut outcome, mut result) = judge(task, scope, answer);
-            let Some(until) = &task.until else { return (outcome, result) };
+            let holds = match &task.until {
+                None if most == 1 => return (outcome, result),
+                // Without `until`, what succeeds is enough.
+                None => Ok(Some(result["failed"] != true)),
+                Some(until) => unknown::all_hold(&registered(scope, task, &result), until),
+            };
             result["attempts"] = json!(attempt);
-            match frame::all_hold(&registered(scope, task, &result), until) {
-                Ok(true) => return (outcome, result),
-                Ok(false) if attempt >= retries || self.cancel.stopped() => {
+            match holds {
+                Ok(Some(true) | None) => return (outcome, result),
+                // Nothing of a check changes while it waits, but what is really run.
+                Ok(Some(false)) if task.until.is_some() && self.checks(task, scope) => {
+                    outcome.unknown = true;
+                    result["changed"] = unknown::mark();
+                    return (outcome, result);
+                }
+                Ok(Some(false)) if attempt >= most || self.cancel.stopped() => {
+                    result["attempts"] = json!((attempt - 1).max(1));
                     result["failed"] = json!(true);
                     let said = result["msg"].as_str().unwrap_or_default();
                     result["msg"] = json!(format!("still not so after {attempt} tries {said}").trim_end());
                     outcome.failed = true;
                     return (outcome, result);
                 }
-                Ok(false) => self.nap(delay),
+                Ok(Some(false)) => self.nap(delay),
                 Err((line, e)) => {
                     result["failed"] = json!(true);
                     result["msg"] = json!(format!("{}:{line}: until: {}", task.place.file, expr::explain(&e)));
@@ -227,13 +326,29 @@ impl<'a> Run<'a, '_> {
         }
     }
 
+    /// Whether this task only predicts.
+    fn checks(&self, task: &Task, scope: &Scope) -> bool {
+        let own = task.check_mode.as_ref().and_then(|value| yes(scope, value));
+        own.unwrap_or(self.options.check)
+    }
+
     fn once(&mut self, task: &'a Task, scope: &Scope) -> Answer {
         if task.elevated && !rustix::process::geteuid().is_root() {
             return Err("`become` needs this run to be root, and it is not".into());
         }
         let at = |message: String| format!("{}:{}: {message}", task.place.file, task.place.line);
-        let args = frame::args(scope, task).map_err(at)?;
-        let env = frame::environment(scope, task).map_err(at)?;
+        let (given, trace) = traced(|| (frame::args(scope, task), frame::environment(scope, task)));
+        if trace.unknown {
+            return Ok(self.options_unknown(task, scope));
+        }
+        let (args, env) = (given.0.map_err(at)?, given.1.map_err(at)?);
+        if task.module == "include_vars" {
+            return self.include_vars(task, &args).map_err(at);
+        }
+        let check = self.checks(task, scope);
+        // A task that differs from the run sees the node as it is, and leaves no prediction behind.
+        let kept =
+            (check != self.ground.node.checks()).then(|| std::mem::replace(&mut self.ground.node, Node::new(check)));
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
         let mut faucet = Faucet::default();
@@ -255,11 +370,45 @@ impl<'a> Run<'a, '_> {
             ground: &mut self.ground,
             emit: &mut emit,
         };
-        let answer = modules::call(&mut call);
+        let (answer, trace) = traced(|| modules::call(&mut call));
+        let vague = self.ground.node.take_vague() || trace.unknown;
+        self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
+        let answer = match answer {
+            Err(why) if vague => Ok(Outcome::unknown(format!("{why}; what was not run may change that"))),
+            Ok(_) if trace.unknown => Ok(Outcome::unknown("it depends on what was not run")),
+            other => other,
+        };
+        if let (Ok(Outcome { unknown: true, .. }), Some(would)) = (&answer, self.ground.node.would_mut()) {
+            would.blur();
+        }
         if faucet.dropped > 0 && !task.no_log {
             (self.sink)(Event::Output { i: task.id, line: format!("[truncated: {} more lines]", faucet.dropped) });
         }
         answer
+    }
+
+    /// Waits as long as `loop_control` says.
+    pub fn pause(&self, scope: &Scope, pause: &Value) {
+        self.nap(seconds(scope, Some(pause)).unwrap_or_default());
+    }
+
+    /// Some option is UNKNOWN. What `set_fact` sets is told fact by fact.
+    fn options_unknown(&mut self, task: &Task, scope: &Scope) -> Outcome {
+        if let Some(would) = self.ground.node.would_mut() {
+            would.blur();
+        }
+        self.frame.forget_files(task);
+        let mut out = Outcome::unknown("its options depend on what was not run");
+        if task.module == "set_fact" {
+            for (name, value) in &task.args {
+                let (value, trace) = traced(|| expr::render_json(scope, value));
+                match value {
+                    Ok(value) if !trace.unknown => out.facts.insert(name.clone(), value),
+                    _ => out.facts.insert(name.clone(), unknown::mark()),
+                };
+            }
+        }
+        out
     }
 
     fn nap(&self, time: Duration) {
@@ -274,20 +423,26 @@ impl<'a> Run<'a, '_> {
 fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| Outcome { failed: true, msg, ..Outcome::default() });
     let mut result = Map::from_iter(outcome.more.clone());
+    if outcome.unknown {
+        result.insert("skipped".into(), json!(false));
+        return (outcome, unknown::open(result));
+    }
     result.insert("changed".into(), json!(outcome.changed));
-    result.insert("failed".into(), json!(outcome.failed));
-    result.insert("msg".into(), json!(outcome.msg));
+    result.entry("failed").or_insert(json!(outcome.failed));
+    result.entry("msg").or_insert(json!(outcome.msg));
     if outcome.skipped {
         result.insert("skipped".into(), json!(true));
     }
     if let Some(rc) = outcome.rc {
         result.insert("rc".into(), json!(rc));
     }
-    if matches!(task.module.as_str(), "command" | "shell") || outcome.output.is_some() {
+    if outcome.would_run {
+        result.insert("skipped".into(), json!(false));
+    } else if matches!(task.module.as_str(), "command" | "shell") || outcome.output.is_some() {
         let (stdout, stderr) =
             outcome.output.as_ref().map(|o| (o.stdout.as_str(), o.stderr.as_str())).unwrap_or_default();
         for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
-            let text = text.trim_end_matches(['\r', '\n']);
+            let text = if outcome.whole_output { text } else { text.trim_end_matches(['\r', '\n']) };
             result.insert(name.into(), json!(text));
             result.insert(format!("{name}_lines"), json!(text.lines().collect::<Vec<_>>()));
         }
@@ -295,16 +450,20 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
     if !outcome.facts.is_empty() {
         result.insert("ansible_facts".into(), json!(outcome.facts));
     }
-    let mut result = Value::Object(result);
+    let mut result = if outcome.would_run { unknown::open(result) } else { Value::Object(result) };
     for (key, conditions) in [("failed", &task.failed_when), ("changed", &task.changed_when)] {
         let Some(conditions) = conditions else { continue };
         // A command that never ended, or never began, has failed whatever one thinks of its result.
         if outcome.output.as_ref().is_some_and(|o| o.timed_out || o.cancelled) {
             continue;
         }
-        match frame::all_hold(&registered(scope, task, &result), conditions) {
-            Ok(holds) => {
+        match unknown::all_hold(&registered(scope, task, &result), conditions) {
+            Ok(None) => result[key] = unknown::mark(),
+            Ok(Some(holds)) => {
                 result[key] = json!(holds);
+                if key == "failed" {
+                    result["failed_when_result"] = json!(holds);
+                }
                 if key == "failed" && holds && result["msg"] == "" {
                     result["msg"] = json!("`failed_when` holds");
                 }
@@ -328,10 +487,24 @@ fn registered(scope: &Scope, task: &Task, result: &Value) -> Scope {
 
 fn ignored(scope: &Scope, task: &Task) -> bool {
     match &task.ignore_errors {
-        Some(Value::Bool(b)) => *b,
-        Some(Value::String(text)) => expr::native(scope, text).is_ok_and(|v| filters::truthy(&v)),
-        _ => false,
+        Some(value) => yes(scope, value).unwrap_or(false),
+        None => false,
     }
+}
+
+/// A truth value that may be a template; None: it can't be told.
+fn yes(scope: &Scope, value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(b) => Some(*b),
+        Value::String(text) => expr::native(scope, text).ok().map(|v| filters::truthy(&v)),
+        _ => None,
+    }
+}
+
+/// Whether every item was skipped, or may have been.
+fn results_all_skip_or_unknown(result: &Value) -> bool {
+    let may_skip = |r: &Value| r["skipped"] == true || r["skipped"].is_null();
+    result["results"].as_array().is_some_and(|all| all.iter().all(may_skip))
 }
 
 /// A number of seconds, or of tries, that may be a template.

@@ -137,6 +137,9 @@ impl TemplateFault {
 }
 
 fn hint(name: &str, scope: &Scope, more: &[&str], language: Language) -> String {
+    if let Some(why) = facts::absent(name) {
+        return why.to_owned();
+    }
     let own = scope.names();
     let known = own.iter().map(AsRef::as_ref).chain(more.iter().copied());
     if !name.contains('.')

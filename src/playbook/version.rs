@@ -1,63 +1,101 @@
-//! Comparing versions loosely, as `is version` does: numbers by value, words by text, words before numbers.
+//! Comparing versions as the test `version` does: loosely as Python's old library, strictly as it, or as semver.org says.
 
 use std::cmp::Ordering;
 
-/// Whether `a op b`; the error names an unknown operator.
-pub fn holds(a: &str, op: &str, b: &str) -> Result<bool, String> {
-    let order = compare(a, b);
-    Ok(match op {
-        "==" | "=" | "eq" => order == Ordering::Equal,
-        "!=" | "<>" | "ne" => order != Ordering::Equal,
-        "<" | "lt" => order == Ordering::Less,
-        "<=" | "le" => order != Ordering::Greater,
-        ">" | "gt" => order == Ordering::Greater,
-        ">=" | "ge" => order != Ordering::Less,
-        other => return Err(format!("version: unknown operator `{other}`")),
-    })
-}
+/// Ways to read a version.
+pub const TYPES: [&str; 4] = ["loose", "strict", "semver", "semantic"];
 
-/// Order of two versions.
-pub fn compare(a: &str, b: &str) -> Ordering {
-    let (a, b) = (parts(a), parts(b));
-    for i in 0..a.len().max(b.len()) {
-        let order = match (a.get(i), b.get(i)) {
-            (Some(x), Some(y)) => x.cmp(y),
-            // `1.2` equals nothing but itself, `1.2-rc1` comes before it, `1.2.1` after.
-            (Some(Part::Word(_)), None) => Ordering::Less,
-            (None, Some(Part::Word(_))) => Ordering::Greater,
-            (Some(_), None) => Ordering::Greater,
-            _ => Ordering::Less,
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
+/// Whether `a op b` by this type; the error says what is wrong with the operator or a version.
+pub fn holds(a: &str, op: &str, b: &str, kind: &str) -> Result<bool, String> {
+    if a.is_empty() || b.is_empty() {
+        return Err("version: a version is empty".into());
     }
-    Ordering::Equal
+    let wanted: fn(Ordering) -> bool = match op {
+        "==" | "=" | "eq" => Ordering::is_eq,
+        "!=" | "<>" | "ne" => Ordering::is_ne,
+        "<" | "lt" => Ordering::is_lt,
+        "<=" | "le" => Ordering::is_le,
+        ">" | "gt" => Ordering::is_gt,
+        ">=" | "ge" => Ordering::is_ge,
+        other => return Err(format!("version: unknown operator `{other}`")),
+    };
+    let order = match kind {
+        "loose" => loose(a, b)?,
+        "strict" => strict(a)?.cmp(&strict(b)?),
+        "semver" | "semantic" => {
+            let parse =
+                |v: &str| semver::Version::parse(v).map_err(|e| format!("version: `{v}` is no semantic version: {e}"));
+            parse(a)?.cmp_precedence(&parse(b)?)
+        }
+        other => return Err(format!("version: no type `{other}`; known are {}", TYPES.join(", "))),
+    };
+    Ok(wanted(order))
 }
 
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(PartialEq, Eq)]
 enum Part {
     Word(String),
-    Number(u64),
+    Number(u128),
 }
 
-fn parts(version: &str) -> Vec<Part> {
-    let mut out = Vec::new();
-    let mut rest = version.trim().trim_start_matches(['v', 'V']);
-    while let Some(c) = rest.chars().next() {
-        let digit = c.is_ascii_digit();
-        let end = rest.find(|x: char| x.is_ascii_digit() != digit || !x.is_alphanumeric()).unwrap_or(rest.len());
-        if end == 0 {
-            rest = &rest[c.len_utf8()..];
-            continue;
+fn loose(a: &str, b: &str) -> Result<Ordering, String> {
+    let (x, y) = (parts(a), parts(b));
+    for (p, q) in x.iter().zip(&y) {
+        let order = match (p, q) {
+            (Part::Number(p), Part::Number(q)) => p.cmp(q),
+            (Part::Word(p), Part::Word(q)) => p.cmp(q),
+            _ => {
+                return Err(format!(
+                    "version: `{a}` and `{b}` can't be compared: a number and a word in the same place"
+                ));
+            }
+        };
+        if order.is_ne() {
+            return Ok(order);
         }
-        out.push(match rest[..end].parse() {
-            Ok(n) if digit => Part::Number(n),
-            _ => Part::Word(rest[..end].to_owned()),
-        });
+    }
+    Ok(x.len().cmp(&y.len()))
+}
+
+/// Digits, small letters, and whatever stands between; dots apart.
+fn parts(version: &str) -> Vec<Part> {
+    let kind = |c: char| match c {
+        '0'..='9' => 0,
+        'a'..='z' => 1,
+        '.' => 2,
+        _ => 3,
+    };
+    let mut out = Vec::new();
+    let mut rest = version;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c| kind(c) != kind(first)).unwrap_or(rest.len());
+        let word = &rest[..end];
+        match kind(first) {
+            0 => out.push(word.parse().map_or_else(|_| Part::Word(word.to_owned()), Part::Number)),
+            2 => {}
+            _ => out.push(Part::Word(word.to_owned())),
+        }
         rest = &rest[end..];
     }
     out
+}
+
+/// `1.2`, `1.2.3`, each with `a1` or `b1` behind it, which comes before the version itself.
+fn strict(version: &str) -> Result<([u64; 3], (u8, u64)), String> {
+    let wrong = || format!("version: `{version}` is no strict version, as 1.2.3 or 1.2b1");
+    let (numbers, before) = match version.find(['a', 'b']) {
+        Some(at) => {
+            let mark = u8::from(version.as_bytes()[at] == b'b');
+            (&version[..at], (mark, version[at + 1..].parse().map_err(|_| wrong())?))
+        }
+        None => (version, (2, 0)),
+    };
+    let numbers: Vec<u64> = numbers.split('.').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong())?;
+    match numbers.as_slice() {
+        [a, b] => Ok(([*a, *b, 0], before)),
+        [a, b, c] => Ok(([*a, *b, *c], before)),
+        _ => Err(wrong()),
+    }
 }
 
 #[cfg(test)]
@@ -65,16 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_like_people() {
-        for (a, op, b) in [
-            ("1.10", ">", "1.9"),
-            ("12.4", ">=", "12"),
-            ("1.2-rc1", "<", "1.2"),
-            ("v2.0", "==", "2.0"),
-            ("7", "lt", "8"),
+    fn orders_as_its_type_says() {
+        for (a, op, b, kind, want) in [
+            ("1.10", ">", "1.9", "loose", true),
+            ("12.4", ">=", "12", "loose", true),
+            ("1.2-rc1", ">", "1.2", "loose", true),
+            ("1.2", "==", "1.2.0", "loose", false),
+            ("1.2", "==", "1.2.0", "strict", true),
+            ("1.2b1", "<", "1.2", "strict", true),
+            ("1.0.0-rc.2", "lt", "1.0.0-rc.10", "semver", true),
+            ("1.0.0+a", "eq", "1.0.0+b", "semantic", true),
         ] {
-            assert_eq!(holds(a, op, b), Ok(true), "{a} {op} {b}");
+            assert_eq!(holds(a, op, b, kind), Ok(want), "{a} {op} {b} {kind}");
         }
-        assert!(holds("1", "~", "2").is_err());
+        for (a, op, b, kind) in
+            [("1", "~", "2", "loose"), ("1", "<", "x", "loose"), ("1", "<", "2", "semver"), ("", "<", "2", "loose")]
+        {
+            assert!(holds(a, op, b, kind).is_err(), "{a} {op} {b} {kind}");
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! What runs on this machine without a cluster, a daemon or a data directory: `digest`, `check --file` and `check --add`.
-//! Writes two files: the one that `--add` is told, and what `--changed-only` keeps of a run. Knows no manager.
+//! What runs without a cluster: `digest`, `check --file` and `check --add` on this machine, `play` on any.
+//! The first three write two files: the one that `--add` is told, and what `--changed-only` keeps of a run. Knows no manager.
 
 mod add;
 mod bounded;
@@ -7,6 +7,7 @@ pub mod digest;
 mod glob;
 mod last;
 mod machine;
+pub mod play;
 mod report;
 mod run;
 mod source;

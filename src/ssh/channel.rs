@@ -37,7 +37,10 @@ const OUTGOING: usize = 4;
 /// Events that were read and not yet looked at; more stay in the pipe, and slow the run down.
 const INCOMING: usize = 256;
 
-/// Stops a run from another task.
+/// Taking an event is a matter of microseconds, unless its reader makes it wait.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// Stops a run, or lets it go on, from another task.
 #[derive(Debug, Clone)]
 pub struct Canceller(mpsc::Sender<Vec<u8>>);
 
@@ -45,8 +48,33 @@ impl Canceller {
     /// The executor stops after its current task (`now`: which it ends too) and answers the order under way. Does nothing
     /// once the session is over.
     pub async fn cancel(&self, now: bool) {
-        if let Ok(frame) = frame::encode(&Order::Cancel { now }) {
+        self.send(&Order::Cancel { now }).await;
+    }
+
+    /// Plays of the run up to this one may begin. Does nothing once the session is over.
+    pub async fn go(&self, play: u32) {
+        self.send(&Order::Go { play }).await;
+    }
+
+    async fn send(&self, order: &Order) {
+        if let Ok(frame) = frame::encode(order) {
             let _over = self.0.send(frame).await;
+        }
+    }
+}
+
+/// Who takes the events of an order.
+pub(super) enum Events<'a> {
+    Call(&'a mut (dyn FnMut(Reply) + Send)),
+    /// Where it is full, the run waits.
+    Queue(&'a mpsc::Sender<Reply>),
+}
+
+impl Events<'_> {
+    async fn take(&mut self, event: Reply) {
+        match self {
+            Events::Call(on_event) => on_event(event),
+            Events::Queue(queue) => drop(queue.send(event).await),
         }
     }
 }
@@ -105,13 +133,8 @@ impl Channel {
     }
 
     /// Sends an order and waits for its final reply; events and signs of life that name what is waited for go to
-    /// `on_event`. After an error, or if this future is dropped, no further order can be given.
-    pub async fn order(
-        &mut self,
-        order: &Order,
-        on_event: &mut (dyn FnMut(Reply) + Send),
-        at_most: Duration,
-    ) -> Result<Reply, SshError> {
+    /// `events`. After an error, or if this future is dropped, no further order can be given.
+    pub async fn order(&mut self, order: &Order, mut events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
         if self.unanswered {
             return Err(SshError::Lost("an earlier order was given up".to_owned()));
         }
@@ -129,7 +152,14 @@ impl Channel {
                         self.unanswered = false;
                         return Ok(reply);
                     }
-                    Some(Ok(event)) => on_event(event),
+                    Some(Ok(event)) => {
+                        let before = Instant::now();
+                        events.take(event).await;
+                        // While nobody took events, nobody listened: that is no silence of the other end.
+                        if before.elapsed() > SLOW {
+                            self.heard.now();
+                        }
+                    }
                     Some(Err(e)) => return Err(e),
                     None => return Err(SshError::Lost("the session is over".to_owned())),
                 },

@@ -63,11 +63,11 @@ async fn an_order_is_answered_after_its_events() {
         peer
     });
     let mut events = Vec::new();
-    let reply = channel.order(&fence(), &mut |event| events.push(event), LONG).await.unwrap();
+    let reply = channel.order(&fence(), Events::Call(&mut |event| events.push(event)), LONG).await.unwrap();
     assert_eq!(reply, Reply::Fenced { ended: None });
     assert_eq!(events.len(), 2, "{events:?}");
     drop(server.await.unwrap());
-    let lost = channel.order(&fence(), &mut |_| {}, LONG).await;
+    let lost = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await;
     assert!(matches!(lost, Err(SshError::Lost(_))), "{lost:?}");
 }
 
@@ -84,14 +84,14 @@ async fn heartbeats_go_out_while_idle_and_while_a_run_is_long() {
         }
         peer.send(&Reply::Closed).await;
     });
-    assert_eq!(channel.order(&fence(), &mut |_| {}, LONG).await, Ok(Reply::Closed));
+    assert_eq!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::Closed));
     server.await.unwrap();
 }
 
 #[tokio::test]
 async fn silence_is_a_loss() {
     let (mut channel, _peer) = pair(Pace { heartbeat: LONG, silence: Duration::from_millis(100) });
-    let lost = channel.order(&fence(), &mut |_| {}, LONG).await;
+    let lost = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await;
     assert!(matches!(&lost, Err(SshError::Lost(why)) if why.contains("nothing was heard")), "{lost:?}");
 }
 
@@ -109,7 +109,7 @@ async fn a_loss_is_noticed_while_nothing_is_ordered() {
         peer.send(&Reply::Fenced { ended: None }).await;
         peer
     });
-    assert_eq!(channel.order(&fence(), &mut |_| {}, LONG).await, Ok(Reply::Fenced { ended: None }));
+    assert_eq!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::Fenced { ended: None }));
     drop(server.await.unwrap());
     let lost = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
     assert!(matches!(lost, SshError::Lost(_)), "{lost:?}");
@@ -123,20 +123,20 @@ async fn a_loss_is_noticed_while_nothing_is_ordered() {
     peer.send(&Reply::Fenced { ended: None }).await;
     let error = tokio::time::timeout(LONG, channel.lost()).await.unwrap();
     assert!(matches!(error, SshError::Protocol(_)), "{error:?}");
-    assert!(matches!(channel.order(&fence(), &mut |_| {}, LONG).await, Err(SshError::Lost(_))));
+    assert!(matches!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
 }
 
 #[tokio::test]
 async fn out_of_time_cancels_and_spends_the_session() {
     let (mut channel, mut peer) = pair(QUIET);
-    let result = channel.order(&fence(), &mut |_| {}, Duration::from_millis(50)).await;
+    let result = channel.order(&fence(), Events::Call(&mut |_| {}), Duration::from_millis(50)).await;
     assert!(matches!(result, Err(SshError::Timeout(_))));
     assert_eq!(peer.receive().await, Some(fence()));
     assert_eq!(peer.receive().await, Some(Order::Cancel { now: true }));
     // The late answer must not be taken for the next order's.
     peer.send(&Reply::Fenced { ended: None }).await;
     let cleaned = Order::Fetch { paths: vec![] };
-    assert!(matches!(channel.order(&cleaned, &mut |_| {}, LONG).await, Err(SshError::Lost(_))));
+    assert!(matches!(channel.order(&cleaned, Events::Call(&mut |_| {}), LONG).await, Err(SshError::Lost(_))));
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_run_can_be_cancelled_from_elsewhere() {
         assert_eq!(peer.receive().await, Some(Order::Cancel { now: false }));
         peer.send(&Reply::RunEnd(serde_json::Value::Null)).await;
     });
-    assert!(matches!(channel.order(&fence(), &mut |_| {}, LONG).await, Ok(Reply::RunEnd(_))));
+    assert!(matches!(channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await, Ok(Reply::RunEnd(_))));
     server.await.unwrap();
 }
 
@@ -161,7 +161,7 @@ async fn garbage_and_oversize_are_errors() {
         let (mut channel, mut peer) = pair(QUIET);
         peer.0.write_all(bytes).await.unwrap();
         peer.0.shutdown().await.unwrap();
-        let error = channel.order(&fence(), &mut |_| {}, LONG).await.unwrap_err();
+        let error = channel.order(&fence(), Events::Call(&mut |_| {}), LONG).await.unwrap_err();
         assert_eq!(matches!(error, SshError::Protocol(_)), is_protocol, "{error:?}");
     }
 }

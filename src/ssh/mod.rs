@@ -12,8 +12,10 @@ mod target;
 mod authorize;
 mod cluster_key;
 mod error;
+mod here;
 mod host_key;
 mod own;
+mod personal;
 mod probe;
 mod shell;
 
@@ -21,6 +23,7 @@ pub use authorize::{authorize, authorize_here};
 pub use channel::Canceller;
 pub use cluster_key::{ClusterKey, KeyError, offered_last};
 pub use error::SshError;
+pub use here::here;
 pub use host_key::{fingerprint, scan_host_keys};
 pub use own::{keep_binary, own_binary};
 pub use probe::{Probe, probe};

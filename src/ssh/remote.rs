@@ -4,7 +4,8 @@
 use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
 use super::host_key;
-use super::session::{Session, Stderr, end_login};
+use super::personal;
+use super::session::{Place, Session, Stderr, end_login};
 use super::shell::Shell;
 use super::target::{self, Target};
 use crate::exec::wire::{Hello, PROTO};
@@ -26,7 +27,7 @@ const CONTROL_DIR_MAX: usize = 61;
 const IDLE_SECONDS: NonZeroUsize = NonZeroUsize::new(60).expect("not zero");
 const SERVER_ALIVE: Duration = Duration::from_secs(10);
 /// From starting the program to its greeting.
-const HELLO_MAX: Duration = Duration::from_secs(20);
+pub(super) const HELLO_MAX: Duration = Duration::from_secs(20);
 const UNAME_MAX: Duration = Duration::from_secs(20);
 const UPLOAD_MAX: Duration = Duration::from_secs(600);
 
@@ -68,6 +69,10 @@ pub enum Launch {
     Upload,
     /// This path, never uploaded: a package's, or what sudoers or a forced command names. Must speak the same protocol.
     Installed(String),
+    /// For a person and not for a manager: uploaded as above where the login is root or becomes it, else into a directory
+    /// of the login's own. Host keys are those of the person's `known_hosts`, and ssh's own configuration says what a target
+    /// leaves open: user (empty) and port (0).
+    Personal,
 }
 
 /// How this manager reaches nodes.
@@ -133,21 +138,32 @@ impl Remote {
     }
 
     async fn log_in(&self, target: &Target) -> Result<openssh::Session, SshError> {
-        target.check()?;
+        let personal = self.config.launch == Launch::Personal;
         // Only read while logging in; gone with this function.
-        let known_hosts = self.file(&target.known_hosts()?)?;
-        let config = self.file(&target.config()?)?;
+        let (known_hosts, config) = if personal {
+            target.check_personal()?;
+            (None, self.file(&target.personal_config()?)?)
+        } else {
+            target.check()?;
+            (Some(self.file(&target.known_hosts()?)?), self.file(&target.config()?)?)
+        };
         let mut builder = SessionBuilder::default();
+        if let Some(known_hosts) = &known_hosts {
+            builder.user_known_hosts_file(known_hosts.path());
+        }
         builder
             .known_hosts_check(KnownHosts::Strict)
-            .user_known_hosts_file(known_hosts.path())
             .config_file(config.path())
             .control_directory(&self.config.control_dir)
             .control_persist(ControlPersist::IdleFor(IDLE_SECONDS))
             .connect_timeout(target.connect_timeout.max(Duration::from_secs(1)))
-            .server_alive_interval(SERVER_ALIVE)
-            .user(target.user.clone())
-            .port(target.port);
+            .server_alive_interval(SERVER_ALIVE);
+        if !target.user.is_empty() {
+            builder.user(target.user.clone());
+        }
+        if target.port > 0 {
+            builder.port(target.port);
+        }
         if let Some(identity) = &target.identity {
             builder.keyfile(identity);
         }
@@ -170,11 +186,13 @@ impl Remote {
     async fn start(&self, login: &Arc<openssh::Session>, target: &Target) -> Result<Session, SshError> {
         let build = match (&self.config.launch, self.config.builds.first()) {
             (Launch::Installed(path), _) => {
-                let session = self.run(login, target, path).await.map_err(NotStarted::into_error)?;
+                let session = self.run(self.executor(login, target, path)).await.map_err(NotStarted::into_error)?;
                 return same_protocol(session);
             }
-            (Launch::Upload, None) => return Err(SshError::Local("no build to run on nodes".to_owned())),
-            (Launch::Upload, Some(build)) => build,
+            (Launch::Upload | Launch::Personal, None) => {
+                return Err(SshError::Local("no build to run on nodes".to_owned()));
+            }
+            (Launch::Upload | Launch::Personal, Some(build)) => build,
         };
         if let Some(session) = self.try_build(login, target, build).await? {
             return Ok(session);
@@ -186,7 +204,7 @@ impl Remote {
             return Ok(session);
         }
         self.upload(login, target, build).await?;
-        let session = self.run(login, target, &self.path_of(target, build)).await.map_err(NotStarted::into_error)?;
+        let session = self.run(self.build(login, target, build)).await.map_err(NotStarted::into_error)?;
         if session.hello().exe_sha256 != build.sha256 {
             return Err(SshError::Protocol("the node runs another binary than was put there".to_owned()));
         }
@@ -200,7 +218,7 @@ impl Remote {
         target: &Target,
         build: &Build,
     ) -> Result<Option<Session>, SshError> {
-        match self.run(login, target, &self.path_of(target, build)).await {
+        match self.run(self.build(login, target, build)).await {
             Ok(session) if session.hello().exe_sha256 == build.sha256 => same_protocol(session).map(Some),
             Ok(_) | Err(NotStarted::Missing(_)) => Ok(None),
             Err(NotStarted::Failed(e)) => Err(e),
@@ -217,14 +235,28 @@ impl Remote {
         format!("{}/bin", dir.as_ref().unwrap_or(&self.config.state_dir))
     }
 
-    /// Starts a program and waits for its greeting.
-    async fn run(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Result<Session, NotStarted> {
-        let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
+    /// What starts this build where it is put.
+    fn build(&self, login: &Arc<openssh::Session>, target: &Target, build: &Build) -> Starting {
+        if self.config.launch == Launch::Personal {
+            let command = personal::start(login, target, &self.config.state_dir, &build.sha256);
+            return Starting { command, login: Arc::clone(login) };
+        }
+        self.executor(login, target, &self.path_of(target, build))
+    }
+
+    fn executor(&self, login: &Arc<openssh::Session>, target: &Target, program: &str) -> Starting {
         let mut command = as_root(login, target, program);
         command.args(&self.config.arguments);
         if let Some(dir) = &target.state_dir {
             command.arg("--state-dir").arg(dir.display().to_string());
         }
+        Starting { command, login: Arc::clone(login) }
+    }
+
+    /// Starts a program and waits for its greeting.
+    async fn run(&self, starting: Starting) -> Result<Session, NotStarted> {
+        let lost = |e: openssh::Error| NotStarted::Failed(SshError::Lost(error::chain(&e)));
+        let Starting { mut command, login } = starting;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().await.map_err(lost)?;
         let (Some(output), Some(input), Some(stderr)) =
@@ -236,7 +268,7 @@ impl Remote {
         match timeout(HELLO_MAX, Channel::greet(input)).await {
             Ok(Ok((hello, input))) => {
                 let channel = Channel::start(input, output, Pace::default());
-                Ok(Session::new(hello, channel, child, Arc::clone(login), stderr))
+                Ok(Session::new(hello, channel, Place::There { child, login }, stderr))
             }
             Ok(Err(SshError::Lost(why))) => {
                 drop(output);
@@ -268,9 +300,13 @@ impl Remote {
         let mut file = tokio::fs::File::open(&build.path)
             .await
             .map_err(|e| SshError::Local(format!("{}: {e}", build.path.display())))?;
-        let mut command = as_root(login, target, "sh");
-        let dir = self.bin_of(target);
-        command.args(["-c", UPLOAD, "sh", &dir, &build.sha256.to_string()]);
+        let mut command = if self.config.launch == Launch::Personal {
+            personal::upload(login, target, &self.config.state_dir, &build.sha256)
+        } else {
+            let mut command = as_root(login, target, "sh");
+            command.args(["-c", UPLOAD, "sh", &self.bin_of(target), &build.sha256.to_string()]);
+            command
+        };
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let upload = async {
             let mut child = command.spawn().await.map_err(|e| SshError::Lost(error::chain(&e)))?;
@@ -313,7 +349,7 @@ pub fn clean_control_dir(dir: &Path) -> std::io::Result<()> {
 
 /// Takes a binary on stdin, directory and hash as arguments. The directory must be the caller's own and no link; the file
 /// gets its name only once its hash is right and its content is on the disk. The newest two builds stay.
-const UPLOAD: &str = r#"set -eu
+pub(super) const UPLOAD: &str = r#"set -eu
 umask 077
 dir=$1 sha=$2
 mkdir -p -- "$dir"
@@ -345,6 +381,12 @@ pub(super) fn as_root(login: &Arc<openssh::Session>, target: &Target, program: &
     }
 }
 
+/// An executor about to be started, over this login.
+struct Starting {
+    command: Command,
+    login: Arc<openssh::Session>,
+}
+
 enum NotStarted {
     /// It ended without a greeting: missing, damaged, or for another architecture.
     Missing(String),
@@ -360,17 +402,20 @@ impl NotStarted {
     }
 }
 
+/// What sudo says where it lets nobody become root without a password.
+pub(super) fn refused_by_sudo(said: &str) -> Option<SshError> {
+    let texts = ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"];
+    texts.iter().any(|text| said.contains(text)).then(|| SshError::Auth(said.to_owned()))
+}
+
 fn why_not_started(
     status: Option<Result<std::process::ExitStatus, openssh::Error>>,
     stderr: &Stderr,
     why: &str,
 ) -> NotStarted {
     let said = stderr.text();
-    if ["a password is required", "is not allowed to", "not in the sudoers", "a terminal is required"]
-        .iter()
-        .any(|text| said.contains(text))
-    {
-        return NotStarted::Failed(SshError::Auth(said));
+    if let Some(refused) = refused_by_sudo(&said) {
+        return NotStarted::Failed(refused);
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
@@ -384,7 +429,7 @@ fn same_protocol(session: Session) -> Result<Session, SshError> {
 }
 
 /// An executor of another protocol is refused before anything is ordered.
-fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
+pub(super) fn speaks_ours(hello: &Hello) -> Result<(), SshError> {
     let Hello { version, proto, .. } = hello;
     if *proto == PROTO {
         return Ok(());

@@ -1,11 +1,12 @@
-//! One login with its executor.
+//! One session with its executor, over a login or on this machine.
 
-use super::channel::{Canceller, Channel};
+use super::channel::{Canceller, Channel, Events};
 use super::error::{SshError, clip};
 use crate::exec::wire::{Hello, Order, Reply};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -20,20 +21,19 @@ pub struct Session {
     hello: Hello,
     // Declared in this order, so dropped in it: the streams close before the login does.
     channel: Channel,
-    child: openssh::Child<Arc<openssh::Session>>,
-    login: Arc<openssh::Session>,
+    place: Place,
     stderr: Stderr,
 }
 
+/// Where the executor runs.
+pub(super) enum Place {
+    There { child: openssh::Child<Arc<openssh::Session>>, login: Arc<openssh::Session> },
+    Here(tokio::process::Child),
+}
+
 impl Session {
-    pub(super) fn new(
-        hello: Hello,
-        channel: Channel,
-        child: openssh::Child<Arc<openssh::Session>>,
-        login: Arc<openssh::Session>,
-        stderr: Stderr,
-    ) -> Self {
-        Self { hello, channel, child, login, stderr }
+    pub(super) fn new(hello: Hello, channel: Channel, place: Place, stderr: Stderr) -> Self {
+        Self { hello, channel, place, stderr }
     }
 
     /// Who the executor said it is.
@@ -55,7 +55,21 @@ impl Session {
         on_event: &mut (dyn FnMut(Reply) + Send),
         at_most: Duration,
     ) -> Result<Reply, SshError> {
-        match self.channel.order(&order, on_event, at_most).await {
+        self.ask(&order, Events::Call(on_event), at_most).await
+    }
+
+    /// The same with the events into a queue; a full one makes the run wait.
+    pub async fn order_into(
+        &mut self,
+        order: Order,
+        events: &mpsc::Sender<Reply>,
+        at_most: Duration,
+    ) -> Result<Reply, SshError> {
+        self.ask(&order, Events::Queue(events), at_most).await
+    }
+
+    async fn ask(&mut self, order: &Order, events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
+        match self.channel.order(order, events, at_most).await {
             Err(SshError::Lost(why)) => {
                 // Both streams end together; what was said last may arrive a moment after the end.
                 self.stderr.wait_for_end().await;
@@ -80,10 +94,17 @@ impl Session {
     /// Closes the streams, waits for the executor (5 s), and ends the login. A run still under way there stops after its
     /// current task.
     pub async fn close(self) {
-        let Self { channel, child, login, .. } = self;
+        let Self { channel, place, .. } = self;
         drop(channel);
-        let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
-        end_login(login).await;
+        match place {
+            Place::There { child, login } => {
+                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+                end_login(login).await;
+            }
+            Place::Here(mut child) => {
+                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+            }
+        }
     }
 }
 

@@ -52,6 +52,12 @@ impl Target {
         self.check_names()
     }
 
+    /// Fit for a login of a person's: names that are, or nothing where ssh's own configuration may say it.
+    pub(super) fn check_personal(&self) -> Result<(), SshError> {
+        let user = if self.user.is_empty() { "anybody".to_owned() } else { self.user.clone() };
+        Target { user, ..self.clone() }.check_names()
+    }
+
     pub(super) fn check_names(&self) -> Result<(), SshError> {
         check_host(&self.host)?;
         if !is_word(&self.user) {
@@ -80,7 +86,18 @@ impl Target {
     /// A configuration for ssh: what must hold for this host first, since the first value wins, then the user's own, which
     /// may name a jump host, certificates or hardware keys.
     pub(super) fn config(&self) -> Result<String, SshError> {
-        let mut text = format!("Host {}\n{FIXED}", self.host);
+        self.config_with(&format!("{TRUST}{FIXED}"), &[])
+    }
+
+    /// The same for a login of a person's: host keys are looked up as the person's ssh does it. Without a configuration of
+    /// the target's own, those that ssh reads by itself are in it.
+    pub(super) fn personal_config(&self) -> Result<String, SshError> {
+        let usual: &[&str] = if self.user_config.is_some() { &[] } else { &["~/.ssh/config", "/etc/ssh/ssh_config"] };
+        self.config_with(FIXED, usual)
+    }
+
+    fn config_with(&self, fixed: &str, more: &[&str]) -> Result<String, SshError> {
+        let mut text = format!("Host {}\n{fixed}", self.host);
         for (name, value) in &self.options {
             let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
             if !plain || value.trim().is_empty() || value.chars().any(char::is_control) {
@@ -91,6 +108,9 @@ impl Target {
         if let Some(path) = self.user_config.as_deref() {
             check_path(path)?;
             let _infallible = write!(text, "Match all\n  Include {}\n", path.display());
+        }
+        for path in more {
+            let _infallible = write!(text, "Match all\n  Include {path}\n");
         }
         if !self.last_keys.is_empty() {
             // Files add up, in the order in which they are read.
@@ -106,14 +126,17 @@ impl Target {
 /// The name that known_hosts has the node's keys under, whatever the user's configuration makes of its address.
 const ALIAS: &str = "remoor-node";
 
-/// Nothing here may be left to the user's configuration: keys from the inventory only, texts that can be told apart, no
-/// forwarding, no command of somebody else.
-const FIXED: &str = "  HostKeyAlias remoor-node
+/// Of a manager's login: keys from the inventory only.
+const TRUST: &str = "  HostKeyAlias remoor-node
   GlobalKnownHostsFile /dev/null
   KnownHostsCommand none
-  VerifyHostKeyDNS no
-  UpdateHostKeys no
   CheckHostIP no
+";
+
+/// Nothing here may be left to the user's configuration: texts that can be told apart, no forwarding, no command of somebody
+/// else, nothing learnt about host keys by the way.
+const FIXED: &str = "  VerifyHostKeyDNS no
+  UpdateHostKeys no
   LogLevel INFO
   ServerAliveCountMax 3
   ConnectionAttempts 1
@@ -224,7 +247,13 @@ mod tests {
         let end = "Match all\n  Include /c\nHost web\n  IdentityFile /root/.ssh/id_rsa\n  IdentityFile /k\n";
         assert!(target.config().unwrap().ends_with(end), "the user's own come first");
         let jump = Target { options: vec![("ProxyJump".to_owned(), "m1".to_owned())], ..sample("web") };
-        assert_eq!(jump.config().unwrap(), format!("Host web\n{FIXED}  ProxyJump m1\n"));
+        assert_eq!(jump.config().unwrap(), format!("Host web\n{TRUST}{FIXED}  ProxyJump m1\n"));
+        let personal = Target { user: String::new(), port: 0, host_keys: vec![], ..sample("web") };
+        personal.check_personal().unwrap();
+        let text = personal.personal_config().unwrap();
+        assert!(!text.contains("KnownHosts") && text.ends_with("Match all\n  Include /etc/ssh/ssh_config\n"), "{text}");
+        let own = Target { user_config: Some("/c".into()), ..personal }.personal_config().unwrap();
+        assert!(own.ends_with("Match all\n  Include /c\n"), "{own}");
         for (name, value) in [("Proxy Jump", "x"), ("", "x"), ("ProxyJump", " "), ("ProxyJump", "a\nUser b")] {
             let odd = Target { options: vec![(name.to_owned(), value.to_owned())], ..sample("web") };
             assert!(matches!(odd.config(), Err(SshError::Name(_))), "{name:?} {value:?}");

@@ -20,6 +20,7 @@ run() {
     case $target in
     check_file) others="checks tests/goss/matching tests/fleets/loopback/checks" ;;
     inventory) others="tests/fleets/five tests/fleets/loopback" ;;
+    playbook) others="playbooks" ;;
     *) others="" ;;
     esac
     mkdir -p "$out/corpus/$target"
@@ -60,5 +61,5 @@ cp Cargo.lock tests/fuzz/Cargo.lock
 "$cargo" fuzz build --fuzz-dir tests/fuzz --target-dir "$out" --sanitizer none --no-cfg-fuzzing
 built=$(find "$out" -maxdepth 3 -path '*/release/check_file' -type f | head -n 1)
 bin=$(dirname "$built")
-[ $# -gt 0 ] || set -- check_file go_template digest gossip_meta inventory
+[ $# -gt 0 ] || set -- check_file go_template digest gossip_meta inventory playbook template
 printf '%s\n' "$@" | xargs -P 2 -I TARGET tests/fuzz/run.sh --one "$bin" TARGET

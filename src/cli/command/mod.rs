@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod order;
 pub mod own;
 pub mod plan;
+pub mod play;
 pub mod replay;
 pub mod status;
 pub mod suite;

@@ -103,6 +103,12 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor resetup w1 -e a=[",
         "remoor resetup w1 -e a=1 --service etcd",
         "remoor decommission w1 -e a=1",
+        "remoor play",
+        "remoor play site.yml --exit-code",
+        "remoor play site.yml -f 0",
+        "remoor play site.yml -c winrm",
+        "remoor play site.yml -o wide",
+        "remoor play site.yml -i",
     ] {
         assert!(parse(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
     }
@@ -134,6 +140,8 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor resetup w1 -e colour=red -e ports=[1,2]",
         "remoor update --group web --extra-vars a=yes",
         "remoor commission w1 -e a=",
+        "remoor play site.yml -i hosts -i a,b, -l web:!w1 -t a,b --skip-tags c -C -D --exit-code -e a=1 -e @v.yml -f 5 -b",
+        "remoor play site.yml -c local -u deploy --key-file k -T 5 --ssh-config f --root . --force -v -o json",
     ] {
         assert!(parse(right).is_ok(), "{right}: {}", parse(right).unwrap_err());
     }

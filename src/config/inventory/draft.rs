@@ -1,8 +1,8 @@
 //! The inventory while its sources are read, and the merge that ends it.
 //!
 //! Precedence, weakest first: groups of the inventory, `all` before parents before children; `group_vars/all`; the other
-//! `group_vars` in the same order; the host's own in the inventory; `host_vars`. A later value replaces an earlier one
-//! whole, mappings too (Ansible's default).
+//! `group_vars` in the same order; the host's own in the inventory; `host_vars`. Those beside a playbook, where there is one,
+//! come right after those beside the inventory. A later value replaces an earlier one whole, mappings too (Ansible's default).
 
 use super::{AnsibleInventory, GROUPS_MAX, GroupEntry, HOSTS_MAX, HostEntry};
 use crate::model::Fault;
@@ -16,6 +16,8 @@ pub type Vars = BTreeMap<String, (Value, String)>;
 pub struct Draft {
     pub groups: BTreeMap<String, DraftGroup>,
     pub hosts: BTreeMap<String, DraftHost>,
+    /// The hosts as they were named first.
+    pub host_order: Vec<String>,
     /// Files and directories that were looked into.
     pub sources: usize,
     pub faults: Vec<Fault>,
@@ -47,6 +49,8 @@ pub struct DraftGroup {
     pub vars: Vars,
     /// From `group_vars`.
     pub file_vars: Vars,
+    /// From the `group_vars` beside a playbook.
+    pub near_vars: Vars,
     /// `ansible_group_priority`; among groups of the same depth the greater wins.
     priority: Option<i64>,
 }
@@ -56,6 +60,8 @@ pub struct DraftHost {
     pub vars: Vars,
     /// From `host_vars`.
     pub file_vars: Vars,
+    /// From the `host_vars` beside a playbook.
+    pub near_vars: Vars,
 }
 
 impl Draft {
@@ -73,7 +79,10 @@ impl Draft {
             }
             return;
         }
-        self.hosts.entry(host.to_owned()).or_default();
+        if !self.hosts.contains_key(host) {
+            self.hosts.insert(host.to_owned(), DraftHost::default());
+            self.host_order.push(host.to_owned());
+        }
         self.group(group).hosts.insert(host.to_owned());
     }
 
@@ -128,11 +137,14 @@ impl Draft {
             let ranked: Vec<&DraftGroup> =
                 order.iter().filter(|g| member.contains(g.as_str())).map(|g| &self.groups[g]).collect();
             // `all` is the first of the order, so its group_vars come first as well.
+            let (all, others) = ranked.split_at(1.min(ranked.len()));
             let layers = ranked
                 .iter()
                 .map(|group| &group.vars)
-                .chain(ranked.iter().map(|group| &group.file_vars))
-                .chain([&host.vars, &host.file_vars]);
+                .chain(all.iter().flat_map(|group| [&group.file_vars, &group.near_vars]))
+                .chain(others.iter().map(|group| &group.file_vars))
+                .chain(others.iter().map(|group| &group.near_vars))
+                .chain([&host.vars, &host.file_vars, &host.near_vars]);
             let mut merged = Vars::new();
             for layer in layers {
                 merged.extend(layer.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -143,6 +155,7 @@ impl Draft {
         }
         let groups = self.groups.into_iter().map(|(name, mut group)| {
             group.vars.append(&mut group.file_vars);
+            group.vars.append(&mut group.near_vars);
             let entry = GroupEntry {
                 hosts: group.hosts.into_iter().collect(),
                 children: group.children.into_keys().collect(),

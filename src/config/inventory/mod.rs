@@ -6,16 +6,20 @@
 //! Plugins' configuration files (`plugin: ...`), vaults and TOML are refused with a hint. Markup in values stays as it is.
 
 mod draft;
+mod extra;
 mod ini;
 mod list;
 mod literal;
 mod pattern;
 mod script;
 mod source;
+mod sources;
 mod varfiles;
 mod words;
 mod yaml;
 
+pub use extra::extra_vars;
+pub use sources::{Sources, load_sources};
 pub(super) use words::split as split_words;
 
 use crate::model::Fault;
@@ -71,7 +75,7 @@ pub fn load_below(root: &Path, path: &Path) -> Result<AnsibleInventory, Vec<Faul
     source::read(root, path, &mut draft);
     if draft.faults.is_empty() {
         let base = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
-        varfiles::read(root, base, &mut draft);
+        varfiles::read(root, base, varfiles::Beside::Inventory, &mut draft);
     }
     draft.resolve()
 }

@@ -12,16 +12,25 @@ const ENDINGS: &[&str] = &["", ".yml", ".yaml", ".json"];
 /// Directories in directories, at most.
 const DEPTH_MAX: usize = 16;
 
-/// Reads both directories below `base` into `draft`.
-pub fn read(root: &Path, base: &Path, draft: &mut Draft) {
+/// Whose directories they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    Inventory,
+    Playbook,
+}
+
+/// Reads both directories below `base` into `draft`, over what is there of an earlier one.
+pub fn read(root: &Path, base: &Path, beside: Beside, draft: &mut Draft) {
     let mut names: BTreeSet<String> = draft.groups.keys().cloned().collect();
     names.extend(["all".to_owned(), "ungrouped".to_owned()]);
     for (name, vars) in directory(root, &base.join("group_vars"), "group", &names, draft) {
-        draft.group(&name).file_vars = vars;
+        let group = draft.group(&name);
+        if beside == Beside::Inventory { &mut group.file_vars } else { &mut group.near_vars }.extend(vars);
     }
     let names: BTreeSet<String> = draft.hosts.keys().cloned().collect();
     for (name, vars) in directory(root, &base.join("host_vars"), "host", &names, draft) {
-        draft.hosts.entry(name).or_default().file_vars = vars;
+        let host = draft.hosts.entry(name).or_default();
+        if beside == Beside::Inventory { &mut host.file_vars } else { &mut host.near_vars }.extend(vars);
     }
 }
 

@@ -1,13 +1,23 @@
-//! Splits a line into words as a POSIX shell would, with `#` comments: host lines of INI inventories, SSH arguments.
+//! Splits a line into words as a POSIX shell would: host lines of INI inventories and SSH arguments, with `#` comments;
+//! variables of a command line, without.
 
 /// The words of `line`; Err says what does not end. As Python's shlex, a `#` begins a comment also within a word.
 pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
+    words(line, true)
+}
+
+/// The same, where a `#` is a character like any other.
+pub fn split_whole(line: &str) -> Result<Vec<String>, &'static str> {
+    words(line, false)
+}
+
+fn words(line: &str, comments: bool) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
         match c {
-            '#' => break,
+            '#' if comments => break,
             c if c.is_whitespace() => words.extend(word.take()),
             '\'' => {
                 let word = word.get_or_insert_default();
@@ -62,6 +72,7 @@ mod tests {
         for (line, want) in table {
             assert_eq!(split(line).unwrap(), *want, "{line}");
         }
+        assert_eq!(super::split_whole("a=#fff  b").unwrap(), ["a=#fff", "b"]);
         for line in ["'a", "\"a", "a\\"] {
             assert!(split(line).is_err(), "{line}");
         }

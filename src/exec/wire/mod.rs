@@ -52,6 +52,26 @@ pub struct RunOrder {
     pub timeout_ms: u64,
 }
 
+/// Run a plan because a person asked for it (`remoor play`), outside of any attempt. The node is held for the time of the run.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlayOrder {
+    /// A serialized plan; may hold secrets, as that of a [`RunOrder`].
+    #[serde(with = "blob")]
+    pub plan: Vec<u8>,
+    /// Which playbook it is: handlers that a run owes are for the next run of the same name.
+    pub name: String,
+    /// What the audit line names.
+    pub run_id: String,
+    pub tags: Vec<String>,
+    /// Only tell what would be changed.
+    pub check: bool,
+    /// Also on a node of a fleet.
+    pub force: bool,
+    /// Plays after this one wait for `Go`; None: none waits.
+    #[serde(default)]
+    pub through: Option<u32>,
+}
+
 /// From manager to executor.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
@@ -84,6 +104,10 @@ pub enum Order {
     Cancel { now: bool },
     /// Sign of life; answered by `Alive`.
     Heartbeat,
+    /// Take the node for a person, run a plan, give the node back. Refused while somebody else holds it.
+    Play(PlayOrder),
+    /// Plays up to this one may begin. May come at any time, and is not answered.
+    Go { play: u32 },
 }
 
 impl Order {
@@ -101,6 +125,8 @@ impl Order {
             Order::Close { .. } => "close",
             Order::Cancel { .. } => "cancel",
             Order::Heartbeat => "heartbeat",
+            Order::Play(_) => "play",
+            Order::Go { .. } => "go",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options of a module: known, complete, of the right form.
 
-use super::{Compiler, ELSEWHERE, spec};
+use super::{Compiler, ELSEWHERE, options, spec};
 use crate::playbook::names::nearest;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr, split};
@@ -15,6 +15,7 @@ impl Compiler<'_> {
         key: &Key,
         node: &Node,
         more: Option<&Node>,
+        defaults: Option<&Node>,
     ) -> Map<String, Value> {
         let at = (key.line, key.column);
         let mut out = Map::new();
@@ -25,6 +26,8 @@ impl Compiler<'_> {
                 out.insert(key.text.clone(), value.json());
             }
         };
+        // What the module is given anyway is weaker than what is written here.
+        take(defaults.and_then(Node::map).unwrap_or_default(), &mut out);
         if let Some(more) = more {
             take(more.map().unwrap_or_default(), &mut out);
             self.check_markup(file, more);
@@ -34,7 +37,11 @@ impl Compiler<'_> {
             Data::Null => {}
             Data::Text(text) => match spec.free {
                 Some(free) => out.extend(self.free_form(file, at, spec.name, free, text)),
-                None => out.extend(self.pairs(file, at, text)),
+                None => {
+                    let hint = "write the options as a map";
+                    self.warn(file, at, format!("`{}` with option=value in one text", key.text), hint);
+                    out.extend(self.pairs(file, at, text));
+                }
             },
             _ => {
                 self.fault(
@@ -47,6 +54,10 @@ impl Compiler<'_> {
         }
         self.check_markup(file, node);
         if spec.name == "set_fact" {
+            if out.contains_key("cacheable") {
+                let place = places.iter().find(|(n, _)| n == "cacheable").map_or(at, |(_, p)| *p);
+                self.refused(file, place, spec.name, "cacheable", &mut out);
+            }
             let bad =
                 out.keys().filter(|name| !super::is_name(name) && !data::has_markup(name)).cloned().collect::<Vec<_>>();
             for name in bad {
@@ -54,7 +65,15 @@ impl Compiler<'_> {
             }
             return out;
         }
+        if let Some((one, other)) = options::apart(spec.name, &|option| out.contains_key(option)) {
+            self.fault(file, at, format!("{} takes `{one}` or `{other}`, not both", spec.name));
+        }
         for name in out.keys().cloned().collect::<Vec<_>>() {
+            if options::is_refused(spec.name, &name, spec.options.contains(&"mode")) {
+                let place = places.iter().find(|(n, _)| *n == name).map_or(at, |(_, p)| *p);
+                self.refused(file, place, spec.name, &name, &mut out);
+                continue;
+            }
             if spec.options.contains(&name.as_str()) || spec.free == Some(name.as_str()) {
                 continue;
             }
@@ -86,7 +105,7 @@ impl Compiler<'_> {
             self.patterns(file, at, &out, &places);
         }
         self.conditions_inside(file, spec.name, node);
-        if spec.name == "command" {
+        if matches!(spec.name, "command" | "script") {
             self.command(file, at, &mut out);
         }
         if let Some(mode) = out.get_mut("mode").filter(|m| m.is_number()) {
@@ -101,6 +120,15 @@ impl Compiler<'_> {
             *mode = Value::String(text);
         }
         out
+    }
+
+    /// An option that Ansible has and remoor has not; switched off, it is left out.
+    fn refused(&mut self, file: &str, place: (u32, u32), module: &str, name: &str, args: &mut Map<String, Value>) {
+        let value = args.remove(name).unwrap_or_default();
+        let off = value == false || value.as_str().is_some_and(|t| matches!(t, "no" | "false" | "off"));
+        if !off {
+            self.fault_hint(file, place, format!("`{name}` of {module} is not part of the language"), ELSEWHERE);
+        }
     }
 
     /// Patterns that hold no markup must be patterns.
@@ -166,20 +194,35 @@ impl Compiler<'_> {
     /// A command line with perhaps `creates=`, `removes=`, `chdir=` in it.
     fn free_form(&mut self, file: &str, at: (u32, u32), module: &str, free: &str, text: &str) -> Map<String, Value> {
         let mut out = Map::new();
-        if !matches!(module, "command" | "shell") {
-            match text.strip_prefix("file=") {
-                Some(rest) => out.insert(free.into(), json!(rest)),
-                None => out.insert(free.into(), json!(text.trim())),
-            };
+        if !matches!(module, "command" | "shell" | "raw" | "script") {
+            let text = text.trim();
+            // `x.yml a=1 b=2`, or all of it as option=value.
+            let Ok(words) = split::words(text) else { return Map::from_iter([(free.into(), json!(text))]) };
+            let pair =
+                |word: &split::Word| super::is_name(word.text.split('=').next()?).then(|| word.text.contains('='));
+            let plain = words.iter().take_while(|word| pair(word) != Some(true)).count();
+            if plain == words.len() || plain > 1 {
+                out.insert(free.into(), json!(text));
+                return out;
+            }
+            for word in &words[plain..] {
+                if let Some((name, value)) = word.text.split_once('=') {
+                    out.insert(name.to_owned(), json!(value));
+                }
+            }
+            out.extend(words.first().filter(|_| plain == 1).map(|word| (free.to_owned(), json!(word.text))));
+            self.warn(file, at, format!("`{module}` with option=value in one text"), "write the options as a map");
             return out;
         }
         let mut rest = Vec::new();
         for part in split::pieces(text) {
             let word = part.trim();
-            let option = ["creates", "removes", "chdir", "executable", "warn"].iter().find_map(|o| {
-                let value = word.strip_prefix(o)?.strip_prefix('=')?;
-                (!value.is_empty()).then_some((*o, value))
-            });
+            let options = spec::find(module).map_or(&[][..], |spec| spec.options);
+            let option =
+                options.iter().filter(|o| **o != free && !o.starts_with("std")).chain(&["warn"]).find_map(|o| {
+                    let value = word.strip_prefix(o)?.strip_prefix('=')?;
+                    (!value.is_empty()).then_some((*o, value))
+                });
             match option {
                 Some((name, value)) => {
                     self.warn(

@@ -72,22 +72,53 @@ fn stars(name: &str) -> String {
     out
 }
 
+/// Where files of a module lie: the directory beside tasks of a role.
+pub(super) fn subdir(module: &str) -> &'static str {
+    match module {
+        "template" => "templates",
+        "include_vars" => "vars",
+        "include_tasks" => "tasks",
+        _ => "files",
+    }
+}
+
+/// What a task copies, renders, or runs.
+fn src_of(task: &Task) -> Option<String> {
+    let named = task.args.get("src").and_then(Value::as_str);
+    let script = || task.args.get("words")?.get(0)?.get(0)?.as_str();
+    named.or_else(script).map(str::to_owned)
+}
+
 impl Compiler<'_> {
-    /// Puts what `src` names into the plan.
-    pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
-        let remote = task.args.get("remote_src").is_some_and(|v| *v == Value::Bool(true) || v.as_str() == Some("yes"));
-        let Some(src) = task.args.get("src").and_then(Value::as_str).map(str::to_owned) else { return };
-        if remote {
-            return;
-        }
-        let sub = if task.module == "template" { "templates" } else { "files" };
+    /// Directories in which a file named by a task is looked for, best first.
+    pub(super) fn search(&self, own: &Context, sub: &str) -> Vec<String> {
         let mut dirs = Vec::new();
-        if let Some((_, dir)) = &own.role {
-            dirs.extend([format!("{dir}/{sub}"), dir.clone()]);
+        if let Some(role) = &own.role {
+            dirs.extend([format!("{}/{sub}", role.dir), role.dir.clone()]);
         }
         dirs.extend([join(&parent(&own.file), sub).unwrap_or_default(), parent(&own.file)]);
         dirs.extend([join(&self.base, sub).unwrap_or_default(), self.base.clone(), sub.to_owned(), String::new()]);
-        let found = self.find(&dirs, &src);
+        dirs
+    }
+
+    /// Puts what `src` names into the plan.
+    pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
+        if !matches!(task.module.as_str(), "template" | "copy" | "script") {
+            return;
+        }
+        let remote = task.args.get("remote_src").is_some_and(|v| *v == Value::Bool(true) || v.as_str() == Some("yes"));
+        let Some(src) = src_of(task) else { return };
+        if remote {
+            return;
+        }
+        let dirs = self.search(own, subdir(&task.module));
+        let mut found = self.find(&dirs, &src);
+        if found.is_empty() && task.module == "copy" && !data::has_markup(&src) {
+            found = self.find_below(&dirs, &src);
+        }
+        if let Some(repeat) = task.repeat.as_ref().filter(|_| data::has_markup(&src)) {
+            found.extend(repeat.files.iter().map(|path| (path.clone(), path.clone())));
+        }
         if found.is_empty() {
             let seen: BTreeSet<&String> = dirs.iter().filter(|d| !d.is_empty()).collect();
             let seen: Vec<&str> = seen.into_iter().map(String::as_str).collect();
@@ -106,6 +137,17 @@ impl Compiler<'_> {
             }
             task.assets.insert(name, asset);
         }
+    }
+
+    /// What is in the directory that `src` names, by the name it is copied from.
+    fn find_below(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {
+        let plain = src.trim_end_matches('/');
+        let plain = plain.strip_prefix("./").unwrap_or(plain);
+        let found = dirs.iter().filter_map(|dir| join(dir, plain)).filter(|dir| !dir.is_empty()).map(|dir| {
+            let named = |path: &str| (format!("{plain}{}", &path[dir.len()..]), path.to_owned());
+            self.files.under(&dir).map(named).collect::<BTreeMap<_, _>>()
+        });
+        found.into_iter().find(|files| !files.is_empty()).unwrap_or_default()
     }
 
     fn find(&self, dirs: &[String], src: &str) -> BTreeMap<String, String> {

@@ -1,8 +1,9 @@
 //! Which of the inventory's variables a plan could read: only those are part of it, so that an unrelated change of the
 //! inventory does not change what the host is to be.
 
-use crate::playbook::lint;
-use crate::playbook::plan::{Plan, Play, Step, Task};
+use crate::model::Fault;
+use crate::playbook::plan::{Place, Plan, Play, Step, Task};
+use crate::playbook::{data, lint};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -21,7 +22,58 @@ pub fn each_task(play: &Play, f: &mut dyn FnMut(&Task)) {
         }
     }
     play.sections.iter().for_each(|section| steps(section, f));
-    play.handlers.iter().for_each(|handler| f(&handler.task));
+    for handler in &play.handlers {
+        f(&handler.task);
+        handler.choices.values().for_each(|part| steps(part, f));
+    }
+}
+
+/// Names that only another host sets and that something here reads, as faults at the place that would set them.
+pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
+    if elsewhere.is_empty() {
+        return Vec::new();
+    }
+    let mut words = BTreeSet::new();
+    for play in &plan.plays {
+        each_task(play, &mut |task| {
+            if let Ok(value) = serde_json::to_value(task) {
+                collect(&value, &mut words, &mut false);
+            }
+        });
+    }
+    plan.layers.iter().flat_map(Map::values).for_each(|value| collect(value, &mut words, &mut false));
+    for text in plan.blobs.values().filter_map(|blob| std::str::from_utf8(&blob.0).ok()) {
+        lint::words(text, &mut words);
+    }
+    let missed = elsewhere.iter().filter(|(name, _)| words.contains(name));
+    missed
+        .map(|(name, place)| {
+            let message = format!("`{name}` is set by a task that runs once, on another host, and is read on this one");
+            Fault::error(&place.file, place.line, 1, message).hint(super::ELSEWHERE)
+        })
+        .collect()
+}
+
+/// Names of variables that a task sets.
+pub fn names_set_by(task: &Task, out: &mut Vec<String>) {
+    out.extend(task.register.clone());
+    if task.module == "set_fact" {
+        out.extend(task.args.keys().filter(|name| !data::has_markup(name)).cloned());
+    }
+}
+
+/// Names of variables that tasks set.
+pub fn names_set(steps: &[Step], out: &mut Vec<String>) {
+    for step in steps {
+        match step {
+            Step::Task(task) => names_set_by(task, out),
+            Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| names_set(part, out)),
+            Step::Include(include) => {
+                names_set_by(&include.task, out);
+                include.choices.values().for_each(|part| names_set(part, out));
+            }
+        }
+    }
 }
 
 /// Of the facts of a node, those that a plan could read; its environment is left out, which may hold secrets.

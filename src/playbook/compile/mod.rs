@@ -5,22 +5,38 @@
 mod args;
 mod assets;
 mod closure;
+mod handlers;
+mod include;
+mod include_vars;
+mod inherit;
+mod lookup;
+mod options;
 mod play;
+mod playbook;
+mod repeat;
+mod role;
 pub mod spec;
+mod tags;
 mod task;
 
-pub(super) use closure::facts_read;
+pub(super) use closure::{facts_read, names_set, names_set_by};
 
-use super::plan::{Blob, Condition, PLAN_VERSION, Plan};
+use super::hosts::Hosts;
+use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan, VarsFile};
+use super::schedule::PlayKeys;
 use super::yaml::{self, Data, Node};
 use super::{data, expr};
 use crate::model::{Fault, FileSet};
 use serde_json::{Map, Value};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Hint on everything that only Ansible itself can do.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
+
+/// Files opened for one plan.
+const OPENED_MAX: u32 = 20_000;
 
 /// What the inventory knows about the host.
 #[derive(Debug, Clone, Default)]
@@ -33,10 +49,16 @@ pub struct HostContext {
 
 #[derive(Debug, Clone, Default)]
 pub struct CompileOptions<'a> {
-    /// Empty: everything but `never`. Tasks tagged `always` are always in.
+    /// Empty: everything but `never`. Tasks tagged `always` are always in; `all`, `tagged` and `untagged` are understood.
     pub tags: &'a [String],
+    /// Tasks with one of these are left out, whatever `tags` says.
+    pub skip_tags: &'a [String],
     /// Win over every other variable.
     pub extra_vars: Map<String, Value>,
+    /// Tasks are root's where no `become` says otherwise.
+    pub elevated: bool,
+    /// The inventory, cut to the hosts that this run is about; None: about the host alone.
+    pub hosts: Option<&'a Hosts>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,8 +75,24 @@ pub fn compile(
     options: &CompileOptions,
 ) -> Result<Compiled, Vec<Fault>> {
     let mut compiler = Compiler::new(files, host, options);
-    let plays = compiler.playbook(playbook);
-    let Compiler { mut faults, mut warnings, layers, blobs, .. } = compiler;
+    let sources = compiler.sources(playbook);
+    let mut plays = Vec::new();
+    for (index, source) in sources.iter().enumerate() {
+        plays.extend(compiler.play(index, source));
+    }
+    let extra = compiler.extra();
+    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, .. } = compiler;
+    let mut plan = Plan {
+        version: PLAN_VERSION,
+        playbook: playbook.to_owned(),
+        host: host.name.clone(),
+        vars: Map::new(),
+        extra,
+        layers,
+        plays,
+        blobs,
+    };
+    faults.extend(closure::missed(&plan, &elsewhere));
     faults.sort();
     faults.dedup();
     if !faults.is_empty() {
@@ -62,18 +100,24 @@ pub fn compile(
     }
     warnings.sort();
     warnings.dedup();
-    let mut plan = Plan {
-        version: PLAN_VERSION,
-        playbook: playbook.to_owned(),
-        host: host.name.clone(),
-        vars: Map::new(),
-        extra: options.extra_vars.clone(),
-        layers,
-        plays,
-        blobs,
-    };
     plan.vars = closure::needed(&plan, &host.vars);
     Ok(Compiled { plan, warnings })
+}
+
+/// The plays of `playbook` with what each says of all its hosts together, in the order in which they are run. Only variables
+/// of the play and extra vars are known to it. Whoever runs the hosts makes a `Schedule` of each.
+pub fn outline(files: &FileSet, playbook: &str, extra_vars: &Map<String, Value>) -> Result<Vec<PlayKeys>, Vec<Fault>> {
+    let options = CompileOptions { extra_vars: extra_vars.clone(), ..CompileOptions::default() };
+    let nobody = HostContext::default();
+    let mut compiler = Compiler::new(files, &nobody, &options);
+    let mut out = Vec::new();
+    for (index, source) in compiler.sources(playbook).iter().enumerate() {
+        out.extend(compiler.outlined(index, source));
+    }
+    let mut faults = compiler.faults;
+    faults.sort();
+    faults.dedup();
+    if faults.is_empty() { Ok(out) } else { Err(faults) }
 }
 
 struct Compiler<'a> {
@@ -83,32 +127,83 @@ struct Compiler<'a> {
     faults: Vec<Fault>,
     warnings: Vec<Fault>,
     layers: Vec<Map<String, Value>>,
+    /// Layers of files of variables.
+    layer_of: BTreeMap<String, u32>,
     blobs: BTreeMap<String, Blob>,
     parsed: BTreeMap<String, Option<Rc<Node>>>,
     checked: BTreeSet<String>,
+    /// What files are that might be meant: of tasks, of variables.
+    shapes: RefCell<BTreeMap<String, (bool, bool)>>,
+    /// What lookups read of the fleet directory.
+    given: Map<String, Value>,
     tasks: u32,
-    /// Directory of the playbook.
+    /// Files of tasks, roles and playbooks that were opened, each time counted.
+    opened: u32,
+    /// Directory of the playbook that the play stands in.
     base: String,
+    /// Of the play: whether no other host of this run is in it, and whether this host is the first of its batch.
+    alone: bool,
+    first: bool,
+    /// Of the play: what its roles give to all of its tasks.
+    play_defaults: Vec<u32>,
+    play_exports: Vec<u32>,
+    play_files: Vec<VarsFile>,
+    play_handlers: Vec<Handler>,
+    handler_lists: u32,
+    /// Names that only the first host of a batch sets, and where.
+    elsewhere: Vec<(String, Place)>,
+}
+
+#[derive(Clone)]
+struct Role {
+    name: String,
+    dir: String,
 }
 
 /// What a task inherits from where it stands.
 #[derive(Clone, Default)]
 struct Context {
     file: String,
-    /// Name and directory of the role.
-    role: Option<(String, String)>,
+    role: Option<Role>,
+    /// Defaults of its role, of what that needs and of what needs it.
     defaults: Vec<u32>,
+    /// Variables of the play and its files.
+    play_vars: Vec<u32>,
+    /// Variables of its role, in the same order as the defaults.
+    role_vars: Vec<u32>,
+    /// Of blocks, imports and includes around it, and its own.
     vars: Vec<u32>,
+    /// Written beside names of roles, outermost first.
+    role_params: Vec<u32>,
+    /// Of dynamic includes around it.
+    include_params: Vec<u32>,
+    /// Of the roles that a role stands in, for the roles that it names.
+    chain_defaults: Vec<u32>,
+    chain_vars: Vec<u32>,
+    /// Directories of the roles that need this one.
+    needing: Vec<String>,
     tags: Vec<String>,
     when: Vec<Condition>,
     environment: Vec<Value>,
     ignore_errors: Option<Value>,
     no_log: bool,
     elevated: bool,
+    /// Other than root.
+    become_user: Option<String>,
+    fatal: bool,
+    check_mode: Option<Value>,
+    diff: Option<Value>,
+    run_once: bool,
+    timeout: Option<Value>,
+    notify: Vec<String>,
+    /// Options by the module's name.
+    module_defaults: BTreeMap<String, Rc<Node>>,
     /// Task files that are being read, outermost first.
     open: Vec<String>,
     /// Handlers are in whatever the tags.
     handler: bool,
+    /// Inside an include that only a run opens.
+    dynamic: bool,
 }
 
 impl<'a> Compiler<'a> {
@@ -120,11 +215,23 @@ impl<'a> Compiler<'a> {
             faults: Vec::new(),
             warnings: Vec::new(),
             layers: Vec::new(),
+            layer_of: BTreeMap::new(),
             blobs: BTreeMap::new(),
             parsed: BTreeMap::new(),
             checked: BTreeSet::new(),
+            shapes: RefCell::default(),
+            given: Map::new(),
             tasks: 0,
+            opened: 0,
             base: String::new(),
+            alone: true,
+            first: true,
+            play_defaults: Vec::new(),
+            play_exports: Vec::new(),
+            play_files: Vec::new(),
+            play_handlers: Vec::new(),
+            handler_lists: 0,
+            elsewhere: Vec::new(),
         }
     }
 
@@ -140,6 +247,34 @@ impl<'a> Compiler<'a> {
 
     fn warn(&mut self, file: &str, at: (u32, u32), message: impl Into<String>, hint: impl Into<String>) {
         self.warnings.push(Fault::warn(file, at.0, at.1, message).hint(hint));
+    }
+
+    /// Takes back the faults since `from` if each is of something that only Ansible can do: such a file may stand beside others
+    /// that a run chooses from. What it is, in short.
+    fn soften(&mut self, from: usize, file: &str, at: (u32, u32), name: &str) -> Option<String> {
+        let new = self.faults.get(from..)?;
+        let first = new.first()?;
+        if !new.iter().all(|fault| fault.hint.as_ref().is_some_and(|hint| hint.contains(ELSEWHERE))) {
+            return None;
+        }
+        let told = format!("{}:{}: {}", first.file, first.line, first.message);
+        self.faults.truncate(from);
+        self.warn(
+            file,
+            at,
+            format!("`{name}` is left out: {told}"),
+            format!("a run that needs it is refused; {ELSEWHERE}"),
+        );
+        Some(told)
+    }
+
+    /// Whether one more file may be opened: files that name files several times multiply.
+    fn opens(&mut self, file: &str, at: (u32, u32)) -> bool {
+        self.opened += 1;
+        if self.opened == OPENED_MAX {
+            self.fault(file, at, format!("more than {OPENED_MAX} files of tasks, roles and playbooks are opened"));
+        }
+        self.opened < OPENED_MAX
     }
 
     /// A YAML file of the set, read once; None after its fault was noted.
@@ -221,20 +356,13 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
-        for name in super::lint::lookups(text) {
-            if !matches!(name.trim_start_matches("ansible.builtin."), "env" | "vars") {
-                self.fault_hint(file, at, format!("lookup `{name}` is not part of the language"), ELSEWHERE);
-            }
-        }
-    }
-
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
         let message = match error.kind() {
             ErrorKind::SyntaxError => format!("template: {}", error.detail().unwrap_or("syntax error")),
             ErrorKind::UnknownFilter => format!("unknown filter {}", error.detail().unwrap_or("")),
             ErrorKind::UnknownTest => format!("unknown test {}", error.detail().unwrap_or("")),
+            ErrorKind::UnknownMethod => format!("method {}", error.detail().unwrap_or("")),
             _ => format!("template: {}", expr::explain(error)),
         };
         self.fault(file, at, message);
@@ -262,11 +390,43 @@ impl<'a> Compiler<'a> {
         out
     }
 
+    /// Texts that must be known before any node is asked: numbers, words, or markup that gives some.
+    fn known_texts(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> Vec<String> {
+        let at = (node.line, node.column);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        match expr::render_json(&self.known_scope(context), &node.json()) {
+            Ok(Value::Array(items)) => items.iter().map(text).collect(),
+            Ok(Value::Null | Value::Object(_)) => {
+                self.fault(file, at, format!("`{key}` takes one value, found {}", node.kind()));
+                Vec::new()
+            }
+            Ok(value) => vec![text(&value)],
+            Err(e) => {
+                let message = format!("`{key}` must be known before the run: {}", expr::explain(&e));
+                self.fault_hint(file, at, message, ELSEWHERE);
+                Vec::new()
+            }
+        }
+    }
+
+    /// A yes or no that must be known before any node is asked.
+    fn known_bool(&mut self, file: &str, key: &str, node: &Node, context: &Context) -> bool {
+        if !node.text().is_some_and(|text| data::has_markup(&text)) {
+            return self.boolean(file, key, node);
+        }
+        let Some(text) = self.known_texts(file, key, node, context).pop() else { return false };
+        let known = Node { data: Data::Text(text), ..node.clone() };
+        self.boolean(file, key, &known)
+    }
+
     fn boolean(&mut self, file: &str, key: &str, node: &Node) -> bool {
         match &node.data {
             Data::Bool(b) => *b,
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "yes" | "true" | "on") => true,
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "no" | "false" | "off") => false,
+            Data::Number(n) if matches!(n.as_u64(), Some(0 | 1)) => n.as_u64() == Some(1),
+            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "yes" | "true" | "on" | "y" | "t" | "1") => true,
+            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "no" | "false" | "off" | "n" | "f" | "0") => {
+                false
+            }
             _ => {
                 self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
                 false
@@ -288,16 +448,6 @@ impl<'a> Compiler<'a> {
             }
         }
         out
-    }
-
-    /// Whether the tags asked for let this through.
-    fn selected(&self, tags: &[String]) -> bool {
-        let has = |t: &str| tags.iter().any(|own| own == t);
-        if self.options.tags.is_empty() {
-            return !has("never");
-        }
-        let asked = self.options.tags.iter().any(|t| has(t));
-        asked || (has("always") && !has("never"))
     }
 }
 
@@ -328,5 +478,9 @@ fn wildcard(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
+#[cfg(test)]
+mod language_tests;
+#[cfg(test)]
+mod playbook_tests;
 #[cfg(test)]
 mod tests;

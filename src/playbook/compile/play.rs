@@ -1,27 +1,136 @@
-//! Plays and roles: which hosts, which variables, which tasks in which order, which handlers.
+//! Plays: which hosts, which variables, which tasks in which order.
 
-use super::{Compiler, Context, ELSEWHERE, assets, spec, wildcard};
+use super::include::CHOICES_MAX;
+use super::playbook::Source;
+use super::{Compiler, Context, ELSEWHERE, assets, include_vars, spec};
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Handler, Place, Play, Step};
+use crate::playbook::plan::{Play, VarsFile};
+use crate::playbook::schedule::{PlayKeys, Schedule};
 use crate::playbook::scope::Scope;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr};
-use serde_json::{Map, Value};
-use std::collections::BTreeSet;
+use serde_json::{Map, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Compiler<'_> {
-    pub(super) fn playbook(&mut self, path: &str) -> Vec<Play> {
-        self.base = assets::parent(path);
-        let Some(node) = self.yaml(path, (path, (0, 0))) else { return Vec::new() };
-        let Some(plays) = node.list() else {
-            self.fault(path, (node.line, node.column), format!("a playbook is a list of plays, found {}", node.kind()));
-            return Vec::new();
+    /// A play's part of the plan; None where it does not mean this host, or after its fault was noted.
+    pub(super) fn play(&mut self, index: usize, source: &Source) -> Option<Play> {
+        self.base = assets::parent(&source.file);
+        self.play_files.clear();
+        let node = source.node()?;
+        let file = source.file.as_str();
+        let mut context = self.opened(source)?;
+        let keys = self.play_keys(index, source, &context)?;
+        if !self.meant(file, node, &keys) {
+            return None;
+        }
+        if let Some(files) = node.get("vars_files") {
+            self.vars_files(file, files, &mut context);
+        }
+        let mut magic = Map::new();
+        magic.insert("playbook_dir".into(), json!(if self.base.is_empty() { "." } else { &self.base }));
+        magic.insert("ansible_play_name".into(), json!(keys.name));
+        let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
+        magic.insert("ansible_run_tags".into(), json!(tags));
+        magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
+        context.play_vars.extend(self.layer(magic));
+        self.inherit(file, node, &mut context);
+        self.own_keys(file, node, &context);
+        self.place_among_others(&keys);
+        let from = self.faults.len();
+        let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
+        let mut sections = Vec::new();
+        for (key, lead) in [("pre_tasks", Vec::new()), ("tasks", roles), ("post_tasks", Vec::new())] {
+            let mut steps = lead;
+            if let Some(tasks) = node.get(key) {
+                steps.extend(self.tasks(tasks, &context));
+            }
+            sections.push(steps);
+        }
+        let mut handlers = std::mem::take(&mut self.play_handlers);
+        if let Some(own) = node.get("handlers") {
+            let context = Context { when: Vec::new(), ..context.clone() };
+            handlers.extend(self.handlers(own, &context));
+        }
+        let force = node.get("force_handlers").is_some_and(|f| self.known_bool(file, "force_handlers", f, &context));
+        let play = Play {
+            index: keys.index,
+            name: keys.name,
+            place: keys.place,
+            defaults: std::mem::take(&mut self.play_defaults),
+            vars: context.play_vars,
+            files: std::mem::take(&mut self.play_files),
+            exports: std::mem::take(&mut self.play_exports),
+            force_handlers: force,
+            sections,
+            handlers,
         };
-        plays.iter().filter_map(|play| self.play(path, play)).collect()
+        if self.faults.len() == from {
+            self.check_notifications(&play);
+        }
+        Some(play)
     }
 
-    fn play(&mut self, file: &str, node: &Node) -> Option<Play> {
+    /// Keys that only a play has, and that one host's plan obeys or refuses.
+    fn own_keys(&mut self, file: &str, node: &Node, context: &Context) {
+        for (key, value) in node.map().unwrap_or_default() {
+            let at = (key.line, key.column);
+            match key.text.as_str() {
+                "strategy" => {
+                    let texts = self.known_texts(file, "strategy", value, context);
+                    if texts.first().map(|t| spec::short(t)) != Some("linear") {
+                        self.fault_hint(
+                            file,
+                            at,
+                            "`strategy` other than linear is not part of the language",
+                            ELSEWHERE,
+                        );
+                    }
+                }
+                "user" => {
+                    let key = Key { text: "remote_user".into(), ..key.clone() };
+                    self.keyword(file, &key, value, &mut context.clone());
+                }
+                "gather_facts" => {
+                    self.known_bool(file, "gather_facts", value, context);
+                }
+                "gather_subset" => {
+                    self.word_list(file, "gather_subset", value);
+                    self.warn(
+                        file,
+                        at,
+                        "`gather_subset` leaves nothing out",
+                        "all facts are at hand, and cost nothing",
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether this host is alone in the play, and whether it is the one that does what a batch does once.
+    fn place_among_others(&mut self, keys: &PlayKeys) {
+        (self.alone, self.first) = (true, true);
+        if let Some(hosts) = self.options.hosts
+            && let Ok(schedule) = Schedule::of(keys, hosts, &BTreeSet::new())
+        {
+            self.alone = schedule.batches().concat().len() < 2;
+            self.first = schedule.first_beside(&self.host.name).is_none_or(|first| first == self.host.name);
+        }
+    }
+
+    /// The same of a play that is only looked at.
+    pub(super) fn outlined(&mut self, index: usize, source: &Source) -> Option<PlayKeys> {
+        self.base = assets::parent(&source.file);
+        let context = self.opened(source)?;
+        self.play_keys(index, source, &context)
+    }
+
+    /// What a play's tasks begin with: its variables, and what its importers say.
+    fn opened(&mut self, source: &Source) -> Option<Context> {
+        let node = source.node()?;
+        let file = source.file.as_str();
         let at = (node.line, node.column);
         let Some(pairs) = node.map() else {
             self.fault(file, at, format!("a play is a map, found {}", node.kind()));
@@ -30,48 +139,22 @@ impl Compiler<'_> {
         for (key, _) in pairs {
             self.known_key(file, key, spec::PLAY_KEYS, "play");
         }
-        let Some(hosts) = node.get("hosts") else {
+        if node.get("hosts").is_none() {
             self.fault(file, at, "a play needs `hosts`");
             return None;
+        }
+        let mut context = Context {
+            file: file.to_owned(),
+            open: vec![file.to_owned()],
+            tags: source.tags.clone(),
+            when: source.when.clone(),
+            elevated: self.options.elevated,
+            ..Context::default()
         };
-        let name = node.get("name").and_then(Node::text).unwrap_or_else(|| "play".into());
-        let mut context = Context { file: file.to_owned(), open: vec![file.to_owned()], ..Context::default() };
-        if let Some(vars) = node.get("vars") {
-            let vars = self.vars(file, vars);
-            context.vars.extend(self.layer(vars));
-        }
-        if !self.meant(file, hosts, &context) {
-            return None;
-        }
-        if let Some(files) = node.get("vars_files") {
-            self.vars_files(file, files, &mut context);
-        }
-        self.inherit(file, node, &mut context);
-        let mut play = Play {
-            name,
-            place: Place { file: file.to_owned(), line: node.line },
-            defaults: Vec::new(),
-            vars: context.vars.clone(),
-            sections: Vec::new(),
-            handlers: Vec::new(),
-        };
-        let from = self.faults.len();
-        let roles = node.get("roles").map(|roles| self.roles(file, roles, &context, &mut play)).unwrap_or_default();
-        for (key, lead) in [("pre_tasks", Vec::new()), ("tasks", roles), ("post_tasks", Vec::new())] {
-            let mut steps = lead;
-            if let Some(tasks) = node.get(key) {
-                steps.extend(self.tasks(tasks, &context));
-            }
-            play.sections.push(steps);
-        }
-        if let Some(handlers) = node.get("handlers") {
-            let handlers = self.handlers(handlers, &context);
-            play.handlers.extend(handlers);
-        }
-        if self.faults.len() == from {
-            self.check_notifications(&play);
-        }
-        Some(play)
+        let mut vars = node.get("vars").map(|vars| self.vars(file, vars)).unwrap_or_default();
+        vars.extend(source.vars.clone());
+        context.play_vars.extend(self.layer(vars));
+        Some(context)
     }
 
     pub(super) fn known_key(&mut self, file: &str, key: &Key, known: &[&str], what: &str) -> bool {
@@ -88,255 +171,106 @@ impl Compiler<'_> {
         false
     }
 
-    /// What plays, blocks and tasks hand down alike.
-    pub(super) fn inherit(&mut self, file: &str, node: &Node, context: &mut Context) {
-        if let Some(tags) = node.get("tags") {
-            context.tags.extend(self.word_list(file, "tags", tags));
-        }
-        if let Some(environment) = node.get("environment") {
-            self.check_markup(file, environment);
-            let maps = environment.list().unwrap_or(std::slice::from_ref(environment));
-            context.environment.extend(maps.iter().map(Node::json));
-        }
-        if let Some(b) = node.get("become") {
-            context.elevated = self.boolean(file, "become", b);
-        }
-        if let Some(user) = node.get("become_user").filter(|u| u.text().as_deref() != Some("root")) {
-            self.fault_hint(
-                file,
-                (user.line, user.column),
-                "`become_user` other than root is not part of the language",
-                ELSEWHERE,
-            );
-        }
-    }
-
-    /// `hosts`: names, groups, `all`, wildcards, with `!` and `&`, commas or colons between.
-    fn meant(&mut self, file: &str, hosts: &Node, context: &Context) -> bool {
-        let mut patterns = self.word_list(file, "hosts", hosts);
-        if patterns.iter().any(|p| data::has_markup(p)) {
-            let scope = self.known_scope(context);
-            for pattern in &mut patterns {
-                match expr::render_text(&scope, pattern) {
-                    Ok(text) => *pattern = text,
-                    Err(e) => {
-                        self.fault(file, (hosts.line, hosts.column), format!("`hosts`: {}", expr::explain(&e)));
-                        return false;
-                    }
-                }
+    /// Whether the play's patterns mean this host.
+    fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
+        let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
+        match self.inventory().select(&keys.hosts) {
+            Ok(selected) => selected.hosts.contains(&self.host.name),
+            Err(message) => {
+                self.fault(file, at, format!("`hosts`: {message}"));
+                false
             }
         }
-        let groups: BTreeSet<&str> = self
-            .host
-            .vars
-            .get("group_names")
-            .and_then(Value::as_array)
-            .map(|names| names.iter().filter_map(Value::as_str).collect())
-            .unwrap_or_default();
-        let host = self.host;
-        let fits = |p: &str| {
-            matches!(p, "all" | "*")
-                || wildcard(p, &host.name)
-                || wildcard(p, &host.group)
-                || groups.iter().any(|g| wildcard(p, g))
-        };
-        let parts: Vec<String> =
-            patterns.iter().flat_map(|p| p.split([':', ','])).map(|p| p.trim().to_owned()).collect();
-        let mut chosen = parts.iter().any(|p| !p.starts_with(['!', '&']) && fits(p));
-        for part in &parts {
-            if let Some(p) = part.strip_prefix('!') {
-                chosen &= !fits(p);
-            } else if let Some(p) = part.strip_prefix('&') {
-                chosen &= fits(p);
-            }
-        }
-        chosen
     }
 
     /// The variables that are known before any node is asked.
     pub(super) fn known_scope(&self, context: &Context) -> Scope {
         let mut layers = vec![Arc::new(data::VarMap::trusted(&self.host.vars))];
-        for &i in &context.vars {
+        for &i in context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params) {
             layers.extend(self.layers.get(i as usize).map(|l| Arc::new(data::VarMap::trusted(l))));
         }
         layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
         Scope::new(layers, BTreeSet::new())
     }
 
+    /// The variables that an import may use: no host's, so that a playbook is the same for all.
+    pub(super) fn early_scope(&self, context: &Context) -> Scope {
+        let layers =
+            context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let mut layers: Vec<_> =
+            layers.filter_map(|i| self.layers.get(*i as usize)).map(|l| Arc::new(data::VarMap::trusted(l))).collect();
+        layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
+        Scope::new(layers, BTreeSet::new())
+    }
+
+    /// Each item is a file, or a list of which the first that exists is taken. What depends on the node is chosen there, and
+    /// so is what follows it, which is stronger.
     fn vars_files(&mut self, file: &str, node: &Node, context: &mut Context) {
         let items = node.list().unwrap_or(std::slice::from_ref(node));
-        for item in items {
+        for item in items.iter().filter(|item| item.data != Data::Null) {
             let at = (item.line, item.column);
-            let Some(name) = item.text() else {
-                self.fault_hint(file, at, format!("`vars_files` takes paths, found {}", item.kind()), ELSEWHERE);
-                continue;
-            };
-            let name = match expr::render_text(&self.known_scope(context), &name) {
-                Ok(name) => name,
-                Err(e) => {
-                    self.fault(file, at, format!("`vars_files`: {}", expr::explain(&e)));
-                    continue;
-                }
-            };
-            let Some(path) = assets::join(&self.base, &name) else {
-                self.fault(file, at, format!("{name} lies outside the fleet directory"));
-                continue;
-            };
-            if let Some(vars) = self.yaml(&path, (file, at)) {
-                let vars = self.vars(&path, &vars);
-                context.vars.extend(self.layer(vars));
-            }
-        }
-    }
-
-    fn roles(&mut self, file: &str, node: &Node, context: &Context, play: &mut Play) -> Vec<Step> {
-        let Some(items) = node.list() else {
-            self.fault(file, (node.line, node.column), format!("`roles` is a list, found {}", node.kind()));
-            return Vec::new();
-        };
-        let mut steps = Vec::new();
-        for item in items {
-            steps.extend(self.role(file, item, context, play).unwrap_or_default());
-        }
-        steps
-    }
-
-    fn role(&mut self, file: &str, item: &Node, context: &Context, play: &mut Play) -> Option<Vec<Step>> {
-        let at = (item.line, item.column);
-        let mut own = context.clone();
-        let mut params = Map::new();
-        let name = match (&item.data, item.text()) {
-            (Data::Map(pairs), _) => {
-                for (key, value) in pairs {
-                    match key.text.as_str() {
-                        "role" | "name" | "tags" | "become" | "become_user" | "environment" => {}
-                        "vars" => params.extend(self.vars(file, value)),
-                        "when" => own.when.extend(self.conditions(file, "when", value)),
-                        word if spec::has(spec::KEYS_ELSEWHERE, word) => {
-                            self.known_key(file, key, &[], "role");
-                        }
-                        _ => {
-                            self.check_markup(file, value);
-                            params.insert(key.text.clone(), value.json());
-                        }
-                    }
-                }
-                self.inherit(file, item, &mut own);
-                item.get("role").or(item.get("name")).and_then(Node::text)
-            }
-            (_, name) => name,
-        };
-        let Some(name) = name else {
-            self.fault(file, at, "a role needs a name");
-            return None;
-        };
-        let places = [
-            assets::join(&self.base, &format!("roles/{name}")),
-            Some(format!("roles/{name}")),
-            Some(format!("playbooks/roles/{name}")),
-        ];
-        let files = self.files;
-        let Some(dir) = places.into_iter().flatten().find(|dir| files.under(dir).next().is_some()) else {
-            self.fault(file, at, format!("role `{name}` is not in the fleet directory (looked for roles/{name})"));
-            return None;
-        };
-        let meta = format!("{dir}/meta/main.yml");
-        if files.get(&meta).is_some()
-            && let Some(node) = self.yaml(&meta, (file, at))
-            && let Some(needs) = node.get("dependencies").filter(|d| d.list().is_some_and(|l| !l.is_empty()))
-        {
-            self.fault_hint(
-                &meta,
-                (needs.line, needs.column),
-                "`dependencies` of roles are not part of the language",
-                "list those roles in the play before this one",
-            );
-        }
-        own.role = Some((name, dir.clone()));
-        let defaults = self.role_vars(&dir, "defaults", (file, at));
-        own.defaults.extend(&defaults);
-        play.defaults.extend(defaults);
-        let vars = self.role_vars(&dir, "vars", (file, at));
-        own.vars.extend(&vars);
-        play.vars.extend(vars);
-        own.vars.extend(self.layer(params));
-        let mut steps = Vec::new();
-        if let Some(path) = self.role_file(&dir, "tasks") {
-            steps = self.task_file(&path, &own, (file, at));
-        }
-        if let Some(path) = self.role_file(&dir, "handlers")
-            && let Some(node) = self.yaml(&path, (file, at))
-        {
-            let inner = Context { file: path, ..own };
-            let handlers = self.handlers(&node, &inner);
-            for handler in handlers {
-                if !play.handlers.iter().any(|h| h.names == handler.names) {
-                    play.handlers.push(handler);
-                }
-            }
-        }
-        Some(steps)
-    }
-
-    fn role_file(&self, dir: &str, part: &str) -> Option<String> {
-        ["yml", "yaml"].iter().map(|ext| format!("{dir}/{part}/main.{ext}")).find(|path| self.files.get(path).is_some())
-    }
-
-    fn role_vars(&mut self, dir: &str, part: &str, from: (&str, (u32, u32))) -> Vec<u32> {
-        let Some(path) = self.role_file(dir, part) else { return Vec::new() };
-        let Some(node) = self.yaml(&path, from) else { return Vec::new() };
-        let vars = self.vars(&path, &node);
-        self.layer(vars)
-    }
-
-    fn handlers(&mut self, node: &Node, context: &Context) -> Vec<Handler> {
-        let context = Context { handler: true, when: Vec::new(), ..context.clone() };
-        let mut out = Vec::new();
-        let items = node.list().unwrap_or_default();
-        if node.list().is_none() && node.data != Data::Null {
-            self.fault(&context.file, (node.line, node.column), format!("handlers are a list, found {}", node.kind()));
-        }
-        for item in items {
-            let listen = item.get("listen").map(|l| self.word_list(&context.file, "listen", l)).unwrap_or_default();
-            for step in self.task(item, &context) {
-                let Step::Task(task) = step else {
-                    self.fault_hint(
-                        &context.file,
-                        (item.line, item.column),
-                        "a handler is one task",
-                        "write its tasks one by one",
-                    );
+            let mut names = Vec::new();
+            let mut known = self.play_files.is_empty();
+            for choice in item.list().unwrap_or(std::slice::from_ref(item)) {
+                let Some(name) = choice.text() else {
+                    self.fault(file, at, format!("`vars_files` takes paths, found {}", choice.kind()));
                     continue;
                 };
-                let mut names = vec![task.name.clone()];
-                if let Some((role, _)) = &context.role {
-                    names.push(format!("{role} : {}", task.name));
+                match expr::render_text(&self.known_scope(context), &name) {
+                    Ok(name) => names.push(name),
+                    Err(e) if e.kind() == minijinja::ErrorKind::UndefinedError => {
+                        known = false;
+                        names.push(name);
+                    }
+                    Err(e) => {
+                        self.fault(file, at, format!("`vars_files`: {}", expr::explain(&e)));
+                    }
                 }
-                out.push(Handler { names, listen: listen.clone(), task: *task });
+            }
+            let found = self.named_files(&names);
+            let first = names.iter().find_map(|name| found.get(name));
+            let count = found.len();
+            match first {
+                Some(path) if known => {
+                    let layer = self.vars_layer(path, (file, at));
+                    context.play_vars.push(layer);
+                }
+                _ if !known && (1..=CHOICES_MAX).contains(&count) => {
+                    let mut chosen = VarsFile { names, ..VarsFile::default() };
+                    for (name, path) in found {
+                        chosen.choices.insert(name, self.vars_layer(&path, (file, at)));
+                    }
+                    self.play_files.push(chosen);
+                }
+                _ if names.is_empty() => {}
+                _ => {
+                    let what =
+                        if count > CHOICES_MAX { "could mean too many files" } else { "is not in the fleet directory" };
+                    self.fault(file, at, format!("{} {what}", names.join(", nor ")));
+                }
             }
         }
-        out
     }
 
-    /// Every fixed name in `notify` must be some handler's.
-    fn check_notifications(&mut self, play: &Play) {
-        let mut known: BTreeSet<&str> = BTreeSet::new();
-        for handler in &play.handlers {
-            known.extend(handler.names.iter().map(String::as_str));
-            known.extend(handler.listen.iter().map(String::as_str));
-        }
-        if known.iter().any(|name| data::has_markup(name)) {
-            return;
-        }
-        let mut missing = Vec::new();
-        super::closure::each_task(play, &mut |task| {
-            for name in task.notify.iter().filter(|n| !data::has_markup(n) && !known.contains(n.as_str())) {
-                let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
-                missing.push((task.place.clone(), name.clone(), near));
+    /// The files of variables that these names could mean, by the name as it will be rendered.
+    fn named_files(&self, names: &[String]) -> BTreeMap<String, String> {
+        let beside = assets::join(&self.base, "vars").unwrap_or_default();
+        let dirs = [self.base.clone(), beside, String::new()];
+        let mut out = BTreeMap::new();
+        for name in names {
+            if data::has_markup(name) {
+                for dir in &dirs[..2] {
+                    let found = assets::matching(self.files, dir, name);
+                    let found = found.into_iter().filter(|(_, path)| include_vars::is_vars(path) && self.shape(path).1);
+                    found.for_each(|(name, path)| {
+                        out.entry(name).or_insert(path);
+                    });
+                }
+                continue;
             }
-        });
-        for (place, name, near) in missing {
-            self.fault(&place.file, (place.line, 1), format!("no handler is called `{name}`")).hint = near;
+            let there = dirs.iter().filter_map(|dir| assets::join(dir, name));
+            out.extend(there.into_iter().find(|path| self.files.get(path).is_some()).map(|path| (name.clone(), path)));
         }
+        out
     }
 }

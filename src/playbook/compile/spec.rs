@@ -24,47 +24,113 @@ macro_rules! spec {
 }
 
 pub const MODULES: &[Spec] = &[
-    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence"], need [["src"] ["dest"]]),
-    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode"], need [["dest"] ["src" "content"]]),
-    spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "access_time"], need [["path" "dest" "name"]]),
-    spec!("lineinfile", ["path" "dest" "name" "line" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate"], need [["path" "dest" "name"]]),
-    spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "warn" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),
-    spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable" "warn"], need [["cmd"]], free "cmd"),
-    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"]),
-    spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon_reexec" "masked" "no_block" "scope" "force"]),
-    spec!("apt", ["name" "pkg" "package" "state" "update_cache" "cache_valid_time" "purge" "autoremove" "install_recommends" "default_release" "force_apt_get" "allow_downgrade" "lock_timeout" "dpkg_options" "autoclean" "only_upgrade"]),
-    spec!("package", ["name" "state" "use"], need [["name"]]),
+    spec!("template", ["src" "dest" "mode" "owner" "group" "backup" "force" "follow" "validate" "trim_blocks" "lstrip_blocks" "newline_sequence" "output_encoding"], need [["src"] ["dest"]]),
+    spec!("copy", ["src" "dest" "content" "mode" "owner" "group" "backup" "force" "follow" "validate" "remote_src" "directory_mode" "local_follow" "checksum"], need [["dest"] ["src" "content"]]),
+    spec!("file", ["path" "dest" "name" "state" "src" "mode" "owner" "group" "recurse" "force" "follow" "modification_time" "modification_time_format" "access_time" "access_time_format"], need [["path" "dest" "name"]]),
+    spec!("lineinfile", ["path" "dest" "destfile" "name" "line" "value" "regexp" "regex" "search_string" "state" "create" "insertafter" "insertbefore" "backrefs" "firstmatch" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("command", ["cmd" "argv" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "strip_empty_ends" "expand_argument_vars"], need [["cmd" "argv"]], free "cmd"),
+    spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable"], need [["cmd"]], free "cmd"),
+    spec!("raw", ["cmd" "executable"], need [["cmd"]], free "cmd"),
+    spec!("script", ["cmd" "chdir" "creates" "removes" "executable"], need [["cmd"]], free "cmd"),
+    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"], need [["name"]]),
+    spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon-reload" "daemon_reexec" "daemon-reexec" "masked" "no_block" "scope" "force"]),
+    spec!("apt", ["name" "pkg" "package" "state" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade"]),
+    spec!("dnf", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("yum", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
+    spec!("package", ["name" "state" "use"], need [["name"] ["state"]]),
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock"], need [["name"]]),
     spec!("group", ["name" "state" "gid" "system"], need [["name"]]),
     spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg"]),
+    spec!("blockinfile", ["path" "dest" "destfile" "name" "block" "content" "state" "create" "marker" "marker_begin" "marker_end" "insertafter" "insertbefore" "append_newline" "prepend_newline" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
+    spec!("replace", ["path" "dest" "destfile" "name" "regexp" "replace" "after" "before" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"] ["regexp"]]),
+    spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),
+    spec!("authorized_key", ["user" "key" "state" "path" "manage_dir" "key_options" "comment" "exclusive" "follow"], need [["user"] ["key"]]),
+    spec!("cron", ["name" "job" "value" "state" "user" "cron_file" "backup" "minute" "hour" "day" "dom" "month" "weekday" "dow" "special_time" "disabled" "env" "insertafter" "insertbefore"]),
+    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "url_username" "username" "url_password" "password" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("sysctl", ["name" "key" "value" "val" "state" "sysctl_file" "sysctl_set" "reload" "ignoreerrors"], need [["name" "key"]]),
+    spec!("modprobe", ["name" "state" "params"], need [["name"]]),
+    spec!("hostname", ["name"], need[["name"]]),
+    spec!("service_facts", []),
+    spec!("package_facts", ["manager"]),
+    spec!("find", ["paths" "name" "path" "patterns" "pattern" "excludes" "exclude" "use_regex" "file_type" "recurse" "depth" "hidden" "follow" "age" "age_stamp" "size" "mode" "exact_mode" "contains" "read_whole_file" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "limit"], need [["paths" "name" "path"]]),
+    spec!("slurp", ["src" "path"], need [["src" "path"]]),
+    spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
+    spec!("ping", ["data"]),
+    spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
+    spec!("setup", ["filter"]),
+    spec!("tempfile", ["state" "path" "prefix" "suffix"]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
     spec!("set_fact", []),
-    spec!("stat", ["path" "follow" "get_checksum" "checksum_algorithm" "get_mime" "get_attributes" "get_md5"], need [["path"]]),
+    spec!("stat", ["path" "dest" "name" "follow" "get_checksum" "checksum_algorithm" "checksum" "checksum_algo" "get_mime" "mime" "mime_type" "mime-type" "get_attributes"], need [["path" "dest" "name"]]),
     spec!("fail", ["msg"]),
     spec!("meta", ["action"], free "action"),
-    spec!("include_tasks", ["file"], need [["file"]], free "file"),
-    spec!("import_tasks", ["file"], need [["file"]], free "file"),
+    spec!("include_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("import_tasks", ["file" "apply"], need [["file"]], free "file"),
+    spec!("include_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("import_role", ["name" "role" "tasks_from" "vars_from" "defaults_from" "handlers_from" "public" "allow_duplicates" "apply" "rolespec_validate"], need [["name" "role"]]),
+    spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
 /// Other spellings of the same module.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "import_role include_role yum dnf include_vars get_url uri setup apt_repository find slurp raw rpm_key \
-    ini_file mount unarchive sysctl apt_key replace modprobe tempfile yum_repository cron git blockinfile ping pause hostname \
-    authorized_key service_facts package_facts getent script firewalld pip fetch reboot assemble selinux seboolean known_hosts \
+pub const ELSEWHERE: &str = "uri apt_repository rpm_key \
+    mount unarchive apt_key yum_repository git \
+    firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
-    mysql_user mysql_db postgresql_user postgresql_db";
+    mysql_user mysql_db postgresql_user postgresql_db \
+    apk capabilities composer flatpak gem homebrew htpasswd interfaces_file ldap_entry locale_gen monit nmcli npm \
+    openbsd_pkg pacman pam_limits pamd pkgng portage rabbitmq_user runit sefcontext seport snap supervisorctl timezone ufw xml zypper \
+    zypper_repository";
 
 pub const TASK_KEYS: &[&str] = &[
     "name",
     "when",
+    "tags",
+    "vars",
+    "environment",
+    "ignore_errors",
+    "ignore_unreachable",
+    "no_log",
+    "become",
+    "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "delegate_to",
+    "delegate_facts",
+    "timeout",
+    "throttle",
+    "notify",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
+    "action",
     "loop",
     "with_items",
     "with_list",
     "with_dict",
+    "with_together",
+    "with_nested",
+    "with_cartesian",
+    "with_sequence",
+    "with_subelements",
+    "with_indexed_items",
+    "with_flattened",
+    "with_fileglob",
+    "with_first_found",
     "loop_control",
     "register",
     "changed_when",
@@ -72,17 +138,8 @@ pub const TASK_KEYS: &[&str] = &[
     "until",
     "retries",
     "delay",
-    "notify",
     "listen",
-    "tags",
-    "vars",
-    "environment",
-    "ignore_errors",
-    "no_log",
-    "become",
-    "become_user",
     "args",
-    "timeout",
 ];
 pub const BLOCK_KEYS: &[&str] = &[
     "name",
@@ -91,9 +148,30 @@ pub const BLOCK_KEYS: &[&str] = &[
     "vars",
     "environment",
     "ignore_errors",
+    "ignore_unreachable",
     "no_log",
     "become",
     "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "delegate_to",
+    "delegate_facts",
+    "timeout",
+    "throttle",
+    "notify",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
     "block",
     "rescue",
     "always",
@@ -101,25 +179,54 @@ pub const BLOCK_KEYS: &[&str] = &[
 pub const PLAY_KEYS: &[&str] = &[
     "hosts",
     "name",
+    "tags",
+    "vars",
+    "environment",
+    "ignore_errors",
+    "ignore_unreachable",
+    "no_log",
     "become",
     "become_user",
+    "become_method",
+    "become_flags",
+    "become_exe",
+    "sudo",
+    "sudo_user",
+    "any_errors_fatal",
+    "check_mode",
+    "diff",
+    "run_once",
+    "timeout",
+    "throttle",
+    "debugger",
+    "module_defaults",
+    "collections",
+    "connection",
+    "port",
+    "remote_user",
+    "user",
     "gather_facts",
-    "vars",
+    "gather_subset",
     "vars_files",
     "pre_tasks",
     "tasks",
     "post_tasks",
     "handlers",
     "roles",
-    "tags",
-    "environment",
+    "serial",
+    "max_fail_percentage",
+    "order",
+    "strategy",
+    "force_handlers",
 ];
 /// Keywords of tasks and plays that exist elsewhere and not here.
-pub const KEYS_ELSEWHERE: &str = "action local_action delegate_to delegate_facts run_once async poll any_errors_fatal become_method \
-    become_flags become_exe check_mode collections connection debugger diff ignore_unreachable module_defaults port remote_user throttle \
-    with_fileglob with_first_found with_together with_nested with_subelements with_sequence with_random_choice with_indexed_items \
-    with_flattened with_lines with_inventory_hostnames serial strategy max_fail_percentage vars_prompt force_handlers gather_subset \
-    gather_timeout fact_path order import_playbook user sudo sudo_user";
+pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice with_lines with_inventory_hostnames vars_prompt \
+    gather_timeout fact_path import_playbook";
+
+/// A module's or keyword's name without the collection that is built in.
+pub fn short(name: &str) -> &str {
+    ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+}
 
 pub fn find(name: &str) -> Option<&'static Spec> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
@@ -135,12 +242,27 @@ pub fn has(words: &str, word: &str) -> bool {
 pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
     Some(match (module, option) {
         ("file", "state") => &["file", "directory", "absent", "touch", "link", "hard"],
-        ("lineinfile" | "user" | "group", "state") => &["present", "absent"],
+        (
+            "lineinfile" | "user" | "group" | "blockinfile" | "ini_file" | "authorized_key" | "cron" | "sysctl"
+            | "modprobe",
+            "state",
+        ) => &["present", "absent"],
+        ("find", "file_type") => &["any", "directory", "file", "link"],
+        ("find", "age_stamp") => &["atime", "ctime", "mtime"],
+        ("tempfile", "state") => &["file", "directory"],
+        ("cron", "special_time") => &["annually", "daily", "hourly", "monthly", "reboot", "weekly", "yearly"],
         ("service" | "systemd", "state") => &["started", "stopped", "restarted", "reloaded"],
-        ("apt" | "package", "state") => &["present", "absent", "latest", "installed", "removed"],
+        ("apt", "state") => &["present", "absent", "latest", "build-dep", "fixed", "installed", "removed"],
+        ("apt", "upgrade") => &["yes", "no", "safe", "full", "dist"],
+        ("package" | "dnf" | "yum", "state") => &["present", "absent", "latest", "installed", "removed"],
+        ("dnf" | "yum", "use_backend") => &["auto", "dnf", "dnf4", "dnf5", "yum", "yum4"],
+        ("template", "output_encoding") => &["utf-8", "UTF-8", "utf8"],
+        ("template", "newline_sequence") => &["\n", "\r", "\r\n", "\\n", "\\r", "\\r\\n"],
+        ("stat", "checksum_algorithm" | "checksum" | "checksum_algo") => {
+            &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]
+        }
         ("wait_for", "state") => &["started", "stopped", "present", "absent", "drained"],
-        ("meta", "action") => &["flush_handlers", "noop"],
-        ("systemd", "scope") => &["system"],
+        ("systemd", "scope") => &["system", "user", "global"],
         _ => return None,
     })
 }

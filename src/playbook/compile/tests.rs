@@ -3,11 +3,11 @@
 use super::*;
 use expect_test::{Expect, expect};
 
-fn files(list: &[(&str, &str)]) -> FileSet {
+pub(super) fn files(list: &[(&str, &str)]) -> FileSet {
     FileSet(list.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect())
 }
 
-fn host() -> HostContext {
+pub(super) fn host() -> HostContext {
     let vars = serde_json::json!({"inventory_hostname": "w1", "group_names": ["web"], "port": 80, "unused": 1, "base": "{{ port }}/x"});
     HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() }
 }
@@ -17,14 +17,14 @@ fn check_refused(list: &[(&str, &str)], expected: Expect) {
     expected.assert_eq(&faults.iter().map(|f| format!("{f}\n")).collect::<String>());
 }
 
-fn compiled(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
+pub(super) fn compiled(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
     let tags: Vec<String> = tags.iter().map(|t| (*t).to_owned()).collect();
     let options = CompileOptions { tags: &tags, ..CompileOptions::default() };
     compile(&files(list), "site.yml", &host(), &options)
         .unwrap_or_else(|f| panic!("{}", f.iter().map(|f| format!("{f}\n")).collect::<String>()))
 }
 
-fn names(plan: &Plan) -> Vec<String> {
+pub(super) fn names(plan: &Plan) -> Vec<String> {
     let mut out = Vec::new();
     plan.plays.iter().for_each(|play| closure::each_task(play, &mut |t| out.push(t.name.clone())));
     out
@@ -82,14 +82,14 @@ fn slips_are_answered_with_the_right_word() {
 fn what_only_ansible_can_do_is_named() {
     let text = "\
 - hosts: all
-  serial: 1
+  strategy: free
   tasks:
     - docker_container: {name: a}
     - community.general.ufw: {state: enabled}
     - command: 'true'
       delegate_to: localhost
     - command: 'true'
-      with_fileglob: ['*.j2']
+      with_random_choice: [a]
     - debug: msg={{ lookup('url', 'http://x') }}
     - set_fact: {secret: !vault 'x'}
 ";
@@ -103,15 +103,15 @@ fn what_only_ansible_can_do_is_named() {
     check_refused(
         &[("site.yml", &text.replace("!vault ", ""))],
         expect![[r#"
-            site.yml:2:3: `serial` is not part of the language
+            site.yml:2:3: `strategy` other than linear is not part of the language
               hint: use provisioner kind: ansible
             site.yml:4:7: module `docker_container` is not part of the language
               hint: use provisioner kind: ansible
             site.yml:5:7: module `community.general.ufw` is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:7:7: `delegate_to` is not part of the language
+            site.yml:7:20: `delegate_to` another host (`localhost`) is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:9:7: `with_fileglob` is not part of the language
+            site.yml:9:7: `with_random_choice` is not part of the language
               hint: use provisioner kind: ansible
             site.yml:10:14: lookup `url` is not part of the language
               hint: use provisioner kind: ansible

@@ -1,13 +1,15 @@
 //! `user` and `group`, by the system's own tools, only where something differs.
 
 use super::{Answer, Call, Outcome, complaint};
-use crate::playbook::owner;
+use crate::playbook::node::Would;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub fn group(call: &mut Call) -> Answer {
     let name = name(call)?;
-    let now = owner::group(&name).filter(|e| e[0] == name);
+    let now = call.ground.node.group(&name).filter(|e| e[0] == name);
     let gid = call.text(&["gid"]);
     let system = call.flag("system", false);
     let mut argv: Vec<String> = Vec::new();
@@ -30,7 +32,7 @@ pub fn group(call: &mut Call) -> Answer {
 
 pub fn user(call: &mut Call) -> Answer {
     let name = name(call)?;
-    let now = owner::user(&name).filter(|e| e[0] == name);
+    let now = call.ground.node.user(&name).filter(|e| e[0] == name);
     if call.text(&["state"]).as_deref() == Some("absent") {
         let mut argv = Vec::new();
         if now.is_some() {
@@ -40,7 +42,7 @@ pub fn user(call: &mut Call) -> Answer {
         }
         return finish(call, argv, name);
     }
-    let primary = call.text(&["group"]).map(|g| owner::gid(&g).map(|gid| (g, gid))).transpose()?;
+    let primary = call.text(&["group"]).map(|g| call.ground.node.gid(&g).map(|gid| (g, gid))).transpose()?;
     let groups: Option<BTreeSet<String>> =
         call.args.get("groups").map(|_| call.list(&["groups"]).into_iter().collect());
     let mut flags: Vec<String> = Vec::new();
@@ -68,7 +70,7 @@ pub fn user(call: &mut Call) -> Answer {
         return finish(call, flags, name);
     };
     if let Some(want) = groups {
-        let have = memberships(&name);
+        let have = memberships(call, &name);
         let append = call.flag("append", false);
         if if append { !want.is_subset(&have) } else { want != have } {
             flags.extend(append.then(|| "--append".into()));
@@ -99,10 +101,72 @@ fn name(call: &Call) -> Result<String, String> {
 }
 
 /// Supplementary groups of a user, by the local file.
-fn memberships(name: &str) -> BTreeSet<String> {
+fn memberships(call: &Call, name: &str) -> BTreeSet<String> {
     let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let member = |line: &&str| line.rsplit(':').next().is_some_and(|members| members.split(',').any(|m| m == name));
-    text.lines().filter(member).filter_map(|l| l.split(':').next()).map(str::to_owned).collect()
+    let mut out: BTreeSet<String> =
+        text.lines().filter(member).filter_map(|l| l.split(':').next()).map(str::to_owned).collect();
+    for (group, entry) in call.ground.node.would().into_iter().flat_map(Would::groups) {
+        match entry.as_ref().and_then(|e| e.get(3)).is_some_and(|members| members.split(',').any(|m| m == name)) {
+            true => drop(out.insert(group.clone())),
+            false => drop(out.remove(group)),
+        }
+    }
+    out
+}
+
+/// The line of passwd or group as the tool would leave it; None: there would be none.
+fn predicted(call: &Call, tool: &str, flags: &[String], name: &str) -> Option<Vec<String>> {
+    let given = |flag: &str| flags.iter().position(|f| f == flag).and_then(|at| flags.get(at + 1)).cloned();
+    let node = &call.ground.node;
+    if tool.ends_with("del") {
+        return None;
+    }
+    if tool.starts_with("group") {
+        let old = node.group(name).filter(|e| e[0] == name);
+        let old = old.unwrap_or_else(|| vec![name.to_owned(), "x".into(), unused().to_string(), String::new()]);
+        let gid = given("--gid").unwrap_or_else(|| old[2].clone());
+        return Some(vec![old[0].clone(), old[1].clone(), gid, old.get(3).cloned().unwrap_or_default()]);
+    }
+    let fresh = || {
+        let id = unused().to_string();
+        let home = Path::new("/home").join(name).display().to_string();
+        [name, "x", &id, &id, "", &home, "/bin/sh"].map(str::to_owned).to_vec()
+    };
+    let mut entry = node.user(name).filter(|e| e[0] == name).unwrap_or_else(fresh);
+    for (flag, at) in [("--uid", 2), ("--comment", 4), ("--home", 5), ("--shell", 6)] {
+        if let Some(value) = given(flag) {
+            entry[at] = value;
+        }
+    }
+    if let Some(gid) = given("--gid").and_then(|g| node.gid(&g).ok()) {
+        entry[3] = gid.to_string();
+    }
+    Some(entry)
+}
+
+/// The lines of the groups that a call of the tool puts the user into, or takes them out of.
+fn joined(call: &Call, argv: &[String], name: &str) -> Vec<Vec<String>> {
+    let Some(wanted) = argv.iter().position(|a| a == "--groups").and_then(|at| argv.get(at + 1)) else {
+        return Vec::new();
+    };
+    let wanted: BTreeSet<String> = wanted.split(',').filter(|g| !g.is_empty()).map(str::to_owned).collect();
+    let left = if argv.iter().any(|a| a == "--append") { BTreeSet::new() } else { memberships(call, name) };
+    let lines = wanted.union(&left).filter_map(|g| call.ground.node.group(g)).filter(|e| e.len() > 3);
+    lines
+        .map(|mut entry| {
+            let mut members: Vec<&str> = entry[3].split(',').filter(|m| !m.is_empty() && *m != name).collect();
+            members.extend(wanted.contains(&entry[0]).then_some(name));
+            entry[3] = members.join(",");
+            entry
+        })
+        .collect()
+}
+
+/// A number for one that would be made without naming any: not the one it will get, and nobody else's.
+fn unused() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(4_200_000_000);
+    NEXT.fetch_sub(1, Ordering::Relaxed)
 }
 
 /// Runs the tool, if there is anything to do.
@@ -111,13 +175,22 @@ fn finish(call: &mut Call, mut argv: Vec<String>, name: String) -> Answer {
     if !argv.is_empty() {
         argv.extend(["--".into(), name.clone()]);
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
-        let done = call.loud(&words)?;
+        let after = predicted(call, &argv[0], &argv[1..argv.len() - 2], &name);
+        let user = call.task.module == "user";
+        let joined = joined(call, &argv, &name);
+        let done = call.act(&words, |would| {
+            joined.into_iter().for_each(|group| would.set_group(&group[0].clone(), Some(group)));
+            match user {
+                true => would.set_user(&name, after),
+                false => would.set_group(&name, after),
+            }
+        })?;
         if !done.success() {
             return Err(complaint(&argv[0], &done));
         }
         out = Outcome::changed(argv[..argv.len() - 2].join(" "));
     }
-    if let Some(entry) = owner::user(&name).filter(|e| e[0] == name && call.task.module == "user") {
+    if let Some(entry) = call.ground.node.user(&name).filter(|e| e[0] == name && call.task.module == "user") {
         for (key, at) in [("uid", 2), ("group", 3)] {
             out.more.insert(key.into(), json!(entry[at].parse::<u32>().unwrap_or_default()));
         }

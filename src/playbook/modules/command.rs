@@ -1,107 +1,285 @@
-//! `command` and `shell`. A command's words were split by the compiler, so a value with blanks stays one argument.
+//! `command`, `shell`, `raw` and `script`. A command's words were split by the compiler, so a value with blanks stays one
+//! argument. In check mode none is run, and what they give is UNKNOWN.
 
+use super::content::{asset, blob};
 use super::{Answer, Call, Outcome, UMASK, complaint, started};
-use crate::playbook::process::{self, Job};
-use crate::playbook::{data, expr, split};
-use serde_json::Value;
+use crate::playbook::plan::Condition;
+use crate::playbook::process::{self, Finished, Job};
+use crate::playbook::scope::traced;
+use crate::playbook::{data, expr, split, unknown};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Entries of directories that one glob of `creates` or `removes` looks at.
+const GLOBBED_MAX: usize = 100_000;
 
 pub fn command(call: &mut Call) -> Answer {
-    let argv = argv(call)?;
+    let argv = match argv(call)? {
+        Some(argv) => argv,
+        None => return Ok(Outcome::unknown("its words depend on what was not run")),
+    };
     if argv.is_empty() {
         return Err("the command is empty".into());
     }
-    execute(call, argv)
+    let said = json!(argv);
+    execute(call, argv, said)
 }
 
-fn argv(call: &Call) -> Result<Vec<String>, String> {
+/// None: UNKNOWN.
+fn argv(call: &Call) -> Result<Option<Vec<String>>, String> {
     let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
-    if let Some(Value::Array(argv)) = call.args.get("argv") {
-        return Ok(argv.iter().map(text).collect());
-    }
-    // The raw words: what `args` holds rendered has lost which of them were quoted.
-    if let Some(Value::Array(words)) = call.task.args.get("words") {
-        let mut out = Vec::new();
-        for word in words {
-            let source = word.get(0).and_then(Value::as_str).unwrap_or_default();
-            let quoted = word.get(1).and_then(Value::as_bool).unwrap_or(false);
-            let rendered = expr::render_text(call.scope, source).map_err(|e| expr::explain(&e))?;
-            if !rendered.is_empty() || quoted || !data::has_markup(source) {
-                out.push(rendered);
+    let expands = call.flag("expand_argument_vars", true);
+    let (words, trace) = traced(|| -> Result<Vec<String>, String> {
+        // The raw words: what `args` holds rendered has lost which of them were quoted, and what came from a value.
+        if let Some(Value::Array(words)) = call.task.args.get("words") {
+            let mut out = Vec::new();
+            for word in words {
+                let source = word.get(0).and_then(Value::as_str).unwrap_or_default();
+                let quoted = word.get(1).and_then(Value::as_bool).unwrap_or(false);
+                let source = if expands { expanded(source, &call.env) } else { source.to_owned() };
+                let rendered = expr::render_text(call.scope, &source).map_err(|e| expr::explain(&e))?;
+                if !rendered.is_empty() || quoted || !data::has_markup(&source) {
+                    out.push(rendered);
+                }
             }
+            return Ok(out);
         }
-        return Ok(out);
+        if let (Some(Value::Array(raw)), Some(Value::Array(argv))) = (call.task.args.get("argv"), call.args.get("argv"))
+        {
+            let plain = |at: usize| {
+                raw.get(at).and_then(Value::as_str).filter(|s| raw.len() == argv.len() && !data::has_markup(s))
+            };
+            let word = |(at, value): (usize, &Value)| match plain(at) {
+                Some(source) if expands => expanded(source, &call.env),
+                _ => text(value),
+            };
+            return Ok(argv.iter().enumerate().map(word).collect());
+        }
+        match call.args.get("argv").or(call.args.get("cmd")) {
+            Some(Value::Array(words)) => Ok(words.iter().map(text).collect()),
+            Some(Value::String(line)) => Ok(split::words(line)?.into_iter().map(|w| w.text).collect()),
+            _ => Err("`cmd` is missing".into()),
+        }
+    });
+    if trace.unknown { Ok(None) } else { words.map(Some) }
+}
+
+/// `$NAME`, `${NAME}` and a leading `~` of a playbook's own text, never of a value; names that are not set stay.
+fn expanded(text: &str, env: &[(String, String)]) -> String {
+    let value = |name: &str| {
+        let own = env.iter().rev().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+        // What a variable of the environment holds is no template.
+        own.or_else(|| std::env::var(name).ok()).filter(|v| !data::has_markup(v))
+    };
+    let mut out = String::new();
+    let mut rest = text;
+    if let Some(tail) = text.strip_prefix('~').filter(|tail| tail.is_empty() || tail.starts_with('/'))
+        && let Some(home) = value("HOME")
+    {
+        out.push_str(&home);
+        rest = tail;
     }
-    match call.args.get("cmd").or(call.args.get("argv")) {
-        Some(Value::Array(words)) => Ok(words.iter().map(text).collect()),
-        Some(Value::String(line)) => Ok(split::words(line)?.into_iter().map(|w| w.text).collect()),
-        _ => Err("`cmd` is missing".into()),
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        let after = &rest[at + 1..];
+        let (name, len) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((name, _)) => (name, name.len() + 2),
+            None => {
+                let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(after.len());
+                (&after[..end], end)
+            }
+        };
+        match value(name).filter(|_| !name.is_empty()) {
+            Some(value) => out.push_str(&value),
+            None => out.push_str(&rest[at..=at + len]),
+        }
+        rest = &after[len..];
     }
+    out.push_str(rest);
+    out
 }
 
 pub fn shell(call: &mut Call) -> Answer {
     let script = call.need(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
-    execute(call, vec![shell, "-c".into(), script])
+    let said = json!(script);
+    execute(call, vec![shell, "-c".into(), script], said)
 }
 
-fn execute(call: &mut Call, argv: Vec<String>) -> Answer {
-    let dir = call.text(&["chdir"]).map(PathBuf::from);
-    let seen = |path: &str| -> Result<bool, String> {
-        let path = dir.as_ref().map_or_else(|| PathBuf::from(path), |d| d.join(path));
-        exists(&path)
+pub fn raw(call: &mut Call) -> Answer {
+    let script = call.need(&["cmd"])?;
+    let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
+    let said = json!(script);
+    let mut out = execute(call, vec![shell, "-c".into(), script], said)?;
+    out.whole_output = true;
+    Ok(out)
+}
+
+/// A file of the fleet directory, run as a program of its own; the words after its name are its arguments.
+pub fn script(call: &mut Call) -> Answer {
+    let Some(mut words) = argv(call)? else {
+        return Ok(Outcome::unknown("its words depend on what was not run"));
     };
-    if let Some(path) = call.text(&["creates"])
-        && seen(&path)?
-    {
-        return Ok(Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} is there")) });
+    if words.is_empty() {
+        return Err("`cmd` is missing".into());
     }
-    if let Some(path) = call.text(&["removes"])
-        && !seen(&path)?
-    {
-        return Ok(Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} is not there")) });
+    let said = json!(words.join(" "));
+    let name = words.remove(0);
+    let source = asset(call.task, &name).ok_or_else(|| format!("`{name}` is not among the files of this plan"))?;
+    let content = blob(call.plan, source)?;
+    let mut argv: Vec<String> = match call.text(&["executable"]) {
+        Some(line) => split::words(&line)?.into_iter().map(|w| w.text).collect(),
+        None => Vec::new(),
+    };
+    if call.ground.node.checks() {
+        argv.push(name);
+        argv.extend(words);
+        return execute(call, argv, said);
+    }
+    let fail = |e: std::io::Error| format!("cannot write the script: {e}");
+    let mut file = tempfile::Builder::new().prefix(".remoor-script-").tempfile().map_err(fail)?;
+    file.write_all(content).map_err(fail)?;
+    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700)).map_err(fail)?;
+    // A program that is open for writing can't be run.
+    let path = file.into_temp_path();
+    argv.push(path.display().to_string());
+    argv.extend(words);
+    execute(call, argv, said)
+}
+
+fn execute(call: &mut Call, argv: Vec<String>, said: Value) -> Answer {
+    let dir = call.text(&["chdir"]).map(PathBuf::from);
+    if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
+        return Err(call.ground.node.missing(format!("`chdir`: {} is no directory", dir.display())));
+    }
+    let full = |path: &str| match &dir {
+        Some(dir) => dir.join(path),
+        None => std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)),
+    };
+    for (option, wanted) in [("creates", true), ("removes", false)] {
+        let Some(path) = call.text(&[option]) else { continue };
+        if call.is_by_command(&full(&path)) {
+            return Ok(Outcome::unknown(format!("whether {path} is there depends on what was not run")));
+        }
+        if exists(call, &full(&path))? == wanted {
+            let how = if wanted { "exists" } else { "does not exist" };
+            let mut out = Outcome { rc: Some(0), ..Outcome::ok(format!("not run: {path} {how}")) };
+            out.output = Some(Finished { stdout: format!("skipped, since {path} {how}"), ..Finished::default() });
+            out.more.insert("cmd".into(), said);
+            // Ansible tells a script that is not needed otherwise than a command.
+            out.skipped = call.task.module == "script";
+            return Ok(out);
+        }
+    }
+    if call.ground.node.checks() {
+        let paths: Vec<PathBuf> =
+            ["creates", "removes"].iter().filter_map(|o| call.text(&[o])).map(|p| full(&p)).collect();
+        return Ok(not_run(call, &paths, said));
     }
     let stdin = call.text(&["stdin"]).map(|mut text| {
-        if call.flag("stdin_add_newline", true) && !text.ends_with('\n') {
+        if call.flag("stdin_add_newline", true) {
             text.push('\n');
         }
         text.into_bytes()
     });
     let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK) };
+    let (start, clock) = (jiff::Zoned::now(), Instant::now());
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| started(&e))?;
+    let took = clock.elapsed();
     let failed = !done.success();
-    Ok(Outcome {
+    let mut out = Outcome {
         changed: true,
         failed,
         msg: if failed { complaint("the command", &done) } else { String::new() },
         rc: done.rc.or(Some(-1)),
         output: Some(done),
+        whole_output: !call.flag("strip_empty_ends", true),
         ..Outcome::default()
-    })
+    };
+    let time = |at: &jiff::Zoned| json!(at.strftime("%Y-%m-%d %H:%M:%S%.6f").to_string());
+    out.more.insert("cmd".into(), said);
+    out.more.insert("start".into(), time(&start));
+    out.more.insert("end".into(), time(&jiff::Zoned::now()));
+    let seconds = took.as_secs();
+    let delta = format!("{}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, took.subsec_micros());
+    out.more.insert("delta".into(), json!(delta));
+    Ok(out)
+}
+
+/// What check mode says of a command: it would be run, and only its author may say that it changes nothing.
+fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
+    let never = |c: &Condition| matches!(c.text.trim().to_ascii_lowercase().as_str(), "false" | "no" | "off");
+    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(never));
+    if let Some(would) = call.ground.node.would_mut().filter(|_| !harmless) {
+        would.blur();
+        paths.iter().for_each(|path| would.by_command(path));
+    }
+    let mut out = Outcome { changed: true, would_run: true, ..Outcome::default() };
+    out.msg = "not run in check mode".into();
+    if call.task.ignore_errors.is_some() || call.task.failed_when.is_some() {
+        out.more.insert("failed".into(), unknown::mark());
+    }
+    out.more.insert("cmd".into(), said);
+    out
 }
 
 /// A path, or anything that matches it as a glob.
-fn exists(path: &Path) -> Result<bool, String> {
+fn exists(call: &Call, path: &Path) -> Result<bool, String> {
+    let node = &call.ground.node;
     let text = path.to_string_lossy();
-    if !text.contains(['*', '?', '[']) {
-        return Ok(path.symlink_metadata().is_ok());
+    let wild = |part: &str| part.contains(['*', '?', '[']);
+    if !wild(&text) {
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(true) };
+        // A link that leads nowhere is there too.
+        let real = node.follow(dir).map(|(real, _)| real.join(name));
+        return Ok(real.is_some_and(|real| node.look(&real).is_ok_and(|stat| stat.is_some())));
     }
     let glob =
         globset::GlobBuilder::new(&text).literal_separator(true).build().map_err(|e| e.to_string())?.compile_matcher();
-    let fixed: PathBuf =
-        path.components().take_while(|c| !c.as_os_str().to_string_lossy().contains(['*', '?', '['])).collect();
+    let fixed: PathBuf = path.components().take_while(|c| !wild(&c.as_os_str().to_string_lossy())).collect();
     let depth = path.components().count() - fixed.components().count();
     let mut open = vec![(fixed, depth)];
+    let mut seen = 0;
     while let Some((dir, depth)) = open.pop() {
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let inner = entry.path();
+        let Some((real, _)) = node.follow(&dir) else { continue };
+        for name in node.list(&real).unwrap_or_default() {
+            let inner = dir.join(&name);
             if glob.is_match(&inner) {
                 return Ok(true);
             }
-            if depth > 1 && entry.file_type().is_ok_and(|t| t.is_dir()) {
+            seen += 1;
+            if seen > GLOBBED_MAX {
+                return Err(format!("`{text}` looks at more than {GLOBBED_MAX} files"));
+            }
+            if depth > 1 && node.is_directory(&real.join(&name)) {
                 open.push((inner, depth - 1));
             }
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_the_environment_are_expanded_in_the_playbooks_own_text() {
+        let env = [("A".to_owned(), "1".to_owned()), ("HOME".to_owned(), "/h".to_owned())];
+        for (text, want) in [
+            ("$A", "1"),
+            ("x${A}y$A", "x1y1"),
+            ("$NO_SUCH_NAME-${NO_SUCH_NAME}$", "$NO_SUCH_NAME-${NO_SUCH_NAME}$"),
+            ("$(id) ${", "$(id) ${"),
+            ("~/x", "/h/x"),
+            ("~", "/h"),
+            ("a~ ~b", "a~ ~b"),
+            ("{{ x }}$A", "{{ x }}1"),
+        ] {
+            assert_eq!(expanded(text, &env), want, "{text}");
+        }
+    }
 }

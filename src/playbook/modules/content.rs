@@ -1,17 +1,16 @@
-//! `template` and `copy`: a file with this content and these attributes.
+//! The content that `template` and `copy` give a file, from what the plan carries.
 
-use super::{Answer, Call, Outcome, attribute_changes, complaint, diff};
-use crate::model::Sha256;
+use super::{Answer, Call, Outcome, place};
 use crate::playbook::plan::{Asset, Plan, Task};
-use crate::playbook::safe;
 use crate::playbook::scope::{Scope, traced};
 use crate::playbook::template_fault::{Language, TemplateFault};
 use crate::playbook::{expr, tera_text};
-use rustix::fs::FileType;
-use serde_json::{Value, json};
+use regex::Regex;
+use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 /// Why there is no content; the text of it is the message of the failed task.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +40,7 @@ pub fn content_of(
         let text = match content {
             Value::String(s) => s.clone(),
             Value::Null => String::new(),
-            other => crate::playbook::yaml_text::json(other, None),
+            other => crate::playbook::python::json_line(other),
         };
         return Ok((text.into_bytes(), "content".into()));
     }
@@ -54,6 +53,7 @@ pub fn content_of(
     let rendered = match Language::of(&asset.path) {
         Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
         Language::Jinja => {
+            let text = &*as_asked(text, args);
             let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
             for (name, part) in &task.parts {
                 let bytes = blob(plan, part).map_err(ContentError::Source)?;
@@ -68,7 +68,7 @@ pub fn content_of(
             })?
         }
     };
-    Ok((rendered.into_bytes(), asset.path.clone()))
+    Ok((ended(rendered, args).into_bytes(), asset.path.clone()))
 }
 
 /// The template of a task, as text, and its path.
@@ -95,13 +95,15 @@ fn template_text<'p>(asset: &Asset, bytes: &'p [u8]) -> Result<&'p str, String> 
     std::str::from_utf8(bytes).map_err(|_| format!("{}: not UTF-8", asset.path))
 }
 
-fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
+/// The file that a task's option names.
+pub fn asset<'t>(task: &'t Task, src: &str) -> Option<&'t Asset> {
     let plain = src.strip_prefix("./").unwrap_or(src);
     let short = plain.strip_prefix("templates/").or(plain.strip_prefix("files/"));
     [Some(src), Some(plain), short].into_iter().flatten().find_map(|name| task.assets.get(name))
 }
 
-fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
+/// Its content.
+pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
     plan.blobs
         .get(&asset.sha256)
         .map(|b| b.0.as_slice())
@@ -109,103 +111,82 @@ fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
 }
 
 pub fn template(call: &mut Call) -> Answer {
-    let (content, source) = content_of(call.plan, call.task, &call.args, call.scope)?;
+    let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+    if trace.unknown {
+        return Ok(Outcome::unknown("its content depends on what was not run"));
+    }
+    let (content, source) = content?;
     let dest = call.path(&["dest"])?;
-    place(call, &dest, content, &source)
+    let name = call.text(&["src"]).unwrap_or_default();
+    place::place(call, &dest, content, &source, Path::new(&name))
 }
 
-pub fn copy(call: &mut Call) -> Answer {
-    let dest = call.path(&["dest"])?;
-    if call.flag("remote_src", false) {
-        let src = call.path(&["src"])?;
-        let content = safe::read(&src)?;
-        return place(call, &dest, content, &src.display().to_string());
-    }
-    let (content, source) = content_of(call.plan, call.task, &call.args, call.scope)?;
-    place(call, &dest, content, &source)
-}
-
-/// Makes `dest` a file with this content.
-pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str) -> Answer {
-    let mut dest = dest.to_owned();
-    let asked = call.text(&["dest", "path", "name"]).unwrap_or_default();
-    let into = safe::look(&dest)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
-    if into || asked.ends_with('/') {
-        let name = call.text(&["src"]).and_then(|s| Path::new(&s).file_name().map(PathBuf::from));
-        dest.push(name.ok_or_else(|| format!("{} is a directory", dest.display()))?);
-    }
-    let mut now = safe::look(&dest)?;
-    if now.is_some_and(|s| safe::kind(&s) == FileType::Symlink) {
-        if !call.flag("follow", false) {
-            return Err(format!("{} is a symbolic link; `follow: true` writes where it leads", dest.display()));
-        }
-        dest = std::fs::canonicalize(&dest).map_err(|e| format!("{}: cannot follow the link: {e}", dest.display()))?;
-        now = safe::look(&dest)?;
-    }
-    if now.is_some_and(|s| safe::kind(&s) != FileType::RegularFile) {
-        return Err(format!("{} is there and is not a regular file", dest.display()));
-    }
-    if now.is_some() && !call.flag("force", true) {
-        return Ok(Outcome::ok("is there, and `force` is off"));
-    }
-    let old = now.map(|_| safe::read(&dest)).transpose()?;
-    finish(call, &dest, old, content, source)
-}
-
-/// Exchanges the content of a regular file, or makes it, or only sets attributes, or finds nothing to do.
-pub fn finish(call: &mut Call, dest: &Path, old: Option<Vec<u8>>, content: Vec<u8>, source: &str) -> Answer {
-    let now = safe::look(dest)?;
-    let want = call.attributes(now.as_ref(), 0o644, false)?;
-    let mut out = Outcome::default();
-    out.more.insert("dest".into(), json!(dest.display().to_string()));
-    out.more.insert("path".into(), json!(dest.display().to_string()));
-    out.more.insert("checksum".into(), json!(Sha256::of(&content).to_string()));
-    let attributes = now.as_ref().map(|stat| attribute_changes(stat, want)).unwrap_or_default();
-    if old.as_deref() == Some(content.as_slice()) {
-        if !attributes.is_empty() {
-            call.ground.backup.keep(dest)?;
-            safe::set_attributes(dest, want)?;
-            out.changed = true;
-            out.msg = attributes.join(", ");
-        }
-        return Ok(out);
-    }
-    let mut full = want;
-    if let Some(stat) = &now {
-        full.mode = want.mode.or(Some(safe::mode_of(stat)));
-        full.uid = want.uid.or(Some(stat.st_uid));
-        full.gid = want.gid.or(Some(stat.st_gid));
-    }
-    // By what the file was, too: its old content would be in the diff.
-    let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
-    let secret = private(full.mode) || private(now.as_ref().map(safe::mode_of)) || call.ground.secrets.hide(dest);
-    if let (Some(old), true) = (&old, call.flag("backup", false)) {
-        let copy = format!("{}.{}.remoor~", dest.display(), call.ground.options.run_id);
-        safe::write(Path::new(&copy), old, full, &mut |_| Ok(()))?;
-        out.more.insert("backup_file".into(), json!(copy));
-    }
-    let validate = call.text(&["validate"]);
-    call.ground.before_write(dest, old.as_deref(), &content)?;
-    safe::write(dest, &content, full, &mut |temp| match &validate {
-        None => Ok(()),
-        Some(line) => validated(call, line, temp),
-    })?;
-    out.changed = true;
-    out.msg = match (&old, attributes.is_empty()) {
-        (None, _) => "created".into(),
-        (Some(_), true) => "content changed".into(),
-        (Some(_), false) => format!("content changed, {}", attributes.join(", ")),
+/// A template as the options want it read: line ends as Jinja2 takes them, `trim_blocks` and `lstrip_blocks`.
+fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t, str> {
+    /// A block or comment at the begin of a line, and one at its end; neither with a sign of its own.
+    static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?m)^[ \t]+(\{[%#])([^+])").ok());
+    static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
+    static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());
+    static OPEN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*raw\s*[-+]?%\}").ok());
+    let flag = |name: &str, default: bool| match args.get(name) {
+        Some(Value::Bool(b)) => *b,
+        Some(Value::String(s)) => crate::playbook::filters::truthy(&minijinja::Value::from(s.as_str())),
+        _ => default,
     };
-    out.diff = (!secret && !call.task.no_log).then(|| diff(old.as_deref(), &content, dest, source));
-    Ok(out)
+    let mut text = Cow::Borrowed(text);
+    if text.contains('\r') {
+        text = text.replace("\r\n", "\n").replace('\r', "\n").into();
+    }
+    let (trim, lstrip) = (flag("trim_blocks", true), flag("lstrip_blocks", false));
+    let (Some(begin), Some(end), Some(raw), Some(open)) = (&*BEGIN, &*END, &*RAW, &*OPEN) else { return text };
+    if trim && !lstrip {
+        return text;
+    }
+    let change = |part: &str| {
+        let part = if lstrip { begin.replace_all(part, "$1$2") } else { part.into() };
+        if trim { part.into_owned() } else { end.replace_all(&part, "$1+$2").into_owned() }
+    };
+    let mut out = String::new();
+    let mut from = 0;
+    while let Some(start) = open.find_at(&text, from) {
+        let inside = start.end() - 2;
+        let close = raw.find_at(&text, inside).map_or(text.len(), |m| m.end());
+        out.push_str(&change(&text[from..start.end()]));
+        out.push_str(&text[start.end()..close]);
+        from = close;
+    }
+    out.push_str(&change(&text[from..]));
+    out.into()
 }
 
-/// `validate: nginx -t -c %s`, split before the name is put in.
-fn validated(call: &Call, line: &str, temp: &Path) -> Result<(), String> {
-    let words = crate::playbook::split::words(line).map_err(|e| format!("validate: {e}"))?;
-    let temp = temp.display().to_string();
-    let argv: Vec<String> = words.into_iter().map(|w| w.text.replace("%s", &temp)).collect();
-    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let done = call.quiet(&argv)?;
-    if done.success() { Ok(()) } else { Err(complaint("validation", &done)) }
+/// `newline_sequence`: what ends a line of the result.
+fn ended(text: String, args: &serde_json::Map<String, Value>) -> String {
+    match args.get("newline_sequence").and_then(Value::as_str) {
+        Some("\r\n" | "\\r\\n") => text.replace('\n', "\r\n"),
+        Some("\r" | "\\r") => text.replace('\n', "\r"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn blanks_around_blocks_as_the_options_say() {
+        let text =
+            "a\n  {% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n  {# c #}\n  {{ v }}\n";
+        let args = |v: Value| v.as_object().cloned().unwrap_or_default();
+        assert_eq!(as_asked(text, &args(json!({}))), text);
+        assert_eq!(
+            as_asked(text, &args(json!({"lstrip_blocks": true}))),
+            "a\n{% if x %}\n b {% y %}\n  {%+ z %}\n{% raw %}\n  {% k %}\n{% endraw %}\n{# c #}\n  {{ v }}\n"
+        );
+        assert_eq!(
+            as_asked(text, &args(json!({"trim_blocks": "no"}))),
+            "a\n  {% if x +%}\n b {% y +%}\n  {%+ z +%}\n{% raw %}\n  {% k %}\n{% endraw +%}\n  {# c +#}\n  {{ v }}\n"
+        );
+        assert_eq!(as_asked("a\r\nb\r", &args(json!({}))), "a\nb\n");
+    }
 }

@@ -1,23 +1,35 @@
-//! `file`: what lies at a path (directory, link, nothing) and with which attributes.
+//! `file`: what lies at a path (directory, link, nothing), with which attributes and times.
 
-use super::{Answer, Call, Outcome, attribute_changes};
-use crate::playbook::safe;
+use super::{Answer, Call, Outcome, said};
+use crate::playbook::event::AttributeChange;
+use crate::playbook::safe::{self, Attributes};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Entries that `recurse` looks at.
+const TREE_MAX: usize = 1_000_000;
 
 pub fn file(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "name"])?;
-    let now = safe::look(&path)?;
+    if call.is_by_command(&path) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+    }
+    let now = call.ground.node.look(&path)?;
     let state = call.text(&["state"]).unwrap_or_else(|| {
         let kind = now.as_ref().map(safe::kind);
         match kind {
             Some(FileType::Directory) => "directory",
+            Some(FileType::Symlink) if call.args.contains_key("src") => "link",
             _ if call.flag("recurse", false) => "directory",
             _ => "file",
         }
         .to_owned()
     });
+    if state != "directory" && call.flag("recurse", false) {
+        return Err("`recurse` goes with `state: directory`".into());
+    }
     let mut out = match state.as_str() {
         "absent" => absent(call, &path, now.as_ref()),
         "directory" => directory(call, &path, now.as_ref()),
@@ -25,21 +37,49 @@ pub fn file(call: &mut Call) -> Answer {
         "link" => link(call, &path, now.as_ref()),
         "hard" => hard(call, &path, now.as_ref()),
         "file" => match now {
-            None => Err(format!("{} is not there; `state: touch` would make it", path.display())),
-            Some(stat) => attributes(call, &path, &stat, false),
+            None => {
+                let message = format!("{} is not there; `state: touch` would make it", path.display());
+                Err(call.ground.node.missing(message))
+            }
+            Some(stat) => settle(call, &path, &stat, false, "preserve"),
         },
         other => Err(format!("`{other}` is no state of file")),
     }?;
     out.more.insert("path".into(), json!(path.display().to_string()));
     out.more.insert("dest".into(), json!(path.display().to_string()));
-    out.more.insert("state".into(), json!(state));
+    call.path_info(&path, &mut out);
+    if state == "absent" {
+        out.more.insert("state".into(), json!("absent"));
+    }
+    if let (true, Some(src)) = (matches!(state.as_str(), "link" | "hard"), call.text(&["src"])) {
+        out.more.insert("src".into(), json!(src));
+    }
     Ok(out)
+}
+
+/// A change of what lies there.
+fn became(before: &str, after: impl Into<String>, msg: impl Into<String>) -> Outcome {
+    let mut out = Outcome::changed(msg);
+    out.attributes.push(AttributeChange::new("state", before, after));
+    out
+}
+
+fn kind_name(stat: Option<&Stat>) -> &'static str {
+    match stat.map(safe::kind) {
+        None => "absent",
+        Some(FileType::Directory) => "directory",
+        Some(FileType::Symlink) => "link",
+        Some(_) => "file",
+    }
 }
 
 fn absent(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     match now {
         None => Ok(Outcome::ok("is not there")),
-        Some(stat) => Ok(Outcome::changed(call.ground.take_away(path, stat)?)),
+        Some(stat) => {
+            let msg = call.ground.take_away(path, stat)?;
+            Ok(became(kind_name(now), "absent", msg))
+        }
     }
 }
 
@@ -48,44 +88,47 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         None => {
             let mut missing: Vec<PathBuf> = Vec::new();
             let mut at = path;
-            while safe::look(at)?.is_none() {
+            while call.ground.node.look(at)?.is_none() {
                 missing.push(at.to_owned());
                 at = at.parent().ok_or("the path has no parent")?;
             }
             for dir in missing.iter().rev() {
                 let want = call.attributes(None, 0o755, true)?;
-                call.ground.backup.keep(dir)?;
-                safe::make_directory(dir, want)?;
+                call.ground.keep(dir)?;
+                call.ground.node.make_directory(dir, want)?;
             }
-            Outcome::changed("created")
+            became("absent", "directory", "created")
         }
-        Some(stat) if safe::kind(stat) == FileType::Directory => attributes(call, path, stat, true)?,
+        Some(stat) if safe::kind(stat) == FileType::Directory => settle(call, path, stat, true, "preserve")?,
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
-            let target = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_dir);
-            let real = std::fs::canonicalize(path).ok();
-            let (Some(_), Some(real)) = (target, real) else {
+            let led = call.ground.node.follow(path).filter(|(_, stat)| safe::kind(stat) == FileType::Directory);
+            let Some((real, stat)) = led else {
                 return Err(format!("{} is a symbolic link that leads to no directory", path.display()));
             };
-            let stat = safe::look(&real)?.ok_or("the directory vanished")?;
             let want = call.attributes(Some(&stat), 0o755, true)?;
-            if !attribute_changes(&stat, want).is_empty() && !call.flag("follow", false) {
+            if !call.attribute_changes(&stat, want).is_empty() && !call.flag("follow", false) {
                 return Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display()));
             }
-            attributes(call, &real, &stat, true)?
+            settle(call, &real, &stat, true, "preserve")?
         }
         Some(_) => return Err(format!("{} is there and is not a directory", path.display())),
     };
     if call.flag("recurse", false) {
+        let top = call.ground.node.follow(path).map_or_else(|| path.to_owned(), |(real, _)| real);
         let mut count = 0;
-        for (inner, stat) in safe::walk(path, 1_000_000)? {
+        for (inner, stat) in call.ground.node.walk(&top, TREE_MAX)? {
             if safe::kind(&stat) == FileType::Symlink {
                 continue;
             }
             let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
-            if !attribute_changes(&stat, want).is_empty() {
-                call.ground.backup.keep(&inner)?;
-                safe::set_attributes(&inner, want)?;
+            let changes = call.attribute_changes(&stat, want);
+            if !changes.is_empty() {
+                call.ground.keep(&inner)?;
+                call.ground.node.set_attributes(&inner, want)?;
                 count += 1;
+                if count <= 100 {
+                    out.attributes.extend(changes);
+                }
             }
         }
         if count > 0 {
@@ -97,46 +140,79 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     Ok(out)
 }
 
-/// Sets mode, owner and group where they differ.
-fn attributes(call: &mut Call, path: &Path, stat: &Stat, directory: bool) -> Answer {
+/// Sets mode, owner, group and times where they differ. `times`: what the options for them mean when they are not given.
+fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &str) -> Answer {
     if safe::kind(stat) == FileType::Symlink {
-        let real =
-            std::fs::canonicalize(path).map_err(|e| format!("{}: cannot follow the link: {e}", path.display()))?;
-        let stat = safe::look(&real)?.ok_or("the target vanished")?;
+        let led = call.ground.node.follow(path);
+        let message = || format!("{}: cannot follow the link", path.display());
+        let (real, stat) = led.ok_or_else(|| call.ground.node.missing(message()))?;
         let want = call.attributes(Some(&stat), 0o644, false)?;
-        return match attribute_changes(&stat, want) {
-            none if none.is_empty() => Ok(Outcome::default()),
-            _ if call.flag("follow", false) => attributes(call, &real, &stat, directory),
+        return match call.attribute_changes(&stat, want) {
+            none if none.is_empty() && times == "preserve" => Ok(Outcome::default()),
+            _ if call.flag("follow", false) => settle(call, &real, &stat, directory, times),
             _ => Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display())),
         };
     }
     let want = call.attributes(Some(stat), 0o644, directory)?;
-    let changes = attribute_changes(stat, want);
-    if changes.is_empty() {
+    let changes = call.attribute_changes(stat, want);
+    let (accessed, modified) = (time(call, "access_time", times)?, time(call, "modification_time", times)?);
+    let accessed = accessed.filter(|at| *at != stat.st_atime);
+    let modified = modified.filter(|at| *at != stat.st_mtime);
+    if changes.is_empty() && accessed.is_none() && modified.is_none() {
         return Ok(Outcome::default());
     }
-    call.ground.backup.keep(path)?;
-    safe::set_attributes(path, want)?;
-    Ok(Outcome::changed(changes.join(", ")))
+    call.ground.keep(path)?;
+    if !changes.is_empty() {
+        call.ground.node.set_attributes(path, want)?;
+    }
+    if accessed.is_some() || modified.is_some() {
+        call.ground.node.set_times(path, accessed, modified)?;
+    }
+    let mut out = Outcome::changed(said(&changes));
+    out.attributes = changes;
+    if out.msg.is_empty() {
+        out.msg = "times set".into();
+    }
+    Ok(out)
 }
 
-/// Makes an empty file if there is none, else sets its time to now unless `modification_time: preserve` is given.
+/// A time in seconds since 1970 as an option says it; None: to be left.
+fn time(call: &Call, option: &str, unless: &str) -> Result<Option<i64>, String> {
+    let text = call.text(&[option]).filter(|t| !t.is_empty()).unwrap_or_else(|| unless.to_owned());
+    match text.as_str() {
+        "preserve" => Ok(None),
+        "now" => {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+            Ok(Some(i64::try_from(now).unwrap_or(i64::MAX)))
+        }
+        text => {
+            let format = call.text(&[&format!("{option}_format")]).unwrap_or_else(|| "%Y%m%d%H%M.%S".into());
+            let wrong = |e: jiff::Error| format!("`{option}: {text}` is no time as `{format}`: {e}");
+            let at = jiff::civil::DateTime::strptime(&format, text).map_err(wrong)?;
+            let at = at.to_zoned(jiff::tz::TimeZone::system()).map_err(wrong)?;
+            Ok(Some(at.timestamp().as_second()))
+        }
+    }
+}
+
+/// Makes an empty file if there is none, and sets its times, to now unless the options say otherwise.
 fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     match now {
         None => {
             let want = call.attributes(None, 0o644, false)?;
-            call.ground.backup.keep(path)?;
-            safe::write(path, b"", want, &mut |_| Ok(()))?;
-            Ok(Outcome::changed("created"))
+            let (accessed, modified) = (time(call, "access_time", "now")?, time(call, "modification_time", "now")?);
+            call.ground.keep(path)?;
+            call.ground.node.write(path, b"", want, &mut |_| Ok(()))?;
+            if call.text(&["access_time", "modification_time"]).is_some() {
+                call.ground.node.set_times(path, accessed, modified)?;
+            }
+            Ok(became("absent", "file", "created"))
         }
         Some(stat) => {
-            let mut out = attributes(call, path, stat, safe::kind(stat) == FileType::Directory)?;
-            let keep = |v: Option<String>| v.is_some_and(|t| t == "preserve");
-            if safe::kind(stat) == FileType::RegularFile && !keep(call.text(&["modification_time"])) {
-                let (file, _) = safe::open(path)?;
-                file.set_modified(std::time::SystemTime::now()).map_err(|e| format!("{}: {e}", path.display()))?;
-                out.changed = true;
-            }
+            let mut out = settle(call, path, stat, safe::kind(stat) == FileType::Directory, "now")?;
+            // Asked for the time of now, and it is that by chance: it was touched all the same.
+            let now = |o: &str| call.text(&[o]).is_none_or(|t| t == "now");
+            out.changed |= now("access_time") || now("modification_time");
             Ok(out)
         }
     }
@@ -145,46 +221,93 @@ fn touch(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
 fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let Some(target) = call.text(&["src"]).map(PathBuf::from) else {
         return match now {
-            Some(stat) if safe::kind(stat) == FileType::Symlink => Ok(Outcome::default()),
+            Some(stat) if safe::kind(stat) == FileType::Symlink => settle(call, path, stat, false, "preserve"),
             _ => Err("`src` is missing: where the link leads".into()),
         };
     };
     let force = call.flag("force", false);
     let seen = if target.is_absolute() { target.clone() } else { path.parent().unwrap_or(path).join(&target) };
-    if !force && !seen.exists() {
-        return Err(format!("{} leads nowhere; `force: true` makes the link all the same", target.display()));
+    if !force && call.ground.node.follow(&seen).is_none() {
+        let message = format!("{} leads nowhere; `force: true` makes the link all the same", target.display());
+        return Err(call.ground.node.missing(message));
     }
+    let mut out = Outcome::default();
     match now {
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
-            if safe::read_link(path)? == target {
-                return Ok(Outcome::default());
+            let old = call.ground.node.read_link(path)?;
+            if old != target {
+                call.ground.keep(path)?;
+                out = Outcome::changed(format!("leads to {}", target.display()));
+                let change = AttributeChange::new("target", old.display().to_string(), target.display().to_string());
+                out.attributes.push(change);
             }
-            call.ground.backup.keep(path)?;
         }
-        Some(stat) if force && safe::kind(stat) != FileType::Directory => {
+        Some(stat) if force && safe::kind(stat) == FileType::Directory => {
+            if !call.ground.node.list(path)?.is_empty() {
+                return Err(format!("{} is a directory with something in it, and stays", path.display()));
+            }
             call.ground.take_away(path, stat)?;
+            out = became("directory", "link", format!("leads to {}", target.display()));
+        }
+        Some(stat) if force => {
+            call.ground.take_away(path, stat)?;
+            out = became("file", "link", format!("leads to {}", target.display()));
         }
         Some(_) => return Err(format!("{} is there and is no link; `force: true` replaces a file", path.display())),
-        None => call.ground.backup.keep(path)?,
+        None => {
+            call.ground.keep(path)?;
+            out = became("absent", "link", format!("leads to {}", target.display()));
+        }
     }
-    safe::link(path, &target)?;
-    Ok(Outcome::changed(format!("leads to {}", target.display())))
+    if out.changed {
+        call.ground.node.link(path, &target)?;
+    }
+    owned_target(call, path, &mut out)?;
+    Ok(out)
+}
+
+/// Mode, owner and group that are given with a link are those of what it leads to, unless `follow: false`.
+fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
+    if !["mode", "owner", "group"].iter().any(|o| call.args.contains_key(*o)) {
+        return Ok(());
+    }
+    if !call.flag("follow", true) {
+        return Err("owner and mode of a link itself are not set here; use provisioner kind: ansible".into());
+    }
+    let Some((real, stat)) = call.ground.node.follow(path) else { return Ok(()) };
+    let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
+    let changes = call.attribute_changes(&stat, want);
+    if !changes.is_empty() {
+        call.ground.keep(&real)?;
+        call.ground.node.set_attributes(&real, Attributes { ..want })?;
+        out.changed = true;
+        out.attributes.extend(changes);
+    }
+    Ok(())
 }
 
 fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let source = call.path(&["src"])?;
-    let from = safe::look(&source)?.ok_or_else(|| format!("{} is not there", source.display()))?;
-    if let Some(stat) = now {
-        if (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino) {
-            return Ok(Outcome::default());
+    let from = call.ground.node.look(&source)?;
+    let from = from.ok_or_else(|| call.ground.node.missing(format!("{} is not there", source.display())))?;
+    let mut out = Outcome::default();
+    let same = now.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino));
+    if !same {
+        if let Some(stat) = now {
+            if !call.flag("force", false) {
+                return Err(format!("{} is there; `force: true` replaces it", path.display()));
+            }
+            call.ground.take_away(path, stat)?;
+        } else {
+            call.ground.keep(path)?;
         }
-        if !call.flag("force", false) {
-            return Err(format!("{} is there; `force: true` replaces it", path.display()));
-        }
-        call.ground.take_away(path, stat)?;
-    } else {
-        call.ground.backup.keep(path)?;
+        call.ground.node.second_name(&source, path)?;
+        out = became(kind_name(now), "hard", format!("is {}", source.display()));
     }
-    safe::second_name(&source, path)?;
-    Ok(Outcome::changed(format!("is {}", source.display())))
+    if let Some(stat) = call.ground.node.look(path)? {
+        let more = settle(call, path, &stat, false, "preserve")?;
+        out.changed |= more.changed;
+        out.attributes.extend(more.attributes);
+    }
+    Ok(out)
 }

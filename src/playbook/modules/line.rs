@@ -1,21 +1,37 @@
 //! `lineinfile`: one line of a file, replaced, inserted or removed.
 
-use super::{Answer, Call, Outcome, content};
-use crate::playbook::{filters, safe};
+use super::{Answer, Call, Outcome, place};
+use crate::playbook::filters;
 use regex::bytes::Regex;
+use serde_json::json;
 
 pub fn lineinfile(call: &mut Call) -> Answer {
-    let path = call.path(&["path", "dest", "name"])?;
+    let path = call.path(&["path", "dest", "destfile", "name"])?;
+    if call.is_by_command(&path) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
+    }
     let absent = call.text(&["state"]).as_deref() == Some("absent");
-    let old = match safe::look(&path)? {
-        Some(_) => Some(safe::read(&path)?),
-        None if absent => return Ok(Outcome::ok("is not there")),
-        None if call.flag("create", false) => None,
-        None => return Err(format!("{} is not there; `create: true` would make it", path.display())),
+    // The file itself, as Ansible does it; never over somebody else's link.
+    let path = match call.ground.node.look(&path)? {
+        Some(_) => place::regular(call, &path)?.map_or(path, |(path, _)| path),
+        None => path,
     };
-    let pattern = call.text(&["regexp", "regex"]).map(|p| pattern_text(&p)).transpose()?;
+    let old = match call.ground.node.look(&path)? {
+        Some(_) => Some(call.ground.node.read(&path)?),
+        None if absent => {
+            let mut out = Outcome::ok("file not present");
+            out.more.insert("found".into(), json!(0));
+            return Ok(out);
+        }
+        None if call.flag("create", false) => None,
+        None => {
+            let message = format!("{} is not there; `create: true` would make it", path.display());
+            return Err(call.ground.node.missing(message));
+        }
+    };
+    let pattern = call.text(&["regexp", "regex"]).filter(|p| !p.is_empty()).map(|p| pattern_text(&p)).transpose()?;
     let search = call.text(&["search_string"]);
-    let line = call.text(&["line"]);
+    let line = call.text(&["line", "value"]);
     let before = old.clone().unwrap_or_default();
     let lines: Vec<&[u8]> = before.split_inclusive(|b| *b == b'\n').collect();
     let fits = |l: &[u8]| match (&pattern, &search) {
@@ -23,86 +39,92 @@ pub fn lineinfile(call: &mut Call) -> Answer {
         (None, Some(s)) => contains(l, s.as_bytes()),
         (None, None) => line.as_deref().is_some_and(|want| body(l) == want.as_bytes()),
     };
-    let new = if absent {
+    let mut found = 0;
+    let (new, said) = if absent {
         if pattern.is_none() && search.is_none() && line.is_none() {
             return Err("`line` or `regexp` is missing".into());
         }
-        lines.iter().filter(|l| !fits(l)).flat_map(|l| l.iter().copied()).collect()
+        found = lines.iter().filter(|l| fits(l)).count();
+        let rest = lines.iter().filter(|l| !fits(l)).flat_map(|l| l.iter().copied()).collect();
+        (rest, format!("{found} line(s) removed"))
     } else {
-        present(call, &lines, line.clone().ok_or("`line` is missing")?, pattern.as_ref(), &fits)?
+        let line = line.clone().ok_or("`line` is missing")?;
+        let searches = pattern.is_some() || search.is_some();
+        let (new, said) = present(call, &lines, &line, pattern.as_ref(), searches.then_some(&fits))?;
+        (new, said.to_owned())
     };
-    let mut out = content::finish(call, &path, old, new, "lineinfile")?;
-    if out.changed && out.msg == "content changed" {
-        out.msg = if absent { "line removed" } else { "line set" }.into();
+    let mut out = place::finish(call, &path, old, new, "lineinfile")?;
+    if out.changed && out.msg.starts_with("content changed") || out.msg == "created" {
+        out.msg = out.msg.replace("content changed", &said).replace("created", &said);
     }
+    if absent {
+        out.more.insert("found".into(), json!(found));
+    }
+    let backup = out.more.get("backup_file").cloned().unwrap_or_else(|| json!(""));
+    out.more.insert("backup".into(), backup);
     Ok(out)
 }
 
+/// Whether a line is meant.
+type Fits<'f> = &'f dyn Fn(&[u8]) -> bool;
+
+/// The file with the line in it, and what was done. `fits`: what `regexp` or `search_string` mean, if there is one.
 fn present(
     call: &Call,
     lines: &[&[u8]],
-    line: String,
+    line: &str,
     pattern: Option<&Regex>,
-    fits: &dyn Fn(&[u8]) -> bool,
-) -> Result<Vec<u8>, String> {
+    fits: Option<Fits>,
+) -> Result<(Vec<u8>, &'static str), String> {
     let first = call.flag("firstmatch", false);
-    let pick = |hits: Vec<usize>| if first { hits.first().copied() } else { hits.last().copied() };
-    let hit = pick((0..lines.len()).filter(|i| fits(lines[*i])).collect());
+    let pick = |fits: &dyn Fn(&[u8]) -> bool| {
+        let mut hits = (0..lines.len()).filter(|i| fits(lines[*i]));
+        if first { hits.next() } else { hits.last() }
+    };
+    let backrefs = call.flag("backrefs", false);
+    let matched = fits.and_then(|fits| pick(fits));
+    // The line may stand there although the pattern does not find it.
+    let exact = || pick(&|l| body(l) == line.as_bytes());
     let mut out: Vec<Vec<u8>> = lines.iter().map(|l| l.to_vec()).collect();
-    let ended = |text: &[u8]| [text, b"\n"].concat();
-    if let Some(at) = hit {
-        let new = match pattern.filter(|_| call.flag("backrefs", false)).and_then(|p| p.captures(body(lines[at]))) {
+    let ended = |text: &[u8]| if text.ends_with(b"\n") { text.to_vec() } else { [text, b"\n"].concat() };
+    if let Some(at) = matched.or_else(exact) {
+        let captures = pattern.filter(|_| backrefs && matched.is_some()).and_then(|p| p.captures(body(lines[at])));
+        let new = match captures {
             Some(captures) => {
                 let mut expanded = Vec::new();
-                captures.expand(filters::replacement(&line).as_bytes(), &mut expanded);
+                captures.expand(filters::replacement(line).as_bytes(), &mut expanded);
                 expanded
             }
-            None => line.into_bytes(),
+            None => line.as_bytes().to_vec(),
         };
-        if body(lines[at]) != new.as_slice() {
-            let end = lines[at].ends_with(b"\n");
-            out[at] = if end { ended(&new) } else { new };
-        }
-        return Ok(out.concat());
+        out[at] = ended(&new);
+        return Ok((out.concat(), "line replaced"));
     }
-    if call.flag("backrefs", false) {
-        return Ok(out.concat());
+    if backrefs {
+        return Ok((out.concat(), ""));
     }
-    // The line may stand there although the pattern does not find it.
-    if lines.iter().any(|l| body(l) == line.as_bytes()) {
-        return Ok(out.concat());
-    }
-    let near = |names: &str| -> Result<Option<usize>, String> {
-        let Some(text) = call.text(&[names]).filter(|t| t != "EOF" && t != "BOF") else { return Ok(None) };
-        let p = pattern_text(&text)?;
-        Ok(pick((0..lines.len()).filter(|i| p.is_match(body(lines[*i]))).collect()))
+    let (after, before) = (call.text(&["insertafter"]), call.text(&["insertbefore"]));
+    let near = |text: &Option<String>| -> Result<Option<usize>, String> {
+        let Some(text) = text.as_ref().filter(|t| *t != "EOF" && *t != "BOF") else { return Ok(None) };
+        let p = pattern_text(text)?;
+        Ok(pick(&|l| p.is_match(body(l))))
     };
-    let at = if call.text(&["insertbefore"]).as_deref() == Some("BOF") {
+    let at = if [&after, &before].iter().any(|o| o.as_deref() == Some("BOF")) {
         0
-    } else if let Some(at) = near("insertbefore")? {
-        at
-    } else if let Some(at) = near("insertafter")? {
-        at + 1
+    } else if before.is_some() {
+        near(&before)?.unwrap_or(out.len())
     } else {
-        out.len()
+        near(&after)?.map_or(out.len(), |at| at + 1)
     };
-    if at == out.len()
-        && let Some(last) = out.last_mut()
-        && !last.ends_with(b"\n")
-    {
-        last.push(b'\n');
-    }
-    if at > 0
-        && let Some(previous) = out.get_mut(at - 1)
-        && !previous.ends_with(b"\n")
-    {
+    if let Some(previous) = at.checked_sub(1).and_then(|at| out.get_mut(at)).filter(|p| !p.ends_with(b"\n")) {
         previous.push(b'\n');
     }
     out.insert(at, ended(line.as_bytes()));
-    Ok(out.concat())
+    Ok((out.concat(), "line added"))
 }
 
-fn pattern_text(text: &str) -> Result<Regex, String> {
+/// A pattern of Python as this crate has it; what it has not is an error that says so.
+pub fn pattern_text(text: &str) -> Result<Regex, String> {
     regex::bytes::RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|e| format!("pattern `{text}`: {e}"))
 }
 

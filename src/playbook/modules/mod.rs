@@ -1,19 +1,36 @@
 //! What each module does on the node, and what all of them share: options, the guarded ways to change a file, outcomes.
 
 mod account;
+mod apt;
+mod block;
+mod checksum;
 mod command;
 mod content;
+mod copy;
+mod cron;
+mod diff;
+mod dnf;
+mod fetch;
 mod file;
+mod ini;
+mod kernel;
+mod keys;
 mod line;
 mod package;
+mod place;
 mod plain;
+mod seek;
 mod service;
+mod small;
+mod stat;
+mod told;
 mod wait;
 
 pub use content::{ContentError, content_of, template_of};
 
 use super::backup::Backup;
-use super::event::{Cancel, Phase, RunOptions};
+use super::event::{AttributeChange, Cancel, Phase, RunOptions};
+use super::node::{Node, Would};
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
@@ -22,7 +39,7 @@ use super::secrets::Secrets;
 use super::{filters, owner, process};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use rustix::fs::{FileType, Stat};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,8 +47,6 @@ use std::time::Duration;
 /// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
 /// executor's own is stricter.
 const UMASK: u32 = 0o022;
-/// Longest diff, in bytes.
-const DIFF_MAX: usize = 64 << 10;
 /// Directories that nobody removes by a playbook, whatever it says.
 const NEVER: &[&str] = &[
     "/",
@@ -72,11 +87,18 @@ pub struct Outcome {
     pub changed: bool,
     pub failed: bool,
     pub skipped: bool,
+    /// Check mode: what it would do is not known.
+    pub unknown: bool,
+    /// Check mode: it was not run.
+    pub would_run: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// Of a command.
     pub output: Option<Finished>,
+    /// Line ends at the end of its output are part of the result.
+    pub whole_output: bool,
     pub diff: Option<String>,
+    pub attributes: Vec<AttributeChange>,
     /// What `set_fact` sets.
     pub facts: Map<String, Value>,
     /// Further keys of the registered result.
@@ -89,6 +111,9 @@ impl Outcome {
     }
     pub fn changed(msg: impl Into<String>) -> Self {
         Self { changed: true, msg: msg.into(), ..Self::default() }
+    }
+    pub fn unknown(msg: impl Into<String>) -> Self {
+        Self { unknown: true, msg: msg.into(), ..Self::default() }
     }
 }
 
@@ -104,7 +129,8 @@ impl From<SafeError> for String {
 /// What outlives a task: options, copies of what was, the rules of what may not go.
 pub struct Ground<'a> {
     pub options: &'a RunOptions,
-    pub backup: Backup,
+    pub node: Node,
+    backup: Backup,
     /// What diffs are not made of.
     pub secrets: Secrets,
     protect: GlobSet,
@@ -121,8 +147,15 @@ impl<'a> Ground<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        let backup = Backup::open(options.backup.as_deref())?;
-        Ok(Self { options, backup, secrets: Secrets::new(&options.secret), protect, parked: 0 })
+        let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
+        Ok(Self {
+            options,
+            node: Node::new(options.check),
+            backup,
+            secrets: Secrets::new(&options.secret),
+            protect,
+            parked: 0,
+        })
     }
 
     /// Whether a path, or anything below it, is protected.
@@ -133,15 +166,22 @@ impl<'a> Ground<'a> {
         if self.protect.is_match(path) {
             return Ok(true);
         }
-        let directory = safe::look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
+        let directory = self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
         if !directory {
             return Ok(false);
         }
-        Ok(safe::walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
+        Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
     }
 
     /// Moves a protected path aside; where to.
     fn park(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
+        if self.node.checks() {
+            match self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+                true => self.node.remove_tree(path)?,
+                false => self.node.remove(path, false)?,
+            }
+            return Ok(self.options.park_dir.clone());
+        }
         let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
         let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
@@ -171,11 +211,13 @@ impl<'a> Ground<'a> {
             return Ok(format!("protected: parked as {}", to.display()));
         }
         if directory {
-            self.backup.keep_tree(path)?;
-            safe::remove_tree(path)?;
+            if !self.node.checks() {
+                self.backup.keep_tree(path)?;
+            }
+            self.node.remove_tree(path)?;
         } else {
-            self.backup.keep_leaving(path)?;
-            safe::remove(path, false)?;
+            self.keep_leaving(path)?;
+            self.node.remove(path, false)?;
         }
         Ok("removed".into())
     }
@@ -185,7 +227,17 @@ impl<'a> Ground<'a> {
         if new.is_empty() && old.is_some_and(|o| !o.is_empty()) && self.protects(path)? {
             self.park(path)?;
         }
-        self.backup.keep_leaving(path)
+        self.keep_leaving(path)
+    }
+
+    /// Keeps what is at `path` now for an undo, unless that was done before.
+    pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
+    }
+
+    /// The same for what is about to go from `path`, or to get another content.
+    pub fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
+        if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path) }
     }
 }
 
@@ -212,7 +264,11 @@ pub struct Call<'a, 'g> {
     pub emit: &'a mut dyn FnMut(&str),
 }
 
-impl Call<'_, '_> {
+impl<'a> Call<'a, '_> {
+    pub fn tool(&self) -> Tool<'a> {
+        Tool { env: self.env.clone(), timeout: self.timeout, cancel: self.cancel }
+    }
+
     pub fn cleanup(&self) -> bool {
         self.ground.options.phase == Phase::Cleanup
     }
@@ -243,6 +299,17 @@ impl Call<'_, '_> {
 
     pub fn given_flag(&self, name: &str) -> Option<bool> {
         self.args.get(name).filter(|v| !v.is_null()).map(|_| self.flag(name, false))
+    }
+
+    /// A list whose items may hold anything, commas too; None: not given.
+    pub fn list_of_texts(&self, name: &str) -> Option<Vec<String>> {
+        match self.args.get(name)? {
+            Value::Null => None,
+            Value::Array(items) => {
+                Some(items.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect())
+            }
+            other => Some(vec![other.as_str().map_or_else(|| other.to_string(), str::to_owned)]),
+        }
     }
 
     /// A list, or one text with commas.
@@ -294,25 +361,96 @@ impl Call<'_, '_> {
             Some(text) if text != "preserve" => Some(owner::mode(&text, base, directory)?),
             _ => old.is_none().then_some(fresh_mode),
         };
-        let uid = self.text(&["owner"]).map(|name| owner::uid(&name)).transpose()?;
-        let gid = self.text(&["group"]).map(|name| owner::gid(&name)).transpose()?;
+        let uid = self.text(&["owner"]).map(|name| self.ground.node.uid(&name)).transpose()?;
+        let gid = self.text(&["group"]).map(|name| self.ground.node.gid(&name)).transpose()?;
         Ok(Attributes { mode, uid, gid })
     }
 
-    /// Runs a helper program; its lines are not events.
-    pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
-        self.program(argv, &mut |_| {})
+    /// Which attributes differ from those wanted; empty: none.
+    pub fn attribute_changes(&self, stat: &Stat, want: Attributes) -> Vec<AttributeChange> {
+        let mut out = Vec::new();
+        let node = &self.ground.node;
+        let name = |entry: Option<Vec<String>>, id: u32| {
+            entry.and_then(|e| e.into_iter().next()).unwrap_or_else(|| id.to_string())
+        };
+        let user = |id: u32| name(node.user(&id.to_string()), id);
+        let group = |id: u32| name(node.group(&id.to_string()), id);
+        if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
+            out.push(AttributeChange::new("mode", format!("{:04o}", safe::mode_of(stat)), format!("{mode:04o}")));
+        }
+        if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
+            out.push(AttributeChange::new("owner", user(stat.st_uid), user(uid)));
+        }
+        if let Some(gid) = want.gid.filter(|g| *g != stat.st_gid) {
+            out.push(AttributeChange::new("group", group(stat.st_gid), group(gid)));
+        }
+        out
     }
 
-    /// Runs a program whose lines are events.
-    pub fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
+    /// What is said of a file in a result: mode, owner, group, size, what it is. Nothing where it is not there.
+    pub fn path_info(&self, path: &Path, out: &mut Outcome) {
+        let node = &self.ground.node;
+        let Ok(Some(stat)) = node.look(path) else { return };
+        let name = |entry: Option<Vec<String>>| entry.and_then(|e| e.into_iter().next());
+        let state = match safe::kind(&stat) {
+            FileType::Directory => "directory",
+            FileType::Symlink => "link",
+            _ if stat.st_nlink > 1 => "hard",
+            _ => "file",
+        };
+        let mut set = |key: &str, value: Value| drop(out.more.insert(key.into(), value));
+        set("state", json!(state));
+        set("mode", json!(format!("{:04o}", safe::mode_of(&stat))));
+        set("uid", json!(stat.st_uid));
+        set("gid", json!(stat.st_gid));
+        set("size", json!(stat.st_size));
+        for (key, entry) in
+            [("owner", node.user(&stat.st_uid.to_string())), ("group", node.group(&stat.st_gid.to_string()))]
+        {
+            if let Some(name) = name(entry) {
+                set(key, json!(name));
+            }
+        }
+    }
+
+    /// Runs a helper program that only looks, in check mode too; its lines are not events.
+    pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
+        self.tool().run(argv)
+    }
+
+    /// Runs a program that changes the node; its lines are events. In check mode it is not run, and `effect` notes what
+    /// it would do.
+    pub fn act(&mut self, argv: &[&str], effect: impl FnOnce(&mut Would)) -> Result<Finished, String> {
+        if let Some(would) = self.ground.node.would_mut() {
+            effect(would);
+            return Ok(Finished { rc: Some(0), ..Finished::default() });
+        }
+        self.loud(argv)
+    }
+
+    /// Whether what lies at `path` is made, or taken away, by a command that check mode has not run.
+    pub fn is_by_command(&self, path: &Path) -> bool {
+        self.ground.node.would().is_some_and(|would| would.is_by_command(path))
+    }
+
+    fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
         let (env, timeout) = (self.env.clone(), self.timeout);
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
         process::run(&job, self.cancel, self.emit).map_err(|e| started(&e))
     }
+}
 
-    fn program(&self, argv: &[&str], emit: &mut dyn FnMut(&str)) -> Result<Finished, String> {
+/// How a task's helper programs are run.
+pub struct Tool<'a> {
+    env: Vec<(String, String)>,
+    timeout: Option<Duration>,
+    cancel: &'a Cancel,
+}
+
+impl Tool<'_> {
+    /// Its lines are not events.
+    pub fn run(&self, argv: &[&str]) -> Result<Finished, String> {
         let job = Job {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
@@ -320,7 +458,7 @@ impl Call<'_, '_> {
             umask: Some(UMASK),
             ..Job::default()
         };
-        process::run(&job, self.cancel, emit).map_err(|e| started(&e))
+        process::run(&job, self.cancel, &mut |_| {}).map_err(|e| started(&e))
     }
 }
 
@@ -344,61 +482,54 @@ fn complaint(what: &str, done: &Finished) -> String {
     format!("{what} {how}: {last}").trim_end_matches([':', ' ']).chars().take(2000).collect()
 }
 
-/// Which attributes differ, as a person says it; empty: none.
-fn attribute_changes(stat: &Stat, want: Attributes) -> Vec<String> {
-    let mut out = Vec::new();
-    if let Some(mode) = want.mode.filter(|m| *m != safe::mode_of(stat)) {
-        out.push(format!("mode {:04o} -> {mode:04o}", safe::mode_of(stat)));
-    }
-    if let Some(uid) = want.uid.filter(|u| *u != stat.st_uid) {
-        out.push(format!("owner {} -> {uid}", stat.st_uid));
-    }
-    if let Some(gid) = want.gid.filter(|g| *g != stat.st_gid) {
-        out.push(format!("group {} -> {gid}", stat.st_gid));
-    }
-    out
-}
-
-/// Unified diff of two contents; for binary or long ones what can be said of them.
-fn diff(before: Option<&[u8]>, after: &[u8], path: &Path, source: &str) -> String {
-    let old = before.unwrap_or_default();
-    let name = path.display().to_string();
-    let text = std::str::from_utf8(old)
-        .ok()
-        .zip(std::str::from_utf8(after).ok())
-        .filter(|(a, b)| a.len() + b.len() < 4 * DIFF_MAX);
-    let said = |bytes: &[u8]| format!("{} bytes, sha256 {}", bytes.len(), crate::model::Sha256::of(bytes).short());
-    let Some((a, b)) = text else {
-        return format!("--- {name}: {}\n+++ {source}: {}\n", said(old), said(after));
-    };
-    let diff = similar::TextDiff::configure().timeout(Duration::from_millis(500)).diff_lines(a, b);
-    let from = if before.is_some() { name.as_str() } else { "/dev/null" };
-    let out = diff.unified_diff().context_radius(3).header(from, source).to_string();
-    if out.len() > DIFF_MAX { format!("--- {from}: {}\n+++ {source}: {}\n", said(old), said(after)) } else { out }
+/// The changes, as a person says them.
+fn said(changes: &[AttributeChange]) -> String {
+    changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Runs one task's module.
 pub fn call(call: &mut Call) -> Answer {
     match call.task.module.as_str() {
         "template" => content::template(call),
-        "copy" => content::copy(call),
+        "copy" => copy::copy(call),
         "file" => file::file(call),
         "lineinfile" => line::lineinfile(call),
         "command" => command::command(call),
         "shell" => command::shell(call),
+        "raw" => command::raw(call),
+        "script" => command::script(call),
         "service" | "systemd" => service::service(call),
-        "apt" => package::apt(call),
+        "apt" => apt::apt(call),
+        "dnf" | "yum" => dnf::dnf(call),
         "package" => package::package(call),
         "user" => account::user(call),
         "group" => account::group(call),
         "wait_for" => wait::wait_for(call),
+        "blockinfile" => block::blockinfile(call),
+        "replace" => block::replace(call),
+        "ini_file" => ini::ini_file(call),
+        "authorized_key" => keys::authorized_key(call),
+        "cron" => cron::cron(call),
+        "get_url" => fetch::get_url(call),
+        "sysctl" => kernel::sysctl(call),
+        "modprobe" => kernel::modprobe(call),
+        "hostname" => kernel::hostname(call),
+        "service_facts" => told::service_facts(call),
+        "package_facts" => told::package_facts(call),
+        "find" => seek::find(call),
+        "slurp" => seek::slurp(call),
+        "getent" => small::getent(call),
+        "ping" => small::ping(call),
+        "pause" => small::pause(call),
+        "setup" => small::setup(call),
+        "tempfile" => small::tempfile(call),
         "assert" => plain::assert(call),
         "debug" => plain::debug(call),
         "set_fact" => plain::set_fact(call),
-        "stat" => plain::stat(call),
+        "stat" => stat::stat(call),
         #[cfg(test)]
         "panic" => panic!("a defect in a module"),
-        "fail" => Err(call.text(&["msg"]).unwrap_or_else(|| "failed as asked".into())),
+        "fail" => plain::fail(call),
         other => Err(format!("this node does not know the module `{other}`")),
     }
 }

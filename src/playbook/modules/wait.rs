@@ -1,7 +1,6 @@
 //! `wait_for`: a port, a path or a text in a file, asked again and again until it is so or the time is up.
 
 use super::{Answer, Call, Outcome};
-use crate::playbook::safe;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -19,19 +18,23 @@ pub fn wait_for(call: &mut Call) -> Answer {
     let pattern = pattern
         .map(|p| regex::bytes::Regex::new(&format!("(?m){p}")).map_err(|e| format!("pattern `{p}`: {e}")))
         .transpose()?;
+    let checks = call.ground.node.checks();
     let start = Instant::now();
-    if !nap(call, call.seconds("delay", 0.0)?) {
+    if !checks && !nap(call, call.seconds("delay", 0.0)?) {
         return Err("cancelled".into());
     }
     loop {
         let there = match (&port, &path) {
             (Some(port), _) => open(&host, *port, connect),
-            (None, Some(path)) => present(path, pattern.as_ref())?,
+            (None, Some(path)) => present(call, path, pattern.as_ref())?,
             // Neither: this is only a pause.
             (None, None) => start.elapsed() >= timeout,
         };
         if there == wanted {
             return Ok(Outcome::ok(format!("waited {} s", start.elapsed().as_secs())));
+        }
+        if checks {
+            return Ok(Outcome::unknown("it is not so now, and check mode does not wait"));
         }
         if start.elapsed() >= limit {
             let what = path.map_or_else(|| format!("{host}:{}", port.unwrap_or_default()), |p| p.display().to_string());
@@ -47,7 +50,7 @@ pub fn wait_for(call: &mut Call) -> Answer {
 }
 
 /// Sleeps; false if cancelled meanwhile.
-fn nap(call: &Call, time: Duration) -> bool {
+pub fn nap(call: &Call, time: Duration) -> bool {
     let start = Instant::now();
     while start.elapsed() < time {
         if call.cancel.stopped() {
@@ -63,12 +66,11 @@ fn open(host: &str, port: u16, timeout: Duration) -> bool {
     addresses.is_ok_and(|mut all| all.any(|a| TcpStream::connect_timeout(&a, timeout).is_ok()))
 }
 
-fn present(path: &Path, pattern: Option<&regex::bytes::Regex>) -> Result<bool, String> {
-    match (std::fs::metadata(path).is_ok(), pattern) {
-        (there, None) => Ok(there),
-        (false, _) => Ok(false),
-        (true, Some(pattern)) => {
-            Ok(pattern.is_match(&safe::read(&std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))?))
-        }
+fn present(call: &Call, path: &Path, pattern: Option<&regex::bytes::Regex>) -> Result<bool, String> {
+    let node = &call.ground.node;
+    match (node.follow(path), pattern) {
+        (there, None) => Ok(there.is_some()),
+        (None, _) => Ok(false),
+        (Some((real, _)), Some(pattern)) => Ok(pattern.is_match(&node.read(&real)?)),
     }
 }

@@ -1,0 +1,166 @@
+//! remoor and its peers, each with the same 20 tasks: 5 directories, 5 copies, 5 templates, 3 lines and 2 commands.
+
+use crate::node::{HOSTS, Node, address, names};
+use crate::well;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub const REMOOR: &str = "remoor";
+pub const ANSIBLE: &str = "ansible-core 2.19.14 with pipelining";
+const PYINFRA_DEPLOY: &str = include_str!("deploy.py");
+
+pub struct Tool {
+    pub name: &'static str,
+    /// One that is left out if it can't.
+    pub peer: bool,
+    /// On the first so many hosts.
+    pub command: fn(&Node, usize) -> Command,
+}
+
+impl Tool {
+    pub fn remoor(_: &Node) -> Self {
+        Self { name: REMOOR, peer: false, command: remoor }
+    }
+}
+
+/// Those that pip could have; the others are named.
+pub fn peers(node: &Node) -> Vec<Tool> {
+    let all = [
+        (Tool { name: ANSIBLE, peer: true, command: ansible }, "ansible-core==2.19.14", "bin/ansible-playbook"),
+        (Tool { name: "mitogen", peer: true, command: mitogen }, "mitogen", "mitogen-is-there"),
+        (Tool { name: "pyinfra", peer: true, command: pyinfra }, "pyinfra", "bin/pyinfra"),
+    ];
+    let had = |(tool, package, made): (Tool, &str, &str)| match have(node, package, made) {
+        Ok(()) => Some(tool),
+        Err(why) => {
+            println!("NOT TO BE HAD, LEFT OUT: {}: {why:#}", tool.name);
+            None
+        }
+    };
+    all.into_iter().filter_map(had).collect()
+}
+
+/// A virtual environment for all of them.
+fn venv() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers")
+}
+
+/// Gets `package` unless it is there; `made` says so, a file that it brings or one that is put there.
+fn have(node: &Node, package: &str, made: &str) -> Result<()> {
+    let made = venv().join(made);
+    if made.exists() {
+        return Ok(());
+    }
+    if !venv().join("bin/pip").exists() {
+        well(node.command("python3").args(["-m", "venv"]).arg(venv()))?;
+    }
+    // With the caller's own settings: where packages come from is theirs to say.
+    well(Command::new(venv().join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", package]))?;
+    if !made.exists() {
+        fs::write(&made, "")?;
+    }
+    Ok(())
+}
+
+/// The playbook and what it needs, for each tool in its own words.
+pub fn write(node: &Node, user: &str) -> Result<()> {
+    let top = node.path("top").display().to_string();
+    let mut tasks = String::new();
+    let mut add = |task: &str| tasks += &format!("    - {{name: {task}}}\n");
+    for n in 1..=5 {
+        add(&format!("directory {n}, file: {{path: '{{{{ own }}}}/d{n}', state: directory, mode: \"0755\"}}"));
+    }
+    for n in 1..=5 {
+        // Lines come to the first one later: it is only to be there.
+        add(&format!(
+            "copy {n}, copy: {{src: copy, dest: '{{{{ own }}}}/d{n}/copy', mode: \"0644\", force: {}}}",
+            n != 1
+        ));
+    }
+    for n in 1..=5 {
+        let file = format!("{{{{ own }}}}/d{n}/template");
+        add(&format!(
+            "template {n}, template: {{src: template.j2, dest: '{file}', mode: \"0644\"}}, vars: {{port: {n}}}"
+        ));
+    }
+    for n in 1..=3 {
+        add(&format!("line {n}, lineinfile: {{path: '{{{{ own }}}}/d1/copy', regexp: ^k{n}=, line: k{n}=v{n}}}"));
+    }
+    for n in 1..=2 {
+        add(&format!("command {n}, command: 'true', changed_when: false"));
+    }
+    let play = format!(
+        "- hosts: all\n  gather_facts: false\n  vars: {{own: '{top}/{{{{ inventory_hostname }}}}'}}\n  tasks:\n"
+    );
+    fs::write(node.path("site.yml"), format!("{play}{tasks}"))?;
+    // The executor is the shell's parent, and what it has had at most is known by then.
+    let peak = "    - {name: peak, shell: 'grep VmHWM /proc/$PPID/status'}\n";
+    fs::write(node.path("peak.yml"), format!("{play}{tasks}{peak}"))?;
+    fs::write(node.path("copy"), "a copied line\n")?;
+    fs::write(node.path("template.j2"), "port {{ port }}\n")?;
+    fs::write(node.path("deploy.py"), PYINFRA_DEPLOY)?;
+    let state = node.path("state").display().to_string();
+    let python = venv().join("bin/python").display().to_string();
+    for count in [1, HOSTS] {
+        let line =
+            |name: &String| format!("{name} remoor_state_dir={state}/{name} ansible_python_interpreter={python}\n");
+        fs::write(node.path(&format!("hosts{count}")), names(count).iter().map(line).collect::<String>())?;
+        let host = |n: usize| {
+            let (dir, port) = (node.path("").display().to_string(), node.port);
+            format!(
+                "    (\"{}\", {{\"ssh_user\": \"{user}\", \"ssh_port\": {port}, \"ssh_key\": \"{dir}user\", \
+                 \"ssh_known_hosts_file\": \"{dir}known\", \"own\": \"{top}/n{n}\"}}),\n",
+                address(n)
+            )
+        };
+        let hosts: String = (1..=count).map(host).collect();
+        fs::write(node.path(&format!("hosts{count}.py")), format!("hosts = [\n{hosts}]\n"))?;
+    }
+    Ok(())
+}
+
+fn remoor(node: &Node, hosts: usize) -> Command {
+    play(node, hosts, "site.yml")
+}
+
+fn play(node: &Node, hosts: usize, playbook: &str) -> Command {
+    let mut command = node.command(env!("CARGO_BIN_EXE_remoor"));
+    command.args(["play", playbook, "-i", &format!("hosts{hosts}"), "--ssh-config", "ssh_config", "-o", "json"]);
+    command
+}
+
+fn ansible(node: &Node, hosts: usize) -> Command {
+    let mut command = node.command(&venv().join("bin/ansible-playbook").display().to_string());
+    command.args(["site.yml", "-i", &format!("hosts{hosts}"), "--forks", "10"]);
+    let args = format!("-F {} -C -o ControlMaster=auto -o ControlPersist=60s", node.path("ssh_config").display());
+    command.env("ANSIBLE_SSH_ARGS", args).env("ANSIBLE_SSH_CONTROL_PATH_DIR", node.path("masters"));
+    command.env("ANSIBLE_PIPELINING", "true").env("ANSIBLE_REMOTE_TEMP", node.path("home/remote"));
+    command
+}
+
+fn mitogen(node: &Node, hosts: usize) -> Command {
+    let mut command = ansible(node, hosts);
+    let plugins = fs::read_dir(venv().join("lib")).ok().and_then(|mut all| all.next()?.ok());
+    let plugins = plugins.map(|entry| entry.path().join("site-packages/ansible_mitogen/plugins/strategy"));
+    command.env("ANSIBLE_STRATEGY", "mitogen_linear").env("ANSIBLE_STRATEGY_PLUGINS", plugins.unwrap_or_default());
+    command
+}
+
+fn pyinfra(node: &Node, hosts: usize) -> Command {
+    let mut command = node.command(&venv().join("bin/pyinfra").display().to_string());
+    command.args(["-y", &format!("hosts{hosts}.py"), "deploy.py"]);
+    command
+}
+
+/// The most that the executor has resident during such a run, in MB.
+pub fn peak(node: &Node) -> Result<f64> {
+    node.empty()?;
+    let said = well(&mut play(node, 1, "peak.yml"))?;
+    let kb = said.lines().filter(|line| line.contains("VmHWM")).find_map(|line| {
+        let (_, rest) = line.split_once("VmHWM:")?;
+        rest.trim_start_matches([' ', '\\', 't']).split(' ').next()?.parse::<f64>().ok()
+    });
+    Ok(kb.with_context(|| format!("no VmHWM: {said}"))? / 1024.0)
+}

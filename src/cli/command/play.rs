@@ -1,0 +1,245 @@
+//! `remoor play`: a playbook without a cluster. Shows what happens as it comes, and at last the recap.
+
+use crate::cli::args::{PlayArgs, PlayConnection};
+use crate::cli::drivers::{
+    self, HostState, PlayConnectionKind, PlayEnding, PlayLogin, PlayNews, PlayRequest, Recap, Summary, Told,
+};
+use crate::cli::duration;
+use crate::cli::error;
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::cli::sanitize;
+use crate::model::counted;
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Hosts whose task a terminal shows while it goes.
+const LIVE_HOSTS: usize = 3;
+/// Lines of a failed command that are repeated.
+const TAIL_LINES: usize = 20;
+
+pub fn run(out: &Out, args: &PlayArgs) -> anyhow::Result<Exit> {
+    let prepared = drivers::prepare_play(request(args)?).map_err(|faults| error::invalid_play(&faults))?;
+    prepared.warnings.iter().for_each(|warning| out.talk(&warning.to_string()));
+    let width = prepared.hosts().iter().map(|name| name.chars().count()).max().unwrap_or_default();
+    let screen = Screen { width, verbose: args.verbose };
+    let mut live = Live::new(out);
+    let summary = drivers::play(prepared, &mut |news| match news {
+        PlayNews::Told(told) => {
+            live.note(&told);
+            live.aside(|| {
+                // Where nobody reads, the run goes on all the same.
+                if !out.machine_line(&told.line()).unwrap_or(true)
+                    && let Some(text) = screen.text(&told)
+                {
+                    let _ = out.text(&text);
+                }
+            });
+        }
+        PlayNews::Urged(ending) => live.aside(|| out.talk(urged(ending))),
+    })?;
+    Ok(exit(&summary, args))
+}
+
+fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
+    let mut extra = serde_json::Map::new();
+    for text in &args.extra_vars {
+        extra.extend(drivers::play_vars(text).map_err(|faults| error::invalid_play(&faults))?);
+    }
+    let login = &args.login;
+    Ok(PlayRequest {
+        playbook: args.playbook.clone(),
+        root: args.root.clone(),
+        inventory: args.inventory.clone(),
+        limit: args.limit.clone(),
+        tags: args.tags.clone(),
+        skip_tags: args.skip_tags.clone(),
+        extra,
+        check: args.check,
+        diff: args.diff,
+        forks: args.forks.into(),
+        elevated: login.r#become,
+        login: PlayLogin {
+            connection: match login.connection {
+                PlayConnection::Local => PlayConnectionKind::Local,
+                PlayConnection::Ssh | PlayConnection::Smart => PlayConnectionKind::Ssh,
+            },
+            user: login.user.clone(),
+            private_key: login.private_key.clone(),
+            ssh_config: login.ssh_config.clone(),
+            timeout: Duration::from_secs(login.timeout.into()),
+        },
+        force: args.force,
+    })
+}
+
+fn urged(ending: PlayEnding) -> &'static str {
+    match ending {
+        PlayEnding::Not => "",
+        PlayEnding::AfterTask => "no further task is begun; those under way are finished (Ctrl-C again ends them)",
+        PlayEnding::Now => "tasks under way are ended (Ctrl-C again waits no longer)",
+        PlayEnding::GiveUp => "not waited for any longer; what still runs stops after its task",
+    }
+}
+
+/// What the end means for the caller. The worst of all hosts counts.
+pub fn exit(summary: &Summary, args: &PlayArgs) -> Exit {
+    let mut exit = Exit::Done;
+    for (state, means) in [
+        (HostState::Unreachable, Exit::CouldNotAsk),
+        (HostState::Refused, Exit::Refused),
+        (HostState::Failed, Exit::Failed),
+        (HostState::Unknown, Exit::Failed),
+    ] {
+        if summary.any(state) {
+            exit = exit.and(means);
+        }
+    }
+    // A task that was ended has failed, but not by itself.
+    if summary.interrupted && summary.states.values().any(|state| *state != HostState::Done) {
+        exit = exit.and(Exit::Interrupted);
+    }
+    let changes = summary.recap.values().any(|recap| recap.changed + recap.unknown > 0);
+    if args.exit_code && changes { exit.and(Exit::No) } else { exit }
+}
+
+/// Below the lines, where a terminal shows them: what every host is at.
+struct Live {
+    bar: Option<ProgressBar>,
+    tasks: BTreeMap<String, String>,
+}
+
+impl Live {
+    fn new(out: &Out) -> Self {
+        let live = out.is_tty() && std::io::stderr().is_terminal() && !out.format.is_machine();
+        let bar = live.then(ProgressBar::new_spinner);
+        if let Some(bar) = &bar {
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
+        Self { bar, tasks: BTreeMap::new() }
+    }
+
+    fn note(&mut self, told: &Told) {
+        let Some(bar) = &self.bar else { return };
+        match told {
+            Told::HostStart { host, .. } => drop(self.tasks.insert(host.clone(), "login".to_owned())),
+            Told::TaskStart { host, name, .. } => drop(self.tasks.insert(host.clone(), name.clone())),
+            Told::HostEnd { host, .. } => drop(self.tasks.remove(host)),
+            Told::RunEnd(_) => bar.finish_and_clear(),
+            _ => return,
+        }
+        let shown: Vec<String> = self.tasks.iter().take(LIVE_HOSTS).map(|(h, t)| format!("{h}: {t}")).collect();
+        let more = self.tasks.len().saturating_sub(LIVE_HOSTS);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        bar.set_message(sanitize::line(&format!("{}{more}", shown.join(", "))).into_owned());
+    }
+
+    fn aside(&self, print: impl FnOnce()) {
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+/// What people see.
+pub struct Screen {
+    /// Of the longest host's name.
+    pub width: usize,
+    pub verbose: bool,
+}
+
+impl Screen {
+    /// The lines for one piece of news; None: not worth any.
+    pub fn text(&self, told: &Told) -> Option<String> {
+        match told {
+            Told::RunStart { .. } | Told::HostStart { .. } | Told::TaskStart { .. } => None,
+            Told::PlayStart { name, hosts, .. } if hosts.is_empty() => {
+                Some(format!("PLAY [{}]: no host of it is left\n", sanitize::line(name)))
+            }
+            Told::PlayStart { name, hosts, .. } => {
+                Some(format!("PLAY [{}] on {}\n", sanitize::line(name), counted(hosts.len(), "host")))
+            }
+            Told::Output { .. } if !self.verbose => None,
+            Told::Output { host, line, .. } => Some(self.of(host, &format!("    | {line}"))),
+            Told::Task(task) => {
+                let item = task.item.as_ref().map(|item| format!(" [{item}]")).unwrap_or_default();
+                let rc = task.rc.filter(|rc| *rc != 0).map(|rc| format!(" rc={rc}")).unwrap_or_default();
+                let said = if task.msg.is_empty() { String::new() } else { format!(": {}", task.msg) };
+                let (status, name, took) = (&task.status, &task.name, duration::age(task.took_ms));
+                let handler = if task.handler { "handler " } else { "" };
+                let mut text = self.of(&task.host, &format!("{status:<9} {handler}{name}{item}{rc} ({took}){said}"));
+                if status == "failed" || status == "ignored" {
+                    let lines: Vec<&str> = task.stdout_tail.lines().collect();
+                    let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+                    last.iter().for_each(|line| text.push_str(&self.of(&task.host, &format!("    | {line}"))));
+                }
+                for change in &task.attributes {
+                    text.push_str(&self.of(&task.host, &format!("    {change}")));
+                }
+                if let Some(diff) = &task.diff {
+                    text.push_str(diff.trim_end());
+                    text.push('\n');
+                }
+                Some(text)
+            }
+            Told::HostEnd { host, state, message, failure, owed, .. } => {
+                self.host_end(host, *state, message.as_deref(), failure.as_ref().map(|f| (&f.file, f.line)), owed)
+            }
+            Told::RunEnd(summary) => Some(recap(summary)),
+        }
+    }
+
+    fn host_end(
+        &self,
+        host: &str,
+        state: HostState,
+        message: Option<&str>,
+        place: Option<(&String, u32)>,
+        owed: &[String],
+    ) -> Option<String> {
+        let why = message.unwrap_or_default();
+        let mut text = match state {
+            HostState::Done => String::new(),
+            // The failed task has said it all, but where it stands.
+            HostState::Failed => match place {
+                Some((file, line)) if line > 0 => self.of(host, &format!("ends here: {file}:{line} failed")),
+                _ => self.of(host, &format!("failed: {why}")),
+            },
+            HostState::Unreachable => self.of(host, &format!("UNREACHABLE: {why}")),
+            HostState::Refused => self.of(host, &format!("refused: {why}")),
+            HostState::Unknown => self.of(host, &format!("UNKNOWN: {why}")),
+            HostState::Cancelled => self.of(host, &format!("stopped: {why}")),
+        };
+        if !owed.is_empty() {
+            let owed = owed.join(", ");
+            text.push_str(
+                &self.of(host, &format!("owed: {owed} (the next run of this playbook runs what was notified)")),
+            );
+        }
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// One line of a host, whatever the host said in it.
+    fn of(&self, host: &str, text: &str) -> String {
+        format!("{host:<width$}  {}\n", sanitize::line(text).trim_end(), width = self.width)
+    }
+}
+
+/// As ansible-playbook ends, with one column more.
+fn recap(summary: &Summary) -> String {
+    let mut text = String::from("\nPLAY RECAP\n");
+    for (host, recap) in &summary.recap {
+        let Recap { ok, changed, unreachable, failed, skipped, rescued, ignored, unknown } = recap;
+        text.push_str(&format!(
+            "{host:<26} : ok={ok:<4} changed={changed:<4} unreachable={unreachable:<4} failed={failed:<4} \
+             skipped={skipped:<4} rescued={rescued:<4} ignored={ignored:<4} unknown={unknown}\n"
+        ));
+    }
+    if let Some(why) = &summary.stopped {
+        text.push_str(&format!("ended early: {why}\n"));
+    }
+    text
+}

@@ -1,0 +1,43 @@
+//! Which plays of a run may begin: those that this side's peer has let begin, since other hosts begin them too.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Shared by who reads orders and who runs.
+#[derive(Debug, Default)]
+pub struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The last play that may begin.
+    through: Option<u32>,
+    closed: bool,
+}
+
+impl Gate {
+    /// Plays up to this one may begin.
+    pub fn open(&self, play: u32) {
+        self.change(|state| state.through = state.through.max(Some(play)));
+    }
+
+    /// No play may begin any more.
+    pub fn close(&self) {
+        self.change(|state| state.closed = true);
+    }
+
+    /// Waits until `play` may begin, or none may: false.
+    pub fn pass(&self, play: u32) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while !state.closed && state.through < Some(play) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.closed
+    }
+
+    fn change(&self, how: impl FnOnce(&mut State)) {
+        how(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,165 @@
+//! Whether a group's cleanup mentions what its provisioning declares: files, units, and ports that a firewall lets through.
+//!
+//! Only what the provisioning certainly does on a host is asked about; a task under a condition that only the node can tell
+//! is not. What stays by intent (`state` and `keep` of a service) is left out, and so is what does not outlive a boot.
+//! Pure. Not here: what a cleanup names, see `mentions`; whether it did it, which the cleaned check of an attempt asks the node.
+
+use super::mentions::{Mentions, covers, one_of, plain, strings, tokens};
+use crate::config::Fleet;
+use crate::model::{Fault, Phase};
+use crate::playbook::{Plan, Seen};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+
+/// Gone at the next boot anyway.
+const PASSING: [&str; 5] = ["/tmp", "/var/tmp", "/run", "/var/run", "/dev"];
+
+/// A warning for each thing that `provision` declares on `host` and that `cleanup` does not mention. Nothing of a cleanup
+/// that does nothing: whoever wrote that knows.
+pub(super) fn left_behind(
+    fleet: &Fleet,
+    host: &str,
+    context: &Map<String, Value>,
+    cleanup: &Plan,
+    provision: &Plan,
+) -> Vec<Fault> {
+    if !cleanup.does_something() {
+        return Vec::new();
+    }
+    let stays = stays(fleet, host, context);
+    let mentions = Mentions::of(cleanup, &of_attempt(Phase::Cleanup));
+    let tasks = provision.seen(&of_attempt(Phase::Provision));
+    let removed: Vec<String> = tasks.iter().filter_map(removed).collect();
+    let mut told = BTreeSet::new();
+    let mut faults = Vec::new();
+    let mut warn = |task: &Seen, what: String, hint: &str| {
+        if told.insert(what.clone()) {
+            let message = format!("{what} here, and {} does not mention it", cleanup.playbook);
+            faults.push(Fault::warn(&task.place.file, task.place.line, 1, message).hint(hint));
+        }
+    };
+    for task in tasks.iter().filter(|task| task.certain) {
+        if let Some(path) = file(task)
+            && !stays.is_match(&path)
+            && !PASSING.iter().chain(&["/proc", "/sys"]).any(|dir| covers(dir, &path))
+            && !removed.iter().any(|dir| covers(dir, &path))
+            && !mentions.file(&path)
+        {
+            let hint = "remove it there; what is to stay is named in `state` of its service in remoor.yml";
+            warn(task, format!("{path} is made"), hint);
+        }
+        if let Some(unit) = unit(task)
+            && !mentions.unit(&unit)
+        {
+            warn(task, format!("the unit {} is started", plain(&unit)), "stop and disable it there");
+        }
+        for port in ports(task) {
+            if !mentions.port(&port) {
+                warn(task, format!("the firewall is opened for port {port}"), "close it there");
+            }
+        }
+    }
+    faults
+}
+
+/// What a run is told of its attempt: some value, so that texts with it can be rendered.
+fn of_attempt(phase: Phase) -> Map<String, Value> {
+    let text = phase.word();
+    let values = json!({"remoor_job": 0, "remoor_attempt": 0, "remoor_phase": text, "remoor_services": []});
+    values.as_object().cloned().unwrap_or_default()
+}
+
+/// Paths that a cleanup leaves by intent, with what is below. A glob that can't be read is a fault elsewhere.
+fn stays(fleet: &Fleet, host: &str, context: &Map<String, Value>) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for service in fleet.config.services.values() {
+        for path in service.state.iter().chain(&service.keep) {
+            let rendered = super::paths(host, std::slice::from_ref(path), context).unwrap_or_default();
+            for path in rendered.iter().map(|path| path.trim_end_matches('/')) {
+                let globs = [path.to_owned(), format!("{path}/**")];
+                for glob in globs.iter().filter_map(|glob| GlobBuilder::new(glob).literal_separator(true).build().ok())
+                {
+                    set.add(glob);
+                }
+            }
+        }
+    }
+    set.build().unwrap_or_else(|_| GlobSet::empty())
+}
+
+/// The file that a task makes whole. One that is edited was there before; a directory is emptied rather than removed.
+fn file(task: &Seen) -> Option<String> {
+    let args = task.args.as_ref()?;
+    let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
+    let path = match task.module.as_str() {
+        "template" | "copy" | "get_url" => one_of(args, &["dest", "path"])?,
+        "file" if ["touch", "link", "hard"].contains(&state) => one_of(args, &["path", "dest", "name"])?,
+        _ => return None,
+    };
+    let path = match path.strip_suffix('/') {
+        Some(dir) => format!("{dir}/{}", one_of(args, &["src", "url"])?.rsplit('/').next().unwrap_or_default()),
+        None => path,
+    };
+    (path.starts_with('/') && !path.ends_with('/')).then_some(path)
+}
+
+/// What the provisioning itself takes away again.
+fn removed(task: &Seen) -> Option<String> {
+    let args = task.args.as_ref()?;
+    let absent = args.get("state").and_then(Value::as_str) == Some("absent");
+    (task.module == "file" && absent).then(|| one_of(args, &["path", "dest", "name"]))?
+}
+
+/// The unit that is to run, or to run at boot, from here on.
+fn unit(task: &Seen) -> Option<String> {
+    if !["systemd", "systemd_service", "service", "sysvinit"].contains(&task.module.as_str()) {
+        return None;
+    }
+    let args = task.args.as_ref()?;
+    let on = |value: &Value| match value {
+        Value::Bool(on) => *on,
+        Value::String(text) => ["yes", "true", "on", "1"].contains(&text.to_lowercase().as_str()),
+        _ => false,
+    };
+    let started = args.get("state").and_then(Value::as_str) == Some("started");
+    (started || args.get("enabled").is_some_and(on)).then(|| one_of(args, &["name", "unit", "service"]))?
+}
+
+/// Ports that a command opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`, `ufw allow 80/tcp`.
+fn ports(task: &Seen) -> Vec<String> {
+    if !["command", "shell", "raw"].contains(&task.module.as_str()) {
+        return Vec::new();
+    }
+    let mut texts = Vec::new();
+    task.args.iter().for_each(|args| strings(args, &mut texts));
+    let text = if task.module == "command" { texts.join(" ") } else { texts.join("\n") };
+    let number = |word: &str| {
+        let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
+        let ends = word[digits.len()..].chars().next().is_none_or(|c| c == '/' || c == ':');
+        (!digits.is_empty() && ends).then_some(digits)
+    };
+    let mut out = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = tokens(line).collect();
+        let has = |list: &[&str]| words.iter().any(|word| list.contains(word));
+        let after = |names: &[&str]| {
+            let pairs = words.windows(2).filter(|pair| names.contains(&pair[0]));
+            pairs.filter_map(|pair| number(pair[1])).collect::<Vec<_>>()
+        };
+        if has(&["iptables", "ip6tables"]) && has(&["-A", "-I", "--append", "--insert"]) {
+            out.extend(after(&["--dport", "--dports", "--destination-port"]));
+        }
+        if has(&["firewall-cmd"]) {
+            out.extend(after(&["--add-port"]));
+        }
+        if has(&["ufw"]) {
+            out.extend(after(&["allow"]));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+#[path = "inverse_tests.rs"]
+mod tests;

@@ -1,0 +1,167 @@
+//! Small fleets whose cleanup forgets something, names it in other words, or may not be judged.
+
+use crate::config::Fleet;
+use crate::fleet::lint;
+use std::fs;
+use std::path::Path;
+
+const CONFIG: &str = "version: 1
+inventory: inventory.yml
+groups:
+  web: {services: [app], provision: up.yml, cleanup: down.yml}
+services:
+  app: {files: [/etc/own.conf], state: [/var/lib/app, '/srv/{{ site }}/*.db']}
+";
+
+/// The warnings of a fleet whose playbooks have these tasks, one a line.
+fn told(up: &str, down: &str) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let play = |tasks: &str| format!("- hosts: all\n  gather_facts: false\n  tasks:\n{tasks}");
+    for (name, text) in [
+        ("remoor.yml", CONFIG.to_owned()),
+        ("inventory.yml", "web: {hosts: {w1: {site: one, conf: /etc/app, gone: [/etc/a, /etc/b]}}}\n".to_owned()),
+        ("up.yml", play(up)),
+        ("down.yml", play(down)),
+        ("templates/x.tera", "x\n".to_owned()),
+        ("files/down.sh", "#!/bin/sh\nrm -f /etc/by-script\n".to_owned()),
+    ] {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    lint(&Fleet::load(dir.path()).unwrap()).iter().map(|fault| fault.to_string()).collect()
+}
+
+fn made(path: &str) -> String {
+    format!("    - copy: {{content: x, dest: '{path}'}}\n")
+}
+
+const ANY: &str = "    - file: {path: /etc/other, state: absent}\n";
+
+#[test]
+fn what_a_cleanup_forgets_is_named_with_its_place() {
+    let up = "    - template: {src: x.tera, dest: '{{ conf }}/{{ item }}.conf'}
+      loop: [a, b]
+    - file: {path: /etc/link, src: /etc/app, state: link}
+    - systemd: {name: app.service, enabled: true}
+    - service: {name: helper, state: started}
+    - shell: |
+        iptables -C INPUT -p tcp --dport 8080 -j ACCEPT || iptables -I INPUT -p tcp --dport 8080 -j ACCEPT
+      changed_when: false
+    - command: ufw allow 9090/tcp
+      changed_when: false
+";
+    let down = "    - file: {path: /etc/app/a.conf, state: absent}\n";
+    expect_test::expect![[r#"
+        up.yml:4:1: warning: /etc/app/b.conf is made here, and down.yml does not mention it
+          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml
+        up.yml:6:1: warning: /etc/link is made here, and down.yml does not mention it
+          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml
+        up.yml:7:1: warning: the unit app is started here, and down.yml does not mention it
+          hint: stop and disable it there
+        up.yml:8:1: warning: the unit helper is started here, and down.yml does not mention it
+          hint: stop and disable it there
+        up.yml:9:1: warning: the firewall is opened for port 8080 here, and down.yml does not mention it
+          hint: close it there
+        up.yml:12:1: warning: the firewall is opened for port 9090 here, and down.yml does not mention it
+          hint: close it there"#]]
+    .assert_eq(&told(up, down).join("\n"));
+}
+
+/// Each of these takes the thing away, or may.
+#[test]
+fn what_a_cleanup_names_in_any_words_is_mentioned() {
+    let unit = "    - systemd: {name: app.service, state: started}\n";
+    let port = "    - command: iptables -A INPUT -p tcp --dport 8080 -j ACCEPT\n      changed_when: false\n";
+    let conf = &made("/etc/app/x.conf");
+    for (up, down) in [
+        (conf.as_str(), "    - file: {path: /etc/app/x.conf, state: absent}\n"),
+        (conf, "    - file: {path: '{{ conf }}/', state: absent}\n"),
+        (conf, "    - file: {path: '/etc/{{ item }}', state: absent}\n      loop: [app]\n"),
+        (conf, "    - shell: rm -rf /etc/app\n"),
+        (conf, "    - command: rm -f {{ item }}/x.conf\n      loop: ['{{ conf }}']\n"),
+        (conf, "    - shell: cd /etc/app && rm -f x.conf\n"),
+        (conf, "    - shell: rm -f /etc/app/*.conf\n"),
+        (conf, "    - shell: find /etc -name '*.conf' -delete\n"),
+        (conf, "    - command: /opt/app/uninstall.sh\n"),
+        (conf, "    - apt: {name: app, state: absent, purge: true}\n"),
+        (
+            conf,
+            "    - command: ls /etc\n      register: found\n    - file: {path: '{{ item }}', state: absent}\n      loop: '{{ found.stdout_lines }}'\n",
+        ),
+        (&made("/etc/a"), "    - file: {path: '{{ item }}', state: absent}\n      with_items: '{{ gone }}'\n"),
+        (unit, "    - service: {name: app, state: stopped}\n"),
+        (unit, "    - systemd: {name: '{{ item }}', enabled: false}\n      loop: [app, other]\n"),
+        (unit, "    - shell: for u in app other; do systemctl stop $u; done\n"),
+        (unit, "    - command: systemctl disable --now app.service\n"),
+        (unit, "    - file: {path: /etc/systemd/system/multi-user.target.wants/app.service, state: absent}\n"),
+        (unit, "    - yum: {name: app, state: absent}\n"),
+        (port, "    - command: iptables -D INPUT -p tcp --dport 8080 -j ACCEPT\n"),
+        (port, "    - command: iptables -F INPUT\n"),
+    ] {
+        let all = told(up, down);
+        assert!(all.iter().all(|told| !told.contains("does not mention")), "{up}{down}{all:?}");
+        // And is not, where the cleanup is about something else.
+        let all = told(up, ANY);
+        assert!(all.iter().any(|told| told.contains("does not mention")), "{up}{all:?}");
+    }
+}
+
+#[test]
+fn what_stays_by_intent_and_what_only_the_node_can_tell_is_left_out() {
+    for up in [
+        made("/var/lib/app/id"),
+        made("/srv/one/x.db"),
+        made("/run/app.pid"),
+        made("/etc/t").replace("\n", "\n      when: ansible_facts.os_family == 'RedHat'\n"),
+        made("/etc/t").replace("\n", "\n      when: site == 'two'\n"),
+        made("{{ lookup('env', 'X') }}"),
+        made("/etc/t") + "    - file: {path: /etc/t, state: absent}\n",
+        "    - file: {path: /etc/dir, state: directory}\n".to_owned(),
+        "    - lineinfile: {path: /etc/hosts, line: x}\n".to_owned(),
+        "    - service: {name: cron, state: restarted}\n".to_owned(),
+        "    - shell: iptables -L -n | grep 8080\n      changed_when: false\n".to_owned(),
+    ] {
+        let told = told(&up, ANY);
+        assert!(told.iter().all(|told| !told.contains("does not mention")), "{up}{told:?}");
+    }
+    // A cleanup that does nothing was meant so.
+    assert_eq!(told(&made("/etc/t"), "    - debug: {msg: nothing}\n").join(""), "");
+}
+
+/// Each service that is shipped: its cleanup mentions all that its provisioning declares.
+#[test]
+fn the_shipped_playbooks_forget_nothing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["playbooks", "templates"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+        for file in fs::read_dir(root.join(folder)).unwrap().map(|f| f.unwrap().path()) {
+            fs::copy(&file, dir.path().join(folder).join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    let read = |name: &str| fs::read_to_string(root.join("tests/fleets/five").join(name)).unwrap();
+    let clock = "  clock:\n    services: [chrony]\n    provision: playbooks/chrony.yml\n    cleanup: playbooks/chrony-cleanup.yml\n";
+    let service = "  chrony: {files: [/etc/chrony/chrony.conf], units: [chrony.service]}\n";
+    let config = read("remoor.yml").replacen("groups:\n", &format!("groups:\n{clock}"), 1);
+    let config = config.replacen("services:\n  etcd:", &format!("services:\n{service}  etcd:"), 1);
+    let host = "    clock:\n      hosts:\n        c1: {ansible_host: 10.77.1.16, chrony_servers: [10.0.0.1], chrony_allow: [10.77.1.0/24]}\n";
+    let inventory = read("inventory.yml").replacen("  children:\n", &format!("  children:\n{host}"), 1);
+    fs::write(dir.path().join("remoor.yml"), config).unwrap();
+    fs::write(dir.path().join("inventory.yml"), inventory).unwrap();
+    let linted = || lint(&Fleet::load(dir.path()).unwrap());
+    assert_eq!(linted(), Vec::new());
+    // A task less in the cleanups, and lint says so.
+    for (file, line, said) in [
+        ("chrony-cleanup.yml", "        path: /etc/chrony/chrony.conf\n", "/etc/chrony/chrony.conf is made"),
+        ("cleanup.yml", "        - /etc/nginx/nginx.conf\n", "/etc/nginx/nginx.conf is made"),
+        ("cleanup.yml", "        - /etc/etcd-proxy-contiv.env\n", "/etc/etcd-proxy-contiv.env is made"),
+    ] {
+        let path = dir.path().join("playbooks").join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains(line), "{file}");
+        fs::write(&path, text.replace(line, &line.replace("/etc/", "/other/"))).unwrap();
+        assert!(linted().iter().any(|fault| fault.message.contains(said)), "{file}: {:?}", linted());
+        fs::write(&path, text).unwrap();
+    }
+}

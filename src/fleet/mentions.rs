@@ -1,0 +1,194 @@
+//! What a cleanup names: paths, units, ports, and where it can't be told what it names. Reads plans, renders nothing.
+//!
+//! Generous on purpose: a script that could remove a thing is taken to remove it, since a warning about what is well is
+//! worse than none about what is not.
+
+use crate::playbook::{Plan, Seen};
+use serde_json::{Map, Value};
+
+/// Words of commands that take away more than they name.
+const SWEEPING: [&str; 9] =
+    ["uninstall", "purge", "remove", "autoremove", "reset", "teardown", "destroy", "prune", "uninstall.sh"];
+const REMOVING: [&str; 7] = ["rm", "unlink", "find", "mv", "delete", "truncate", "rsync"];
+const STOPPING: [&str; 4] = ["systemctl", "service", "stop", "disable"];
+
+#[derive(Debug, Default)]
+pub(super) struct Mentions {
+    /// Removed, with what is below.
+    removed: Vec<String>,
+    /// Every other text of an option.
+    options: Vec<String>,
+    /// Commands and scripts.
+    scripts: Vec<String>,
+    units: Vec<String>,
+    /// What is removed with them only they know.
+    packages: Vec<String>,
+    /// Files, or units, are taken down that only a run can name.
+    any_file: bool,
+    any_unit: bool,
+}
+
+impl Mentions {
+    pub fn of(plan: &Plan, facts: &Map<String, Value>) -> Self {
+        let mut out = Self::default();
+        plan.seen(facts).iter().for_each(|task| out.task(task));
+        for blob in plan.blobs.values() {
+            match String::from_utf8(blob.0.clone()) {
+                Ok(text) => out.script(text),
+                // A program does what it likes.
+                Err(_) => (out.any_file, out.any_unit) = (true, true),
+            }
+        }
+        out
+    }
+
+    fn task(&mut self, task: &Seen) {
+        let state = |args: &Map<String, Value>| args.get("state").and_then(Value::as_str).map(str::to_owned);
+        let absent =
+            |args: &Map<String, Value>| state(args).is_some_and(|state| ["absent", "removed"].contains(&&*state));
+        let args = task.args.as_ref();
+        match task.module.as_str() {
+            "file" => match args {
+                Some(args) if absent(args) => self.removed.extend(one_of(args, &["path", "dest", "name"])),
+                Some(args) => strings(args, &mut self.options),
+                None => self.any_file = true,
+            },
+            "systemd" | "systemd_service" | "service" | "sysvinit" => match args {
+                Some(args) => self.units.extend(one_of(args, &["name", "unit", "service"])),
+                None => self.any_unit = true,
+            },
+            "apt" | "yum" | "dnf" | "package" => match args {
+                Some(args) if absent(args) => {
+                    ["name", "pkg", "package"]
+                        .iter()
+                        .filter_map(|n| args.get(*n))
+                        .for_each(|v| text(v, &mut self.packages));
+                }
+                Some(_) => {}
+                None if absent(&task.written) => (self.any_file, self.any_unit) = (true, true),
+                None => {}
+            },
+            "command" | "shell" | "raw" | "script" => {
+                let mut words = Vec::new();
+                strings(args.unwrap_or(&task.written), &mut words);
+                self.script(words.join(" "));
+            }
+            _ => strings(args.unwrap_or(&task.written), &mut self.options),
+        }
+    }
+
+    fn script(&mut self, script: String) {
+        for line in script.lines() {
+            let words: Vec<&str> = tokens(line).collect();
+            let has = |list: &[&str]| words.iter().any(|word| list.contains(word) || list.contains(&last(word)));
+            let open = line.contains("{{") || line.contains("{%");
+            let sweeping = has(&SWEEPING);
+            self.any_file |= sweeping || open && has(&REMOVING);
+            self.any_unit |= sweeping || open && has(&STOPPING);
+        }
+        self.scripts.push(script);
+    }
+
+    /// Whether it removes the file, may remove it, or does anything with it.
+    pub fn file(&self, path: &str) -> bool {
+        let part =
+            |package: &String| path.split('/').any(|part| !part.is_empty() && part.starts_with(package.as_str()));
+        self.any_file
+            || self.removed.iter().any(|dir| covers(dir, path))
+            || self.options.iter().any(|text| text.trim_end_matches('/') == path)
+            || self.scripts.iter().any(|script| script_names(script, path))
+            || self.packages.iter().any(part)
+    }
+
+    /// The same of a unit; `.service` may be there or not.
+    pub fn unit(&self, unit: &str) -> bool {
+        let bare = plain(unit);
+        let whole = if bare == unit && !is_unit(unit) { format!("{bare}.service") } else { unit.to_owned() };
+        let names = |word: &str| match word.split_once(['*', '?', '[']) {
+            Some((begin, _)) => begin.len() > 2 && bare.starts_with(begin),
+            None => last(word) == whole || word == bare,
+        };
+        self.any_unit
+            || self.units.iter().any(|name| plain(name) == bare || names(name))
+            || self.removed.iter().chain(&self.options).any(|path| last(path) == whole)
+            || self.scripts.iter().flat_map(|script| tokens(script)).any(names)
+            || self.packages.iter().any(|package| bare.starts_with(package.as_str()))
+    }
+
+    /// The same of a port that a firewall was told to let through.
+    pub fn port(&self, port: &str) -> bool {
+        let number = |word: &str| word.split(|c: char| !c.is_ascii_digit()).any(|part| part == port);
+        let flushes = |word: &str| ["-F", "--flush", "flush"].contains(&word);
+        let all = || self.scripts.iter().flat_map(|script| tokens(script));
+        (self.any_file && self.any_unit)
+            || all().any(|word| number(word) || flushes(word))
+            || self.scripts.iter().any(|script| script.contains("{{") && script.contains("tables"))
+    }
+}
+
+/// Whether the removal of `dir` takes `path` with it.
+pub(super) fn covers(dir: &str, path: &str) -> bool {
+    let dir = dir.trim_end_matches('/');
+    !dir.is_empty() && path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// A unit's name without `.service`.
+pub(super) fn plain(unit: &str) -> &str {
+    unit.strip_suffix(".service").unwrap_or(unit)
+}
+
+fn is_unit(name: &str) -> bool {
+    [".timer", ".socket", ".mount", ".path", ".target", ".slice"].iter().any(|end| name.ends_with(end))
+}
+
+fn script_names(script: &str, path: &str) -> bool {
+    let searches = tokens(script).any(|word| word == "find");
+    let name = last(path);
+    tokens(script).any(|word| {
+        let word = word.trim_end_matches('/');
+        if let Some((begin, _)) = word.split_once(['*', '?', '[', '$']) {
+            return begin.len() > 5 && path.starts_with(begin);
+        }
+        // A directory near the root is named for other reasons.
+        let whole = searches || word == path || word.matches('/').count() > 1;
+        last(word) == name || word.starts_with('/') && whole && covers(word, path)
+    })
+}
+
+/// The words of a script, without what a shell puts around them.
+pub(super) fn tokens(script: &str) -> impl Iterator<Item = &str> {
+    script
+        .split(|c: char| c.is_whitespace() || "\"'`;|&()<>=,{}!".contains(c))
+        .map(|word| word.trim_end_matches(':'))
+        .filter(|word| !word.is_empty())
+}
+
+fn last(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
+}
+
+/// The first of these options that is a text.
+pub(super) fn one_of(args: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    names.iter().find_map(|name| args.get(*name)?.as_str()).map(str::to_owned)
+}
+
+/// Every text of these options, lists and maps opened.
+pub(super) fn strings(args: &Map<String, Value>, out: &mut Vec<String>) {
+    args.values().for_each(|value| text(value, out));
+}
+
+fn text(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::String(text) => out.push(text.clone()),
+        Value::Array(values) => values.iter().for_each(|value| text_of(value, out)),
+        Value::Object(map) => strings(map, out),
+        _ => {}
+    }
+}
+
+fn text_of(value: &Value, out: &mut Vec<String>) {
+    match value {
+        Value::Number(number) => out.push(number.to_string()),
+        other => text(other, out),
+    }
+}

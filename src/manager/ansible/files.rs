@@ -1,0 +1,223 @@
+//! What one run of `ansible-playbook` is given: the generation's files, inventory, variables, recorded host keys, callback.
+//!
+//! ```text
+//! folder (0700, gone with the run): fleet/ = the generation's files, where it runs; callback_plugins/ beside the playbook
+//!                                   inventory.json, extra.json (0600), known_hosts = recorded keys only
+//! ```
+//! Not here: running it. What is secret is in these files alone, never in an argument or in the environment.
+
+use super::{Known, Play, PlayError};
+use crate::config::Fleet;
+use crate::model::FileSet;
+use crate::playbook::process::Job;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Says what is done, line by line, and puts the mark into the environment of every play, and so of each task on the node,
+/// after `become` too. An inventory or a command line can't: Ansible takes `environment` from playbooks only. Ansible loads
+/// what lies beside a playbook in a folder of this name, whatever the user's `ansible.cfg` says.
+const CALLBACK: &str = include_str!("callback.py");
+const CALLBACK_PLACE: &str = "callback_plugins/remoor_lines.py";
+/// Ansible's connections outlive their task by so much, seconds, to serve the next.
+const PERSIST: u32 = 20;
+/// In the environment of everything that a run starts on the manager: the run's word.
+pub(super) const WORD: &str = "REMOOR_LINES";
+/// Inventory variables that are secrets by what Ansible does with them.
+const PASSWORDS: [&str; 8] = [
+    "ansible_password",
+    "ansible_ssh_pass",
+    "ansible_ssh_password",
+    "ansible_become_pass",
+    "ansible_become_password",
+    "ansible_sudo_pass",
+    "ansible_su_pass",
+    "ansible_ssh_private_key_passphrase",
+];
+/// A shorter password would be found in every other word.
+const PASSWORD_MIN: usize = 4;
+
+/// What is ready to be run.
+pub(super) struct Prepared {
+    pub job: Job,
+    /// Passwords of the inventory: nothing that is told of the run may show them.
+    pub hide: Vec<String>,
+}
+
+/// The word of the run in `dir`: it stands before each line of the callback.
+pub(super) fn word(dir: &Path) -> String {
+    dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Writes everything into `dir`; the command that uses it.
+pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared, PlayError> {
+    let fleet = dir.join("fleet");
+    write_files(&play.fleet.files, &fleet)?;
+    let callback = fleet.join(&play.playbook).with_file_name(CALLBACK_PLACE);
+    if let Some(parent) = callback.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    write_private(&callback, CALLBACK.as_bytes())?;
+    let inventory = inventory(&play.fleet, &play.known, &fleet).map_err(PlayError::Plan)?;
+    let known_hosts = dir.join("known_hosts");
+    write_private(&known_hosts, known_hosts_text(&play.fleet, &play.known).as_bytes())?;
+    let config = ssh_config(play, dir).map_err(PlayError::Plan)?;
+    let ssh_args = ssh_args(config.as_deref(), &known_hosts);
+    let mut extra = play.extra.clone();
+    // As variables, since those of an inventory win over the environment's.
+    extra.insert("ansible_ssh_args".to_owned(), json!(ssh_args));
+    for var in ["ansible_host_key_checking", "ansible_ssh_host_key_checking"] {
+        extra.insert(var.to_owned(), json!(true));
+    }
+    let (inventory_path, extra_path) = (dir.join("inventory.json"), dir.join("extra.json"));
+    write_private(&inventory_path, inventory.to_string().as_bytes())?;
+    write_private(&extra_path, Value::Object(extra).to_string().as_bytes())?;
+    let text = |path: &Path| path.display().to_string();
+    let mut argv = vec![program.to_owned(), "-i".to_owned(), text(&inventory_path)];
+    argv.extend(["--limit".to_owned(), play.host.clone()]);
+    argv.extend(["--extra-vars".to_owned(), format!("@{}", text(&extra_path))]);
+    if !play.tags.is_empty() {
+        argv.extend(["--tags".to_owned(), play.tags.join(",")]);
+    }
+    argv.extend(["--".to_owned(), play.playbook.clone()]);
+    let env = [
+        ("ANSIBLE_HOST_KEY_CHECKING", "True".to_owned()),
+        ("ANSIBLE_SSH_ARGS", ssh_args),
+        ("ANSIBLE_SSH_CONTROL_PATH_DIR", text(&dir.join("cp"))),
+        ("ANSIBLE_LOCAL_TEMP", text(&dir.join("tmp"))),
+        ("ANSIBLE_PIPELINING", "True".to_owned()),
+        ("ANSIBLE_NOCOLOR", "1".to_owned()),
+        ("ANSIBLE_FORCE_COLOR", "0".to_owned()),
+        ("ANSIBLE_NOCOWS", "1".to_owned()),
+        ("ANSIBLE_RETRY_FILES_ENABLED", "False".to_owned()),
+        ("ANSIBLE_STDOUT_CALLBACK", "remoor_lines".to_owned()),
+        (WORD, word(dir)),
+        // By another name than on the node: what runs on the manager is ended with ansible-playbook.
+        ("REMOOR_MARK", play.mark.clone()),
+        ("LC_ALL", "C.UTF-8".to_owned()),
+        ("PYTHONUNBUFFERED", "1".to_owned()),
+    ];
+    let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let job = Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None };
+    Ok(Prepared { job, hide: passwords(&inventory) })
+}
+
+/// The passwords that an inventory gives for connections and `become`, longest first.
+fn passwords(inventory: &Value) -> Vec<String> {
+    let hosts = inventory["all"]["hosts"].as_object().into_iter().flat_map(|hosts| hosts.values());
+    let values = hosts.flat_map(|vars| PASSWORDS.iter().filter_map(|name| vars[*name].as_str()));
+    // A template is no password, and where it leads only Ansible knows.
+    let mut found: Vec<String> =
+        values.filter(|v| v.len() >= PASSWORD_MIN && !v.contains("{{")).map(str::to_owned).collect();
+    found.sort_by(|a, b| b.len().cmp(&a.len()).then(a.cmp(b)));
+    found.dedup();
+    found
+}
+
+/// All hosts, as Ansible's YAML plugin reads them: each with its merged variables, groups with their members only.
+fn inventory(fleet: &Fleet, known: &BTreeMap<String, Known>, dir: &Path) -> Result<Value, String> {
+    let mut hosts = Map::new();
+    for name in fleet.inventory.hosts.keys() {
+        let (mut vars, _) = fleet.vars(name).map_err(|f| f.to_string())?;
+        let target = fleet.ssh_target(name).map_err(|f| f.to_string())?;
+        let of_node = known.get(name);
+        let host = of_node.and_then(|k| k.addr.clone()).unwrap_or(target.host);
+        for (var, value) in [("ansible_host", json!(host)), ("ansible_port", json!(target.port))] {
+            vars.insert(var.to_owned(), value);
+        }
+        vars.insert("ansible_user".to_owned(), json!(target.user));
+        if let Some(identity) = target.identity {
+            vars.insert("ansible_ssh_private_key_file".to_owned(), json!(dir.join(identity)));
+        }
+        if target.sudo {
+            vars.entry("ansible_become").or_insert(json!(true));
+        }
+        vars.extend(of_node.map(|k| k.vars.clone()).unwrap_or_default());
+        hosts.insert(name.clone(), Value::Object(vars));
+    }
+    let mut children = Map::new();
+    for (name, group) in fleet.inventory.groups.iter().filter(|(name, _)| *name != "all") {
+        let names = |names: &[String]| names.iter().map(|n| (n.clone(), json!({}))).collect::<Map<_, _>>();
+        children.insert(name.clone(), json!({"hosts": names(&group.hosts), "children": names(&group.children)}));
+    }
+    Ok(json!({"all": {"hosts": hosts, "children": children}}))
+}
+
+/// Recorded keys under every address at which a run may look for the node.
+fn known_hosts_text(fleet: &Fleet, known: &BTreeMap<String, Known>) -> String {
+    let mut text = String::new();
+    for (name, known) in known {
+        let Ok(target) = fleet.ssh_target(name) else { continue };
+        let host = known.addr.clone().unwrap_or(target.host);
+        let host = if target.port == 22 { host } else { format!("[{host}]:{}", target.port) };
+        for key in &known.host_keys {
+            text.push_str(&format!("{host} {key}\n"));
+        }
+    }
+    text
+}
+
+/// The ssh_config of a run in `dir`; None: ssh reads those that it always reads. With keys to offer it is one that includes
+/// what else would be read and names them after that, for each host of the inventory and nobody on the way to it.
+fn ssh_config(play: &Play, dir: &Path) -> Result<Option<PathBuf>, String> {
+    let own = play.fleet.config.ssh.config.as_ref().map(|file| dir.join("fleet").join(file));
+    if play.keys.without_identity.is_empty() {
+        return Ok(own);
+    }
+    let mut text = match &own {
+        Some(own) => format!("Include \"{}\"\n", own.display()),
+        None => "Include ~/.ssh/config\nMatch all\nInclude /etc/ssh/ssh_config\n".to_owned(),
+    };
+    for name in play.fleet.inventory.hosts.keys() {
+        let target = play.fleet.ssh_target(name).map_err(|f| f.to_string())?;
+        let host = play.known.get(name).and_then(|k| k.addr.clone()).unwrap_or(target.host);
+        // What `Host` would take for a pattern is left to the operator's own keys.
+        if host.bytes().any(|b| !b.is_ascii_alphanumeric() && !b"._-:%".contains(&b)) {
+            continue;
+        }
+        text.push_str(&format!("Host {host}\n"));
+        let keys = if target.identity.is_some() { &play.keys.with_identity } else { &play.keys.without_identity };
+        keys.iter().for_each(|key| text.push_str(&format!("  IdentityFile {}\n", key.display())));
+    }
+    let path = dir.join("ssh_config");
+    write_private(&path, text.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Some(path))
+}
+
+/// First on ssh's command line, where the first value of an option holds.
+fn ssh_args(config: Option<&Path>, known_hosts: &Path) -> String {
+    let config = config.map(|file| format!("-F {} ", quoted(file)));
+    format!(
+        "{}-o StrictHostKeyChecking=yes -o UserKnownHostsFile={} -o GlobalKnownHostsFile=/dev/null -o UpdateHostKeys=no \
+         -o VerifyHostKeyDNS=no -o BatchMode=yes -o ControlMaster=auto -o ControlPersist={PERSIST}s",
+        config.unwrap_or_default(),
+        quoted(known_hosts)
+    )
+}
+
+/// One word for Python's shlex.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\"'\"'"))
+}
+
+/// The paths of a file set lead nowhere but below `dir`. Scripts keep no execute bit: a generation has none.
+fn write_files(files: &FileSet, dir: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(dir)?;
+    for (name, content) in &files.0 {
+        if Path::new(name).components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+            return Err(io::Error::other(format!("{name} leads out of the fleet")));
+        }
+        let path = dir.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        }
+        write_private(&path, content)?;
+    }
+    Ok(())
+}
+
+fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(content)
+}

@@ -1,0 +1,153 @@
+//! Lookups in templates: known, and where they read a file, that file taken along, so that the node has what the manager had.
+
+use super::{Compiler, ELSEWHERE, assets};
+use crate::playbook::lint::{self, Lookup};
+use crate::playbook::names::nearest;
+use crate::playbook::{data, expr, filters};
+use base64::Engine as _;
+use serde_json::{Map, Value, json};
+
+/// Bytes of one file that a lookup reads.
+const FILE_MAX: usize = 1 << 20;
+
+impl Compiler<'_> {
+    /// What lookups of a text of `file` name must be there; of those that read files, the files.
+    pub(super) fn check_lookups(&mut self, file: &str, at: (u32, u32), text: &str) {
+        for lookup in lint::lookups(text) {
+            let name = lookup.name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
+            if matches!(name, "file" | "template") {
+                self.take_along(file, at, name, &lookup);
+            } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
+                let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
+                let near = nearest(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
+                let hint = near.map_or_else(|| ELSEWHERE.to_owned(), |n| format!("did you mean `{n}`?"));
+                self.fault_hint(file, at, format!("lookup `{}` is not part of the language", lookup.name), hint);
+            }
+        }
+    }
+
+    fn take_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
+        let Some(names) = lookup.terms.as_ref().filter(|names| !names.is_empty()) else {
+            let message = format!("lookup `{kind}` takes fixed names here: the node has only the files that are named");
+            return self.fault_hint(file, at, message, ELSEWHERE);
+        };
+        for name in names {
+            if name.starts_with('/') || data::has_markup(name) {
+                let message = format!("lookup `{kind}`: `{name}` is no file of the fleet directory");
+                self.fault_hint(file, at, message, ELSEWHERE);
+                continue;
+            }
+            let sub = if kind == "template" { "templates" } else { "files" };
+            let mut dirs = Vec::new();
+            if let Some(role) = role_of(file) {
+                dirs.extend([format!("{role}/{sub}"), role]);
+            }
+            let own = assets::parent(file);
+            dirs.extend([format!("{own}/{sub}"), own, format!("{}/{sub}", self.base), self.base.clone()]);
+            let found = dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|p| self.files.get(p).is_some());
+            let Some(path) = found else {
+                dirs.retain(|dir| !dir.is_empty() && !dir.starts_with('/'));
+                let fault = self.fault(file, at, format!("`{name}` is not in the fleet directory"));
+                fault.hint = Some(format!("looked in {}", dirs.join(", ")));
+                continue;
+            };
+            let content = self.files.get(&path).unwrap_or_default();
+            if content.len() > FILE_MAX {
+                self.fault(file, at, format!("lookup `{kind}`: {path} has more than {FILE_MAX} bytes"));
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(content).map(str::to_owned) else {
+                self.fault(file, at, format!("lookup `{kind}`: {path} is no text"));
+                continue;
+            };
+            if kind == "template" && self.checked.insert(path.clone()) {
+                if let Err(e) = expr::check_template(&text) {
+                    self.template_fault(&path, (e.line().unwrap_or(0) as u32, 1), &e);
+                }
+                self.check_lookups(&path, (0, 0), &text);
+            }
+            let key = format!("{kind} {name}");
+            let value = json!({"path": path, "content": base64::engine::general_purpose::STANDARD.encode(&text)});
+            match self.given.get(&key) {
+                Some(before) if *before != value => {
+                    let message =
+                        format!("lookup `{kind}`: two files are meant by `{name}`: {path} and {}", before["path"]);
+                    self.fault_hint(file, at, message, "call one of them otherwise");
+                }
+                _ => {
+                    self.given.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// The variables that win over all others, with what lookups read.
+    pub(super) fn extra(&self) -> Map<String, Value> {
+        let mut extra = self.options.extra_vars.clone();
+        if !self.given.is_empty() {
+            extra.insert(filters::GIVEN.to_owned(), Value::Object(self.given.clone()));
+        }
+        extra
+    }
+}
+
+/// The directory of the role that a file belongs to.
+fn role_of(file: &str) -> Option<String> {
+    let parts: Vec<&str> = file.split('/').collect();
+    let at = parts.iter().rposition(|part| *part == "roles")?;
+    (parts.len() > at + 2).then(|| parts[..at + 2].join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::FileSet;
+    use crate::playbook::{CompileOptions, HostContext, compile, review};
+    use serde_json::{Map, Value, json};
+
+    /// The content of the file that a playbook makes from this text, or what is wrong with it.
+    fn made(text: &str) -> String {
+        let tasks = format!("- copy: {{dest: /c, content: \"{text}\"}}\n");
+        let files = [
+            ("site.yml", "- hosts: all\n  vars: {name: web}\n  roles: [r]\n"),
+            ("roles/r/tasks/main.yml", tasks.as_str()),
+            ("roles/r/files/plain.txt", "{{ not rendered }}\n\n"),
+            ("roles/r/templates/part.j2", "{{ name | upper }}\n{{ lookup('file', 'plain.txt') }}\n"),
+            ("roles/r/templates/loop.j2", "{{ lookup('template', 'loop.j2') }}"),
+            ("top.txt", "top"),
+        ];
+        let files = FileSet(files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec())).into());
+        let Value::Object(vars) = json!({"inventory_hostname": "h"}) else { panic!() };
+        let host = HostContext { name: "h".into(), group: "all".into(), vars };
+        let told =
+            |faults: Vec<crate::model::Fault>| faults.iter().map(|f| f.message.clone()).collect::<Vec<_>>().join("; ");
+        match compile(&files, "site.yml", &host, &CompileOptions::default()) {
+            Err(faults) => told(faults),
+            Ok(compiled) => {
+                let (files, faults) = review(&compiled.plan, &Map::new(), &files, &[]);
+                files.get("/c").map_or_else(|| told(faults), |f| String::from_utf8_lossy(&f.content).into_owned())
+            }
+        }
+    }
+
+    #[test]
+    fn files_are_taken_along() {
+        for (text, want) in [
+            ("{{ lookup('file', 'plain.txt') }}", "{{ not rendered }}"),
+            ("{{ lookup('file', 'plain.txt', rstrip=false) }}", "{{ not rendered }}\n\n"),
+            ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
+            ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
+        ] {
+            assert_eq!(made(text), want, "{text}");
+        }
+        for (text, want) in [
+            ("{{ lookup('file', 'gone.txt') }}", "`gone.txt` is not in the fleet directory"),
+            ("{{ lookup('file', '/etc/hosts') }}", "is no file of the fleet directory"),
+            ("{{ lookup('file', name) }}", "takes fixed names here"),
+            ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
+            ("{{ lookup('template', 'loop.j2') }}", "over 10 templates deep"),
+        ] {
+            let got = made(text);
+            assert!(got.contains(want), "{text}\nwant {want}\ngot  {got}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Playbooks in playbooks, and what a play says of all its hosts.
+
+use super::tests::{compiled, files, host, names};
+use super::*;
+use crate::playbook::schedule::{Order, Portion};
+
+fn refused(list: &[(&str, &str)]) -> String {
+    let faults = outline(&files(list), "site.yml", &Map::new()).unwrap_err();
+    faults.iter().map(|f| format!("{f}\n")).collect()
+}
+
+#[test]
+fn imported_playbooks_are_opened_with_what_the_import_says() {
+    let site = "\
+- import_playbook: sub/a.yml
+  vars: {who: site, more: 1}
+  tags: outer
+  when: port == 80
+- hosts: db
+  tasks: [{name: none, debug: }]
+- ansible.builtin.import_playbook: '{{ which }}.yml'
+  vars: {which: last}
+";
+    let list = [
+        ("site.yml", site),
+        (
+            "sub/a.yml",
+            "- hosts: web\n  vars: {who: a, own: 2}\n  tasks: [{name: first, debug: {msg: '{{ who }}'}, tags: inner}]\n- import_playbook: b.yml\n  vars: {who: a}\n",
+        ),
+        ("sub/b.yml", "- hosts: web\n  roles: [r]\n"),
+        ("sub/roles/r/tasks/main.yml", "- {name: second, debug: }\n"),
+        ("last.yml", "- hosts: all\n  tasks: [{name: third, debug: }]\n"),
+    ];
+    let plan = compiled(&list, &[]).plan;
+    assert_eq!(names(&plan), ["first", "second", "third"]);
+    assert_eq!(plan.plays.iter().map(|p| p.index).collect::<Vec<_>>(), [0, 1, 3]);
+    let vars = |play: usize| plan.layers[plan.plays[play].vars[0] as usize].clone();
+    assert_eq!(serde_json::json!(vars(0)), serde_json::json!({"who": "site", "own": 2, "more": 1}));
+    assert_eq!(serde_json::json!(vars(1)), serde_json::json!({"who": "site", "more": 1}));
+    let mut tasks = Vec::new();
+    closure::each_task(&plan.plays[0], &mut |t| tasks.push((t.tags.clone(), t.when.len())));
+    assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
+    assert_eq!(names(&compiled(&list, &["outer"]).plan), ["first", "second"]);
+    let all = outline(&files(&list), "site.yml", &Map::new()).unwrap();
+    assert_eq!(all.iter().map(|k| (k.index, k.hosts.join(","))).collect::<Vec<_>>().len(), 4);
+}
+
+#[test]
+fn keys_of_many_hosts_are_read_and_checked() {
+    let text = "\
+- hosts: ['{{ target }}', 'db:!old']
+  vars: {step: 30%}
+  serial: [1, '{{ step }}']
+  max_fail_percentage: 25
+  any_errors_fatal: yes
+  ignore_unreachable: true
+  order: reverse_sorted
+";
+    let mut extra = Map::new();
+    extra.insert("target".into(), serde_json::json!("web"));
+    let keys = outline(&files(&[("site.yml", text)]), "site.yml", &extra).unwrap().remove(0);
+    assert_eq!(keys.hosts, ["web", "db:!old"]);
+    assert_eq!(keys.serial, [Portion::Hosts(1), Portion::Percent(30.0)]);
+    assert_eq!((keys.max_fail_percentage, keys.order), (Some(25.0), Order::ReverseSorted));
+    assert!(keys.any_errors_fatal && keys.ignore_unreachable);
+    let text = "- hosts: all\n  serial: many\n  order: shuffle\n  max_fail_percentage: x\n- hosts: []\n- {serial: 1}\n- hosts: '{{ nowhere }}'\n- import_playbook: none.yml\n- import_playbook: site.yml\n- 1\n";
+    expect_test::expect![[r#"
+        site.yml:2:11: `serial` takes numbers and percentages, found `many`
+        site.yml:3:10: `shuffle` is no order of this language
+          hint: use provisioner kind: ansible
+        site.yml:4:24: `max_fail_percentage` takes a number
+        site.yml:5:10: `hosts` names no host
+        site.yml:6:3: a play needs `hosts`
+        site.yml:7:10: `hosts`: `nowhere` is undefined
+        site.yml:8:20: none.yml is not in the fleet directory
+        site.yml:9:20: site.yml imports itself: site.yml -> site.yml
+        site.yml:10:3: a play is a map, found a number
+    "#]]
+    .assert_eq(&refused(&[("site.yml", text)]));
+}
+
+#[test]
+fn a_play_means_the_hosts_that_its_patterns_mean() {
+    let table = [
+        ("web", true),
+        ("all[0]", false),
+        ("all[1]", true),
+        ("db:&web", true),
+        ("!web", false),
+        ("~w1$", true),
+        ("localhost", false),
+    ];
+    let mut host = host();
+    host.vars.insert("groups".into(), serde_json::json!({"all": ["w0", "w1"], "web": ["w1"], "db": ["w0", "w1"]}));
+    for (pattern, meant) in table {
+        let text = format!("- hosts: '{pattern}'\n  tasks: [{{name: t, debug: }}]\n");
+        let plan = compile(&files(&[("site.yml", &text)]), "site.yml", &host, &CompileOptions::default()).unwrap().plan;
+        assert_eq!(!plan.plays.is_empty(), meant, "{pattern}");
+    }
+}

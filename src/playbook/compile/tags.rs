@@ -1,0 +1,60 @@
+//! Which tasks the tags that were asked for let through.
+
+use super::Compiler;
+
+impl Compiler<'_> {
+    /// As Ansible decides with `--tags` and `--skip-tags`; a task without tags is called `untagged`.
+    pub(super) fn selected(&self, tags: &[String]) -> bool {
+        selected(tags, self.options.tags, self.options.skip_tags)
+    }
+}
+
+fn selected(own: &[String], only: &[String], skip: &[String]) -> bool {
+    let has = |list: &[String], tag: &str| list.iter().any(|t| t == tag);
+    let untagged = own.is_empty();
+    let named = |list: &[String]| if untagged { has(list, "untagged") } else { own.iter().any(|tag| has(list, tag)) };
+    let never = has(own, "never");
+    let all = only.is_empty() || has(only, "all");
+    let runs = has(own, "always") || all && !never || named(only) || has(only, "tagged") && !untagged && !never;
+    let left_out = match has(skip, "all") {
+        true => !has(own, "always") || has(skip, "always"),
+        false => named(skip) || has(skip, "tagged") && !untagged,
+    };
+    runs && !left_out
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn tags_select_as_ansible_selects() {
+        // Seen with ansible-core 2.19: tags of a task, --tags, --skip-tags, whether it runs.
+        let table = [
+            ("", "", "", true),
+            ("a", "", "", true),
+            ("never", "", "", false),
+            ("a never", "", "", false),
+            ("a never", "a", "", true),
+            ("always never", "", "", true),
+            ("", "a", "", false),
+            ("always", "a", "", true),
+            ("a", "tagged", "", true),
+            ("", "tagged", "", false),
+            ("never", "tagged", "", false),
+            ("", "untagged", "", true),
+            ("a", "untagged", "", false),
+            ("never", "all", "", false),
+            ("a", "all", "a", false),
+            ("a b", "a", "b", false),
+            ("always", "", "always", false),
+            ("always", "", "all", true),
+            ("a", "", "all", false),
+            ("a", "", "tagged", false),
+            ("", "", "untagged", false),
+            ("", "", "tagged", true),
+        ];
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for (own, only, skip, runs) in table {
+            assert_eq!(super::selected(&words(own), &words(only), &words(skip)), runs, "{own} | {only} | {skip}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Addresses of this machine, by one question to the kernel over netlink. No tool is run, and nothing is sent to a network.
+
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// One address of one interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// Number of the interface.
+    pub interface: u32,
+    pub address: IpAddr,
+    pub broadcast: Option<Ipv4Addr>,
+    /// Bits of the network's prefix.
+    pub prefix: u8,
+    /// As the kernel counts: 0 everywhere, 253 on the link, 254 on the host.
+    pub scope: u8,
+    /// Given beside the first of its network.
+    pub secondary: bool,
+}
+
+const HEADER: usize = 16;
+const NLMSG_DONE: u16 = 3;
+const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
+/// Request, and all there are.
+const DUMP: u16 = 0x301;
+const IFA_F_SECONDARY: u8 = 1;
+/// Answers read: far more than a machine has addresses.
+const ANSWERS_MAX: usize = 256;
+
+/// Every address there is.
+pub fn ask() -> Result<Vec<Address>, rustix::io::Errno> {
+    // The protocol that has no number of its own is that of routes and addresses.
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    rustix::net::sockopt::set_socket_timeout(
+        &socket,
+        rustix::net::sockopt::Timeout::Recv,
+        Some(std::time::Duration::from_secs(2)),
+    )?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    let mut request = Vec::new();
+    request.extend(24u32.to_ne_bytes());
+    request.extend(RTM_GETADDR.to_ne_bytes());
+    request.extend(DUMP.to_ne_bytes());
+    request.extend([0; 16]);
+    rustix::net::sendto(&socket, &request, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    let mut out = Vec::new();
+    let mut buffer = vec![0u8; 64 << 10];
+    for _ in 0..ANSWERS_MAX {
+        let (_, len) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::empty())?;
+        if len == 0 || parse(&buffer[..len.min(buffer.len())], &mut out) {
+            break;
+        }
+    }
+    Ok(out)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// Takes what one answer tells; whether it was the last.
+fn parse(mut bytes: &[u8], out: &mut Vec<Address>) -> bool {
+    while let (Some(len), Some(kind)) = (word(bytes, 0), half(bytes, 4)) {
+        let len = len as usize;
+        if kind == NLMSG_DONE || len < HEADER || len > bytes.len() {
+            return true;
+        }
+        if kind == RTM_NEWADDR {
+            out.extend(address(&bytes[HEADER..len]));
+        }
+        bytes = bytes.get((len + 3) & !3..).unwrap_or_default();
+    }
+    false
+}
+
+fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes.len() {
+        4 => Some(IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?))),
+        16 => Some(IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))),
+        _ => None,
+    }
+}
+
+fn address(message: &[u8]) -> Option<Address> {
+    let (prefix, flags, scope) = (*message.get(1)?, *message.get(2)?, *message.get(3)?);
+    let interface = word(message, 4)?;
+    let (mut own, mut local, mut broadcast) = (None, None, None);
+    let mut rest = message.get(8..)?;
+    while let (Some(len), Some(kind)) = (half(rest, 0), half(rest, 2)) {
+        let len = len as usize;
+        let Some(body) = rest.get(4..len) else { break };
+        match kind {
+            1 => own = ip(body),
+            2 => local = ip(body),
+            4 => broadcast = ip(body),
+            _ => {}
+        }
+        rest = rest.get((len + 3) & !3..).unwrap_or_default();
+    }
+    // Of two ends of a wire, the local one.
+    let address = local.or(own)?;
+    let broadcast = if let Some(IpAddr::V4(b)) = broadcast { Some(b) } else { None };
+    let secondary = address.is_ipv4() && flags & IFA_F_SECONDARY != 0;
+    Some(Address { interface, address, broadcast, prefix, scope, secondary })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_its_loopback_and_a_cut_answer_is_no_address() {
+        let all = ask().unwrap();
+        let lo = all.iter().find(|a| a.address == IpAddr::V4(Ipv4Addr::LOCALHOST)).expect("127.0.0.1");
+        assert_eq!((lo.prefix, lo.scope, lo.secondary), (8, 254, false));
+        for cut in [0, 3, 15, 16, 20] {
+            let mut bytes = vec![0u8; cut];
+            if let Some(start) = bytes.get_mut(..4) {
+                start.copy_from_slice(&200u32.to_ne_bytes());
+            }
+            let mut out = Vec::new();
+            parse(&bytes, &mut out);
+            assert_eq!(out, []);
+        }
+    }
+}

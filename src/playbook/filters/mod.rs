@@ -1,0 +1,304 @@
+//! The filters of Ansible and Jinja2: which there are, what they take, and how they come into an environment.
+//!
+//! What each does stands in the files beside this one. What Ansible has and is not here, `REFUSED` names: it is found at
+//! compile time (`vocabulary.rs`), never at run time.
+
+mod asks;
+mod digest;
+mod lists;
+mod lookups;
+mod maps;
+mod methods;
+mod net;
+mod numbers;
+mod paths;
+mod regexes;
+mod serial;
+mod text;
+mod time;
+mod vocabulary;
+mod wrap;
+
+pub use lookups::{GIVEN, KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED};
+pub use methods::call as call_method;
+pub use methods::{CHANGING as METHODS_REFUSED, KNOWN as METHODS};
+pub use regexes::replacement;
+pub use text::capitalize;
+pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
+pub use wrap::as_pair;
+
+use super::python;
+use minijinja::value::{Kwargs, Rest};
+use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
+
+pub type Answer = Result<Value, Error>;
+
+/// One filter. Arguments may be given by place or by name, as in Python.
+pub struct Filter {
+    pub name: &'static str,
+    /// Names of its arguments, in order; a last one that begins with `*` takes all that are left.
+    pub takes: &'static [&'static str],
+    pub run: fn(&mut State, Value, Args) -> Answer,
+    /// An undefined value is no error for it.
+    pub lenient: bool,
+    /// What Ansible does otherwise; empty: nothing.
+    pub differs: &'static str,
+}
+
+/// One test. What `is` asks; answers as its `run` says.
+pub struct Ask {
+    pub name: &'static str,
+    pub takes: &'static [&'static str],
+    pub run: fn(&mut State, Value, Args) -> Result<bool, Error>,
+    pub differs: &'static str,
+}
+
+/// A row of a table of filters.
+const fn filter(
+    name: &'static str,
+    takes: &'static [&'static str],
+    run: fn(&mut State, Value, Args) -> Answer,
+) -> Filter {
+    Filter { name, takes, run, lenient: false, differs: "" }
+}
+
+/// A row about a filter that does something else than Ansible's, said in `differs`.
+const fn differing(
+    name: &'static str,
+    takes: &'static [&'static str],
+    run: fn(&mut State, Value, Args) -> Answer,
+    differs: &'static str,
+) -> Filter {
+    Filter { name, takes, run, lenient: false, differs }
+}
+
+/// Arguments of one call, by the names that the callee gives them.
+pub struct Args {
+    name: &'static str,
+    takes: &'static [&'static str],
+    values: Vec<Option<Value>>,
+    /// What stood in the place of a `*`.
+    pub rest: Vec<Value>,
+    /// What stood in the place of a `**`.
+    pub named: Vec<(String, Value)>,
+}
+
+impl Args {
+    fn new(
+        name: &'static str,
+        takes: &'static [&'static str],
+        rest: Vec<Value>,
+        kwargs: &Kwargs,
+    ) -> Result<Self, Error> {
+        let fixed = takes.iter().filter(|t| !t.starts_with('*')).count();
+        let mut out = Self { name, takes, values: vec![None; fixed], rest: Vec::new(), named: Vec::new() };
+        let open = takes.iter().any(|t| t.starts_with('*') && !t.starts_with("**"));
+        for (i, value) in rest.into_iter().enumerate() {
+            match out.values.get_mut(i) {
+                Some(slot) => *slot = Some(value),
+                None if open => out.rest.push(value),
+                None => return Err(failure(format!("{name}: at most {fixed} arguments"))),
+            }
+        }
+        for key in kwargs.args() {
+            let value: Value = kwargs.get(key)?;
+            match takes.iter().position(|t| *t == key) {
+                Some(at) if out.values[at].is_some() => {
+                    return Err(failure(format!("{name}: `{key}` is given twice")));
+                }
+                Some(at) => out.values[at] = Some(value),
+                None if takes.contains(&"**") => out.named.push((key.to_owned(), value)),
+                None => return Err(failure(format!("{name}: unknown argument `{key}`"))),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The argument of this name, if it was given.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let at = self.takes.iter().position(|t| *t == name)?;
+        self.values.get(at)?.as_ref()
+    }
+
+    /// The argument of this name, which must be there.
+    pub fn need(&self, name: &str) -> Result<&Value, Error> {
+        self.get(name).ok_or_else(|| failure(format!("{}: `{name}` is missing", self.name)))
+    }
+
+    /// A text; numbers are printed.
+    pub fn text(&self, name: &str) -> Result<Option<String>, Error> {
+        self.get(name).filter(|v| !v.is_none()).map(python::text).transpose()
+    }
+
+    pub fn need_text(&self, name: &str) -> Result<String, Error> {
+        python::text(self.need(name)?)
+    }
+
+    /// A boolean by Python's truth.
+    pub fn flag(&self, name: &str) -> bool {
+        self.get(name).is_some_and(Value::is_true)
+    }
+
+    pub fn number(&self, name: &str) -> Result<Option<i64>, Error> {
+        let Some(value) = self.get(name).filter(|v| !v.is_none()) else { return Ok(None) };
+        let number = value.as_i64().or_else(|| value.as_str()?.trim().parse().ok());
+        number.map(Some).ok_or_else(|| failure(format!("{}: `{name}` takes a number", self.name)))
+    }
+
+    pub fn count(&self, name: &str) -> Result<Option<usize>, Error> {
+        self.number(name).map(|n| n.map(|n| usize::try_from(n).unwrap_or(0)))
+    }
+
+    fn undefined(&self) -> bool {
+        self.values.iter().flatten().chain(&self.rest).any(Value::is_undefined)
+            || self.named.iter().any(|(_, v)| v.is_undefined())
+    }
+}
+
+/// Every table of filters.
+const TABLES: &[&[Filter]] = &[
+    text::FILTERS,
+    regexes::FILTERS,
+    serial::FILTERS,
+    lists::FILTERS,
+    wrap::FILTERS,
+    maps::FILTERS,
+    paths::FILTERS,
+    net::FILTERS,
+    numbers::FILTERS,
+    digest::FILTERS,
+    time::FILTERS,
+];
+
+/// What Ansible or Jinja2 has and is refused, with the reason.
+pub const REFUSED: &[(&str, &str)] = &[
+    ("random", "a second run would not find what the first one made"),
+    ("shuffle", "a second run would not find what the first one made"),
+    ("vault", "vault files are not part of the language"),
+    ("unvault", "vault files are not part of the language"),
+    ("fileglob", "it lists files of the manager; use the module find, or with_fileglob"),
+    ("json_query", "JMESPath is of another collection; use selectattr and map"),
+    ("urlize", "it makes HTML"),
+    ("xmlattr", "it makes HTML"),
+    ("forceescape", "it makes HTML"),
+    ("expandvars", "the environment of a manager is not that of a node"),
+    ("ipsubnet", "of ansible.utils there are ipaddr, ipv4, ipv6 and ipwrap"),
+];
+
+/// All filters there are.
+pub fn all() -> impl Iterator<Item = &'static Filter> {
+    TABLES.iter().flat_map(|table| table.iter())
+}
+
+/// All tests there are.
+pub fn asks() -> impl Iterator<Item = &'static Ask> {
+    asks::ASKS.iter()
+}
+
+pub(super) fn failure(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidOperation, message.into())
+}
+
+/// Longest text that one filter or method may make, in bytes.
+const TEXT_MAX: usize = 16 << 20;
+
+/// An error where a text would become longer than is allowed; asked before it is made.
+fn fits(len: usize) -> Result<(), Error> {
+    if len > TEXT_MAX {
+        return Err(failure(format!("a text of over {TEXT_MAX} bytes")));
+    }
+    Ok(())
+}
+
+fn undefined(what: &str) -> Error {
+    Error::new(ErrorKind::UndefinedError, what.to_owned())
+}
+
+/// Adds every filter, test and function to an environment, also under Ansible's full names.
+pub fn register(env: &mut Environment<'static>) {
+    for filter in all() {
+        let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Answer {
+            let args = Args::new(filter.name, filter.takes, rest.0, &kwargs)?;
+            if !filter.lenient && (value.is_undefined() || args.undefined()) {
+                // What is behind it may say what holds then.
+                return match state.undefined_behavior() {
+                    UndefinedBehavior::Chainable => Ok(Value::UNDEFINED),
+                    _ => Err(Error::from(ErrorKind::UndefinedError)),
+                };
+            }
+            let out = (filter.run)(state, value, args)?;
+            fits(out.as_str().map_or(0, str::len))?;
+            Ok(out)
+        };
+        for prefix in prefixes(filter.name) {
+            env.add_filter(format!("{prefix}{}", filter.name), run);
+        }
+    }
+    for ask in asks() {
+        let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Result<bool, Error> {
+            let args = Args::new(ask.name, ask.takes, rest.0, &kwargs)?;
+            if value.is_undefined() || args.undefined() {
+                return Err(Error::from(ErrorKind::UndefinedError));
+            }
+            if ask.differs == asks::ON_THE_NODE {
+                super::scope::on_the_node(state)?;
+            }
+            (ask.run)(state, value, args)
+        };
+        for prefix in ["", "ansible.builtin.", "ansible.legacy."] {
+            env.add_test(format!("{prefix}{}", ask.name), run);
+        }
+    }
+    for name in vocabulary::BUILTIN_TESTS {
+        let run = move |state: &mut State, args: Rest<Value>| state.perform_test(name, &args.0);
+        env.add_test(format!("ansible.builtin.{name}"), run);
+    }
+    env.add_function("dict", maps::dict);
+    lookups::register(env);
+    time::register(env);
+}
+
+/// Under which names of collections a filter is known.
+fn prefixes(name: &str) -> &'static [&'static str] {
+    match name {
+        "ipaddr" | "ipv4" | "ipv6" | "ipwrap" => &["", "ansible.utils.", "ansible.netcommon."],
+        _ => &["", "ansible.builtin.", "ansible.legacy."],
+    }
+}
+
+/// Ansible's reading of a boolean that is an option of a module or a keyword.
+pub fn truthy(v: &Value) -> bool {
+    match v.as_str() {
+        Some(s) => matches!(s.to_ascii_lowercase().as_str(), "yes" | "on" | "1" | "true" | "y" | "t"),
+        None => v.is_true(),
+    }
+}
+
+/// The items of a list; what is none is an error that names `who`.
+fn list(who: &str, v: &Value) -> Result<Vec<Value>, Error> {
+    use minijinja::value::ValueKind::{Iterable, Map, Seq, String};
+    match v.kind() {
+        Seq | Iterable | Map => v.try_iter()?.map(valid).collect(),
+        String => Ok(v.as_str().unwrap_or_default().chars().map(|c| Value::from(c.to_string())).collect()),
+        kind => Err(failure(format!("{who}: takes a list, not {kind}"))),
+    }
+}
+
+/// A value that could be told, or why it could not.
+fn valid(v: Value) -> Answer {
+    match v.kind() {
+        minijinja::value::ValueKind::Invalid => Err(v.try_iter().err().unwrap_or_else(|| failure("no value"))),
+        _ => Ok(v),
+    }
+}
+
+/// The value as data that is compared and changed: JSON.
+fn json(who: &str, v: &Value) -> Result<serde_json::Value, Error> {
+    super::expr::to_json(v).map_err(|e| match e.kind() {
+        ErrorKind::UndefinedError => e,
+        _ => failure(format!("{who}: {}", super::expr::explain(&e))),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Which hosts a pattern of `hosts:` or `--limit` means: names, groups, `all`, wildcards, `~regex`, `[0]` and `[1:3]`, with
+//! `!` and `&`. Pure: knows an inventory by its names only, and no variables.
+
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names that mean the machine itself where no inventory has them.
+pub const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// The names of an inventory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hosts {
+    /// All of them, in the order of the inventory.
+    pub hosts: Vec<String>,
+    /// Each group with all its hosts, those of its children too. `all` need not be among them.
+    pub groups: BTreeMap<String, Vec<String>>,
+}
+
+/// What patterns mean.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selected {
+    /// Each once, in the order in which the patterns name them.
+    pub hosts: Vec<String>,
+    /// Patterns that fit no host and no group: Ansible warns of them and goes on.
+    pub unknown: Vec<String>,
+}
+
+impl Hosts {
+    /// The hosts that all `patterns` together mean; each may itself be several, with `,` or `:` between. First what is
+    /// named, then `&`, then `!`, wherever they stand; only `&` and `!`: of all. Err: a pattern that cannot be read.
+    pub fn select<S: AsRef<str>>(&self, patterns: &[S]) -> Result<Selected, String> {
+        let parts: Vec<String> = patterns.iter().flat_map(|p| split(p.as_ref())).collect();
+        let of = |sign: &[char]| parts.iter().filter(|p| p.starts_with(sign)).map(|p| &p[1..]).collect::<Vec<_>>();
+        let mut named: Vec<&str> = parts.iter().map(String::as_str).filter(|p| !p.starts_with(['&', '!'])).collect();
+        if named.is_empty() && !parts.is_empty() {
+            named.push("all");
+        }
+        let mut out = Selected::default();
+        let mut seen = BTreeSet::new();
+        for pattern in named {
+            let found = self.matching(pattern, &mut out.unknown)?;
+            out.hosts.extend(found.into_iter().filter(|host| seen.insert(host.clone())));
+        }
+        for pattern in of(&['&']) {
+            let keep: BTreeSet<String> = self.matching(pattern, &mut out.unknown)?.into_iter().collect();
+            out.hosts.retain(|host| keep.contains(host));
+        }
+        for pattern in of(&['!']) {
+            let drop: BTreeSet<String> = self.matching(pattern, &mut out.unknown)?.into_iter().collect();
+            out.hosts.retain(|host| !drop.contains(host));
+        }
+        Ok(out)
+    }
+
+    /// One pattern without its sign.
+    fn matching(&self, pattern: &str, unknown: &mut Vec<String>) -> Result<Vec<String>, String> {
+        if pattern.is_empty() {
+            return Err("a pattern of hosts is empty".into());
+        }
+        let (name, range) = if pattern.starts_with('~') { (pattern, None) } else { subscript(pattern)? };
+        if name == "all" {
+            return pick(self.hosts.clone(), range, pattern);
+        }
+        let fits = wildcard(name)?;
+        let groups: Vec<&Vec<String>> =
+            self.groups.iter().filter(|(group, _)| fits.is_match(group)).map(|(_, hosts)| hosts).collect();
+        let mut found: Vec<String> = groups.iter().flat_map(|hosts| hosts.iter().cloned()).collect();
+        if groups.is_empty() || name.starts_with('~') || name.contains(['.', '?', '*', '[']) {
+            found.extend(self.hosts.iter().filter(|host| fits.is_match(host)).cloned());
+        }
+        if found.is_empty() && LOCAL.contains(&name) {
+            found.push(name.to_owned());
+        }
+        if found.is_empty() && groups.is_empty() {
+            unknown.push(pattern.to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        found.retain(|host| seen.insert(host.clone()));
+        pick(found, range, pattern)
+    }
+}
+
+/// `web,db` or `web:db:&prod` in parts; a colon inside brackets or of an IPv6 address parts nothing.
+fn split(pattern: &str) -> Vec<String> {
+    let bare = pattern.trim_start_matches(['&', '!']);
+    let address = bare.matches(':').count() > 1 && bare.chars().all(|c| c.is_ascii_hexdigit() || c == ':' || c == '.');
+    let mut parts = vec![String::new()];
+    let mut depth = 0_usize;
+    for c in pattern.chars() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        let parting = if pattern.contains(',') { c == ',' } else { !address && depth == 0 && c == ':' };
+        match parts.last_mut() {
+            Some(last) if !parting => last.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    parts.into_iter().map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect()
+}
+
+/// First and last host that a pattern takes, counted from 0; a negative one from the end.
+type Range = (i64, Option<i64>);
+
+/// `web[0]`, `web[-1]`, `web[1:3]`, `web[2:]`; brackets with anything else belong to a wildcard.
+fn subscript(pattern: &str) -> Result<(&str, Option<Range>), String> {
+    let Some((name, inner)) = pattern.strip_suffix(']').and_then(|p| p.rsplit_once('[')).filter(|(n, _)| !n.is_empty())
+    else {
+        return Ok((pattern, None));
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number =
+        |text: &str| text.parse::<i64>().map_err(|_| format!("`{pattern}`: `{text}` is no place in a list of hosts"));
+    if digits(inner.strip_prefix('-').unwrap_or(inner)) {
+        let at = number(inner)?;
+        return Ok((name, Some((at, Some(at)))));
+    }
+    match inner.split_once([':', '-']) {
+        Some((first, "")) if digits(first) => Ok((name, Some((number(first)?, None)))),
+        Some((first, last)) if digits(first) && digits(last) => Ok((name, Some((number(first)?, Some(number(last)?))))),
+        _ => Ok((pattern, None)),
+    }
+}
+
+fn pick(hosts: Vec<String>, range: Option<Range>, pattern: &str) -> Result<Vec<String>, String> {
+    let Some((first, last)) = range else { return Ok(hosts) };
+    if hosts.is_empty() {
+        return Ok(hosts);
+    }
+    let count = i64::try_from(hosts.len()).unwrap_or(i64::MAX);
+    let from_start = |at: i64| if at < 0 { at + count } else { at };
+    let (first, last) = (from_start(first), last.map_or(count - 1, from_start));
+    if first == last && !(0..count).contains(&first) {
+        return Err(format!("`{pattern}`: there are {count} hosts"));
+    }
+    let (skip, end) = (usize::try_from(first).unwrap_or(0), usize::try_from(last + 1).unwrap_or(0));
+    Ok(hosts.into_iter().take(end).skip(skip).collect())
+}
+
+/// A wildcard against a whole name, or `~regex` against its beginning. Err: it cannot be read.
+pub fn wildcard(pattern: &str) -> Result<Regex, String> {
+    let text = match pattern.strip_prefix('~') {
+        Some(regex) => format!("^(?:{regex})"),
+        None => format!("^(?s:{})$", translated(pattern)),
+    };
+    Regex::new(&text).map_err(|e| {
+        let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        format!("`{pattern}` cannot be read: {last}")
+    })
+}
+
+/// `*`, `?`, `[ab]` and `[!ab]` as a regular expression; an open bracket without its end is itself.
+fn translated(pattern: &str) -> String {
+    let mut out = String::new();
+    let mut rest = pattern;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        let class = (c == '[').then(|| rest.char_indices().skip(1).find(|(_, c)| *c == ']')).flatten();
+        match (c, class) {
+            ('*', _) => out.push_str(".*"),
+            ('?', _) => out.push('.'),
+            ('[', Some((end, _))) => {
+                let inner = rest[..end].replace('\\', "\\\\").replace('[', "\\[");
+                match inner.strip_prefix('!') {
+                    Some(not) => out.push_str(&format!("[^{not}]")),
+                    None => out.push_str(&format!("[{}]", inner.replacen('^', "\\^", 1))),
+                }
+                rest = &rest[end + 1..];
+            }
+            (c, _) => out.push_str(&regex::escape(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn inventory() -> Hosts {
+        let list = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let groups = [("web", "w1 w2 w3"), ("db", "d1 d2"), ("prod", "w2 d1"), ("stage", "w1 w3 d2")];
+        Hosts {
+            hosts: list("w1 w2 w3 d1 d2 x.example.org fe80::1"),
+            groups: groups.into_iter().map(|(name, hosts)| (name.to_owned(), list(hosts))).collect(),
+        }
+    }
+
+    #[test]
+    fn patterns_mean_what_ansible_says_they_mean() {
+        let table = [
+            ("all", "w1 w2 w3 d1 d2 x.example.org fe80::1"),
+            ("*", "d1 d2 w2 w1 w3 x.example.org fe80::1"),
+            ("web", "w1 w2 w3"),
+            ("db:web", "d1 d2 w1 w2 w3"),
+            ("db,w1", "d1 d2 w1"),
+            ("web:&prod", "w2"),
+            ("!prod:web", "w1 w3"),
+            ("web:db:&stage:!w3", "w1 d2"),
+            ("!web", "d1 d2 x.example.org fe80::1"),
+            ("~w[12]$", "w1 w2"),
+            ("~(web|db)", "d1 d2 w1 w2 w3"),
+            ("w?", "w1 w2 w3"),
+            ("[wd]1", "w1 d1"),
+            ("?[!1]", "d1 d2 w2 w3"),
+            ("*.example.org", "x.example.org"),
+            ("web[0]", "w1"),
+            ("web[-1]", "w3"),
+            ("web[0:1]", "w1 w2"),
+            ("web[1:]", "w2 w3"),
+            ("web[1:9]:!w3", "w2"),
+            ("all[2]", "w3"),
+            ("fe80::1", "fe80::1"),
+            ("localhost", "localhost"),
+            ("nobody", ""),
+            ("", ""),
+        ];
+        for (pattern, want) in table {
+            let got = inventory().select(&[pattern]).unwrap().hosts.join(" ");
+            assert_eq!(got, want, "{pattern}");
+        }
+        assert_eq!(inventory().select(&["web", "!w1", "nobody"]).unwrap().unknown, ["nobody"]);
+        for wrong in ["web[3]", "~w(", "web:!"] {
+            assert!(inventory().select(&[wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        /// Whatever stands there is read or refused, and only hosts that exist come out, each once.
+        #[test]
+        fn nothing_but_known_hosts_comes_out(pattern in "[wd1-3a~!&*?,:\\[\\]^(.-]{0,12}") {
+            let inventory = inventory();
+            if let Ok(selected) = inventory.select(&[pattern]) {
+                let set: BTreeSet<&String> = selected.hosts.iter().collect();
+                prop_assert_eq!(set.len(), selected.hosts.len());
+                prop_assert!(selected.hosts.iter().all(|host| inventory.hosts.contains(host)));
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `copy`: a file or a directory, of the fleet directory or of the node itself.
+
+use super::content::{ContentError, content_of};
+use super::{Answer, Call, Outcome, checksum, place, said};
+use crate::playbook::event::AttributeChange;
+use crate::playbook::plan::Asset;
+use crate::playbook::safe::{self, Attributes};
+use crate::playbook::scope::traced;
+use rustix::fs::FileType;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Entries of one directory that is copied.
+const TREE_MAX: usize = 100_000;
+
+pub fn copy(call: &mut Call) -> Answer {
+    let dest = call.path(&["dest"])?;
+    if call.is_by_command(&dest) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+    }
+    let mut out = if call.flag("remote_src", false) { of_the_node(call, &dest) } else { of_the_plan(call, &dest) }?;
+    if let Some(src) = call.text(&["src"]) {
+        out.more.insert("src".into(), json!(src));
+    }
+    Ok(out)
+}
+
+fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
+    let src = call.text(&["src"]).unwrap_or_default();
+    let plain = src.trim_end_matches('/').strip_prefix("./").unwrap_or(src.trim_end_matches('/')).to_owned();
+    let below = format!("{plain}/");
+    let files: Vec<(String, Asset)> = match call.args.contains_key("content") {
+        true => Vec::new(),
+        false => {
+            call.task.assets.iter().filter_map(|(n, a)| Some((n.strip_prefix(&below)?.to_owned(), a.clone()))).collect()
+        }
+    };
+    if files.is_empty() {
+        let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
+        if trace.unknown {
+            return Ok(Outcome::unknown("its content depends on what was not run"));
+        }
+        let (content, source) = content?;
+        sum_fits(call, &checksum::sum(&content, "sha1")?)?;
+        ends_in_directory(call, dest)?;
+        return place::place(call, dest, content, &source, Path::new(&src));
+    }
+    let top = into(call, dest, &src)?;
+    let mut all = Outcome::default();
+    make_directories(call, &top, &mut all)?;
+    for (name, asset) in files {
+        let content = super::content::blob(call.plan, &asset).map_err(ContentError::Source)?.to_vec();
+        let path = top.join(&name);
+        make_directories(call, path.parent().unwrap_or(&top), &mut all)?;
+        let Some((path, now)) = place::regular(call, &path)? else { continue };
+        let old = now.map(|_| call.ground.node.read(&path)).transpose()?;
+        let one = place::finish(call, &path, old, content, &asset.path)?;
+        join(&mut all, one);
+    }
+    Ok(ended(call, all, dest))
+}
+
+fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
+    let src = call.path(&["src"])?;
+    if call.is_by_command(&src) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", src.display())));
+    }
+    let Some((real, stat)) = call.ground.node.follow(&src) else {
+        return Err(call.ground.node.missing(format!("{} is not there", src.display())));
+    };
+    if safe::kind(&stat) != FileType::Directory {
+        let preserve = call.text(&["mode"]).as_deref() == Some("preserve");
+        if preserve {
+            call.args.insert("mode".into(), json!(format!("{:04o}", safe::mode_of(&stat))));
+        }
+        if call.args.contains_key("checksum") {
+            sum_fits(call, &checksum::of(&call.ground.node, &real, "sha1")?)?;
+        }
+        ends_in_directory(call, dest)?;
+        if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
+            return large(call, &real, dest);
+        }
+        let content = call.ground.node.read(&real)?;
+        return place::place(call, dest, content, &src.display().to_string(), &src);
+    }
+    let asked = call.text(&["src"]).unwrap_or_default();
+    let top = into(call, dest, &asked)?;
+    if top.starts_with(&real) {
+        return Err(format!("{} lies in {}, which is to be copied there", top.display(), src.display()));
+    }
+    let mut all = Outcome::default();
+    make_directories(call, &top, &mut all)?;
+    let follow = call.flag("local_follow", true);
+    for (inner, stat) in call.ground.node.walk(&real, TREE_MAX)? {
+        let to = top.join(inner.strip_prefix(&real).unwrap_or(&inner));
+        let (from, stat) = match safe::kind(&stat) {
+            FileType::Symlink if follow => match call.ground.node.follow(&inner) {
+                Some(led) => led,
+                None => {
+                    return Err(format!("{} leads nowhere; `local_follow: false` copies the link", inner.display()));
+                }
+            },
+            _ => (inner.clone(), stat),
+        };
+        match safe::kind(&stat) {
+            FileType::Directory if from != inner => {
+                return Err(format!("{} leads to a directory; `local_follow: false` copies the link", inner.display()));
+            }
+            FileType::Directory => make_one(call, &to, Some(safe::mode_of(&stat)), &mut all)?,
+            FileType::Symlink => {
+                let target = call.ground.node.read_link(&from)?;
+                let now = call.ground.node.look(&to)?;
+                let same = now.is_some_and(|s| safe::kind(&s) == FileType::Symlink)
+                    && call.ground.node.read_link(&to)? == target;
+                if !same {
+                    call.ground.keep(&to)?;
+                    call.ground.node.link(&to, &target)?;
+                    all.changed = true;
+                }
+            }
+            FileType::RegularFile => {
+                let Some((to, now)) = place::regular(call, &to)? else { continue };
+                let old = now.map(|_| call.ground.node.read(&to)).transpose()?;
+                let content = call.ground.node.read(&from)?;
+                let one =
+                    place::finish_with(call, &to, old, content, &from.display().to_string(), safe::mode_of(&stat))?;
+                join(&mut all, one);
+            }
+            _ => return Err(format!("{} is neither a file nor a directory nor a link", inner.display())),
+        }
+    }
+    Ok(ended(call, all, dest))
+}
+
+/// A file that is too large to be held in memory: compared by its sum, and without a diff.
+fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
+    if call.args.contains_key("validate") {
+        return Err(format!("{} is too large for `validate`", from.display()));
+    }
+    let mut dest = dest.to_owned();
+    if call.ground.node.is_directory(&dest) {
+        dest.push(from.file_name().ok_or("the source has no name")?);
+    }
+    let Some((dest, now)) = place::regular(call, &dest)? else {
+        return Ok(Outcome::ok("is there, and `force` is off"));
+    };
+    let want = call.attributes(now.as_ref(), 0o644, false)?;
+    let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
+    let mut out = Outcome { attributes, ..Outcome::default() };
+    let sum = checksum::of(&call.ground.node, from, "sha1")?;
+    let same = now.is_some() && checksum::of(&call.ground.node, &dest, "sha1")? == sum;
+    if !same {
+        let mut full = want;
+        if let Some(stat) = &now {
+            full.mode = want.mode.or(Some(safe::mode_of(stat)));
+            full.uid = want.uid.or(Some(stat.st_uid));
+            full.gid = want.gid.or(Some(stat.st_gid));
+        }
+        call.ground.keep_leaving(&dest)?;
+        call.ground.node.copy(from, &dest, full)?;
+    } else if !out.attributes.is_empty() {
+        call.ground.keep(&dest)?;
+        call.ground.node.set_attributes(&dest, want)?;
+    }
+    out.changed = !same || !out.attributes.is_empty();
+    out.msg = if same { said(&out.attributes) } else { "content changed".into() };
+    out.more.insert("checksum".into(), json!(sum));
+    out.more.insert("dest".into(), json!(dest.display().to_string()));
+    call.path_info(&dest, &mut out);
+    Ok(out)
+}
+
+/// The directory that a directory's content goes to: `src/` means what is in it, `src` itself too.
+fn into(call: &Call, dest: &Path, src: &str) -> Result<PathBuf, String> {
+    if let Some((real, stat)) = call.ground.node.follow(dest)
+        && safe::kind(&stat) != FileType::Directory
+    {
+        return Err(format!("{} is there and is no directory", real.display()));
+    }
+    let whole = src.ends_with('/') || src.ends_with("/.");
+    let name = Path::new(src.trim_end_matches('/')).file_name().filter(|_| !whole);
+    Ok(name.map_or_else(|| dest.to_owned(), |name| dest.join(name)))
+}
+
+/// `dest: /etc/x/` is a directory, which is made.
+fn ends_in_directory(call: &mut Call, dest: &Path) -> Result<(), String> {
+    if call.text(&["dest"]).is_some_and(|d| d.ends_with('/')) {
+        let mut made = Outcome::default();
+        make_directories(call, dest, &mut made)?;
+    }
+    Ok(())
+}
+
+/// Makes a directory and those above it that are missing.
+fn make_directories(call: &mut Call, path: &Path, all: &mut Outcome) -> Result<(), String> {
+    let mut missing = Vec::new();
+    let mut at = path;
+    while call.ground.node.follow(at).is_none() {
+        missing.push(at.to_owned());
+        at = at.parent().ok_or("the path has no parent")?;
+    }
+    for dir in missing.into_iter().rev() {
+        make_one(call, &dir, None, all)?;
+    }
+    Ok(())
+}
+
+fn make_one(call: &mut Call, dir: &Path, mode: Option<u32>, all: &mut Outcome) -> Result<(), String> {
+    if call.ground.node.is_directory(dir) {
+        return Ok(());
+    }
+    let mut want = call.attributes(None, 0o755, true)?;
+    let named = call.text(&["directory_mode"]).map(|m| crate::playbook::owner::mode(&m, 0o755, true)).transpose()?;
+    want = Attributes { mode: named.or(mode).or(Some(0o755)), ..want };
+    call.ground.keep(dir)?;
+    call.ground.node.make_directory(dir, want)?;
+    all.changed = true;
+    all.attributes.push(AttributeChange::new("state", "absent", format!("directory {}", dir.display())));
+    Ok(())
+}
+
+fn sum_fits(call: &Call, sum: &str) -> Result<(), String> {
+    match call.text(&["checksum"]).filter(|want| !want.eq_ignore_ascii_case(sum)) {
+        None => Ok(()),
+        Some(want) => Err(format!("its SHA-1 is {sum}, not {want}; nothing was copied")),
+    }
+}
+
+fn join(all: &mut Outcome, one: Outcome) {
+    all.changed |= one.changed;
+    if one.changed {
+        all.attributes.extend(one.attributes);
+        if let Some(diff) = one.diff.filter(|d| d.len() + all.diff.as_ref().map_or(0, String::len) <= 256 << 10) {
+            all.diff.get_or_insert_default().push_str(&diff);
+        }
+    }
+}
+
+fn ended(call: &Call, mut all: Outcome, dest: &Path) -> Outcome {
+    all.msg = if all.changed { "copied".into() } else { String::new() };
+    if all.changed && all.diff.is_none() {
+        all.msg = format!("copied; {}", said(&all.attributes)).trim_end_matches("; ").chars().take(2000).collect();
+    }
+    all.more.insert("dest".into(), json!(dest.display().to_string()));
+    all.more.insert("path".into(), json!(dest.display().to_string()));
+    call.path_info(dest, &mut all);
+    all
+}

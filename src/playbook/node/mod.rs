@@ -1,0 +1,248 @@
+//! The node as a run sees it and changes it: all modules look and change through here, and only here.
+//!
+//! In a run that does things these are the functions of `safe` and the system's own tools; in check mode the same calls
+//! look at, and change, what would be (`overlay`, `would`), and nothing is written. So each module has one way only, and
+//! a later task of a check sees what an earlier one would have made.
+
+mod overlay;
+mod would;
+
+use super::owner;
+use super::safe::{self, Attributes, SafeError};
+use overlay::Overlay;
+use rustix::fs::{FileType, Stat};
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+pub use would::Would;
+
+type Result<T> = std::result::Result<T, SafeError>;
+
+/// The node, or what it would be.
+#[derive(Debug, Default)]
+pub struct Node {
+    /// In check mode.
+    would: Option<Box<(Overlay, Would)>>,
+    /// Something was looked for in vain that what was not run may make.
+    vague: Cell<bool>,
+}
+
+impl Node {
+    /// `check`: everything is looked at, nothing is written.
+    pub fn new(check: bool) -> Self {
+        Self { would: check.then(Box::default), vague: Cell::new(false) }
+    }
+
+    pub fn checks(&self) -> bool {
+        self.would.is_some()
+    }
+
+    /// What lies at a path, a link itself and not its target; None: nothing.
+    pub fn look(&self, path: &Path) -> Result<Option<Stat>> {
+        match &self.would {
+            None => safe::look(path),
+            Some(would) => would.0.look(path),
+        }
+    }
+
+    /// Where all links lead, and what is there; None: nothing, or it can't be told. For looking, never to be changed.
+    pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
+        match &self.would {
+            None => {
+                let real = std::fs::canonicalize(path).ok()?;
+                let stat = rustix::fs::lstat(&real).ok()?;
+                Some((real, stat))
+            }
+            Some(would) => would.0.follow(path),
+        }
+    }
+
+    pub fn is_directory(&self, path: &Path) -> bool {
+        self.follow(path).is_some_and(|(_, stat)| safe::kind(&stat) == FileType::Directory)
+    }
+
+    /// Content of a regular file.
+    pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
+        self.noted(match &self.would {
+            None => safe::read(path),
+            Some(would) => would.0.read(path),
+        })
+    }
+
+    /// A regular file, to be read piece by piece.
+    pub fn open(&self, path: &Path) -> Result<Box<dyn Read>> {
+        Ok(match &self.would {
+            None => Box::new(safe::open(path)?.0),
+            Some(would) => would.0.open(path)?,
+        })
+    }
+
+    pub fn read_link(&self, path: &Path) -> Result<PathBuf> {
+        match &self.would {
+            None => safe::read_link(path),
+            Some(would) => would.0.read_link(path),
+        }
+    }
+
+    /// Names in a directory, sorted.
+    pub fn list(&self, path: &Path) -> Result<Vec<OsString>> {
+        match &self.would {
+            None => safe::list(path).map(|mut names| {
+                names.sort();
+                names
+            }),
+            Some(would) => would.0.list(path),
+        }
+    }
+
+    /// Everything below a directory, parents first, links not followed, other file systems not entered.
+    pub fn walk(&self, path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
+        match &self.would {
+            None => safe::walk(path, most),
+            Some(would) => would.0.walk(path, most),
+        }
+    }
+
+    /// Puts `content` at `path` in one step. `check` sees the new file before it gets its name; in check mode there is none.
+    pub fn write(
+        &mut self,
+        path: &Path,
+        content: &[u8],
+        attributes: Attributes,
+        check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
+    ) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::write(path, content, attributes, check),
+            Some(would) => would.0.write(path, content, attributes),
+        };
+        self.noted(done)
+    }
+
+    /// The content of one file, of whatever size, at another path.
+    pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::copy(&safe::open(from)?.0, path, attributes),
+            Some(would) => would.0.copy(from, path, attributes),
+        };
+        self.noted(done)
+    }
+
+    pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::set_attributes(path, attributes),
+            Some(would) => would.0.set_attributes(path, attributes),
+        };
+        self.noted(done)
+    }
+
+    /// Sets times, in seconds since 1970; None leaves.
+    pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::set_times(path, accessed, modified),
+            Some(would) => would.0.set_times(path, accessed, modified),
+        };
+        self.noted(done)
+    }
+
+    pub fn make_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::make_directory(path, attributes),
+            Some(would) => would.0.make_directory(path, attributes),
+        };
+        self.noted(done)
+    }
+
+    /// One file, link or empty directory.
+    pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::remove(path, directory),
+            Some(would) => would.0.remove(path, directory),
+        };
+        self.noted(done)
+    }
+
+    pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::remove_tree(path),
+            Some(would) => would.0.remove_tree(path),
+        };
+        self.noted(done)
+    }
+
+    /// Makes a symbolic link in one step, in the place of a file or link.
+    pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::link(path, target),
+            Some(would) => would.0.link(path, target),
+        };
+        self.noted(done)
+    }
+
+    pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::second_name(path, name),
+            Some(would) => would.0.second_name(path, name),
+        };
+        self.noted(done)
+    }
+
+    /// In check mode, what is not there may come with what was not run.
+    fn noted<T>(&self, done: Result<T>) -> Result<T> {
+        if let Err(SafeError::Io { source, .. }) = &done
+            && source.kind() == std::io::ErrorKind::NotFound
+        {
+            self.missing(String::new());
+        }
+        done
+    }
+
+    /// What would be of units, packages and accounts; None where things are done.
+    pub fn would(&self) -> Option<&Would> {
+        self.would.as_ref().map(|would| &would.1)
+    }
+
+    pub fn would_mut(&mut self) -> Option<&mut Would> {
+        self.would.as_mut().map(|would| &mut would.1)
+    }
+
+    /// name:x:uid:gid:comment:home:shell, by name or number.
+    pub fn user(&self, key: &str) -> Option<Vec<String>> {
+        self.would().and_then(|w| w.user(key)).unwrap_or_else(|| owner::user(key))
+    }
+
+    /// name:x:gid:members, by name or number.
+    pub fn group(&self, key: &str) -> Option<Vec<String>> {
+        self.would().and_then(|w| w.group(key)).unwrap_or_else(|| owner::group(key))
+    }
+
+    pub fn uid(&self, name: &str) -> std::result::Result<u32, String> {
+        if let Ok(id) = name.parse() {
+            return Ok(id);
+        }
+        let id = self.user(name).and_then(|e| e.get(2)?.parse().ok());
+        id.ok_or_else(|| self.missing(format!("there is no user `{name}`")))
+    }
+
+    pub fn gid(&self, name: &str) -> std::result::Result<u32, String> {
+        if let Ok(id) = name.parse() {
+            return Ok(id);
+        }
+        let id = self.group(name).and_then(|e| e.get(2)?.parse().ok());
+        id.ok_or_else(|| self.missing(format!("there is no group `{name}`")))
+    }
+
+    /// Notes that something is not there, and gives the message back: in a check after something was not run, that is no
+    /// failure yet.
+    pub fn missing(&self, message: String) -> String {
+        if self.would().is_some_and(Would::blurred) {
+            self.vague.set(true);
+        }
+        message
+    }
+
+    /// Whether the last failure may be none when the run is real; asked once.
+    pub fn take_vague(&self) -> bool {
+        self.vague.take()
+    }
+}

@@ -1,0 +1,210 @@
+//! What a run opens on its way: task files and roles that are chosen on the node, and files of variables.
+//!
+//! Only what the plan holds can be chosen. In check mode, what depends on something that was not run is not opened.
+
+use super::event::{Event, Status};
+use super::frame::{self, Frame};
+use super::modules::{Answer, Outcome};
+use super::plan::{self, Place, Plan, Play, Step, Task};
+use super::run::{Flow, Run};
+use super::scope::{Scope, traced};
+use super::{compile, expr, lint, unknown};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Includes inside includes.
+const INCLUDES_MAX: usize = 30;
+
+/// What an include may mean, by the name that it is called by there.
+pub(super) type Choices = BTreeMap<String, Vec<Step>>;
+
+/// What comes of one item of an include.
+enum Chosen<'a> {
+    Steps(&'a [Step]),
+    Skipped,
+    Unknown(&'static str),
+}
+
+impl<'a> Run<'a, '_> {
+    pub(super) fn include(
+        &mut self,
+        play: &'a Play,
+        task: &'a Task,
+        choices: &'a Choices,
+        refused: &BTreeMap<String, String>,
+    ) -> Flow {
+        if self.depth >= INCLUDES_MAX {
+            return self.broken(task, task.place.line, "includes are nested too deep", false);
+        }
+        let scope = self.frame.scope(play, task);
+        let items = match &task.repeat {
+            None => Vec::new(),
+            Some(repeat) => match traced(|| frame::items(&scope, repeat)) {
+                (_, trace) if trace.unknown => {
+                    self.include_unknown(task, choices, "what it loops over depends on what was not run");
+                    return Ok(());
+                }
+                (Ok(items), _) => items,
+                (Err(_), _) if matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false))) => Vec::new(),
+                (Err(message), _) => return self.broken(task, task.place.line, &message, false),
+            },
+        };
+        let rounds = if task.repeat.is_some() { items.len() } else { 1 };
+        for index in 0..rounds {
+            if let Some(pause) = task.repeat.as_ref().and_then(|r| r.pause.as_ref()).filter(|_| index > 0) {
+                self.pause(&scope, pause);
+            }
+            let layer = || task.repeat.as_ref().map(|repeat| frame::item_layer(repeat, &items, index));
+            let inner = layer().map_or_else(|| scope.clone(), |layer| scope.with(layer));
+            let steps = match chosen(task, &inner, choices, refused) {
+                Ok(Chosen::Steps(steps)) => steps,
+                Ok(Chosen::Skipped) => {
+                    self.end.skipped += 1;
+                    continue;
+                }
+                Ok(Chosen::Unknown(why)) => {
+                    self.include_unknown(task, choices, why);
+                    continue;
+                }
+                Err((line, message)) => return self.broken(task, line, &message, false),
+            };
+            let open = self.frame.params.len();
+            self.frame.params.extend(layer().map(Arc::new));
+            self.depth += 1;
+            let flow = self.steps(play, steps);
+            self.depth -= 1;
+            self.frame.params.truncate(open);
+            flow?;
+            let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.break_when.is_empty()) else { continue };
+            let after = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
+            match unknown::all_hold(&after, &repeat.break_when) {
+                Ok(Some(true)) => break,
+                Ok(_) => {}
+                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
+            }
+        }
+        Ok(())
+    }
+
+    /// What `include_vars` reads, with which everything that follows is rendered.
+    pub(super) fn include_vars(&mut self, task: &Task, args: &Map<String, Value>) -> Answer {
+        let name = args.get("file").and_then(Value::as_str).unwrap_or_default();
+        let Some(layer) = task.vars_files.get(name) else {
+            let known = task.vars_files.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(format!("`{name}` is not among the files of this plan: {known}"));
+        };
+        self.frame.include(*layer, args.get("name").and_then(Value::as_str));
+        let mut outcome = Outcome::ok("");
+        let vars = self.frame.plan().layers.get(*layer as usize).cloned().unwrap_or_default();
+        outcome.more.insert("ansible_facts".into(), Value::Object(vars));
+        outcome.more.insert("ansible_included_var_files".into(), json!([name]));
+        Ok(outcome)
+    }
+
+    /// An include of which nobody knows what it would run.
+    fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str) {
+        self.say_unknown(task, false, why);
+        let mut set = Vec::new();
+        choices.values().for_each(|steps| compile::names_set(steps, &mut set));
+        set.iter().for_each(|name| self.frame.forget(name));
+    }
+
+    /// Reports a task as a whole as UNKNOWN.
+    pub(super) fn say_unknown(&mut self, task: &Task, handler: bool, why: &str) {
+        if let Some(would) = self.ground.node.would_mut() {
+            would.blur();
+        }
+        self.end.unknown += 1;
+        let done = super::event::Done {
+            i: task.id,
+            name: task.name.clone(),
+            module: task.module.clone(),
+            item: None,
+            status: Status::Unknown,
+            msg: if task.no_log { "hidden by no_log".to_owned() } else { why.to_owned() },
+            rc: None,
+            stdout_tail: String::new(),
+            diff: None,
+            attributes: Vec::new(),
+            path: None,
+            took_ms: 0,
+        };
+        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+    }
+}
+
+/// Which steps an include means with these variables; the error has its line.
+fn chosen<'a>(
+    task: &Task,
+    scope: &Scope,
+    choices: &'a Choices,
+    refused: &BTreeMap<String, String>,
+) -> Result<Chosen<'a>, (u32, String)> {
+    match unknown::all_hold(scope, &task.when) {
+        Ok(Some(true)) => {}
+        Ok(Some(false)) => return Ok(Chosen::Skipped),
+        Ok(None) => return Ok(Chosen::Unknown("its condition depends on what was not run")),
+        Err((line, e)) => return Err((line, expr::explain(&e))),
+    }
+    let (args, trace) = traced(|| frame::args(scope, task));
+    if trace.unknown {
+        return Ok(Chosen::Unknown("which file it means depends on what was not run"));
+    }
+    let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
+    let plain = name.strip_prefix("./").unwrap_or(&name);
+    if let Some(steps) = choices.get(&name).or(choices.get(plain)) {
+        return Ok(Chosen::Steps(steps));
+    }
+    let message = match refused.get(&name).or(refused.get(plain)) {
+        Some(why) => format!("`{name}` can't be run: {why}"),
+        None => {
+            let known = choices.keys().cloned().collect::<Vec<_>>().join(", ");
+            format!("`{name}` is not among what this plan holds: {known}")
+        }
+    };
+    Err((task.place.line, message))
+}
+
+/// An include that, as far as can be told before the first task, will mean what no plan can hold: its place and the reason.
+/// Names that tasks set are not known that early, and what depends on one is left to the run.
+pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)> {
+    let mut set = Vec::new();
+    for play in &plan.plays {
+        play.sections.iter().for_each(|section| compile::names_set(section, &mut set));
+    }
+    let set: BTreeSet<String> = set.into_iter().collect();
+    plan.plays.iter().find_map(|play| {
+        frame.open_play(play);
+        let mut steps: Vec<&Step> = play.sections.iter().flatten().collect();
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Task(_) => {}
+                Step::Block(block) => steps.extend(block.block.iter().chain(&block.always)),
+                Step::Include(include) => {
+                    let task = &include.task;
+                    let mut words = BTreeSet::new();
+                    task.when.iter().for_each(|condition| lint::words(&condition.text, &mut words));
+                    task.args.values().filter_map(Value::as_str).for_each(|text| lint::words(text, &mut words));
+                    if task.repeat.is_some() || words.iter().any(|word| set.contains(word)) {
+                        continue;
+                    }
+                    let scope = frame.scope(play, task);
+                    match chosen(task, &scope, &include.choices, &BTreeMap::new()) {
+                        Ok(Chosen::Steps(inner)) => steps.extend(inner),
+                        Ok(_) => {}
+                        Err(_) => {
+                            let holds = matches!(frame::all_hold(&scope, &task.when), Ok(true));
+                            let name = frame::args(&scope, task).map(|args| plan::choice(&task.module, &args));
+                            let name = name.ok().filter(|_| holds).unwrap_or_default();
+                            if let Some(why) = include.refused.get(&name) {
+                                return Some((task.place.clone(), format!("`{name}` can't be run: {why}")));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        None
+    })
+}

@@ -1,0 +1,283 @@
+//! A play over many hosts: what its keys say, in which batches its hosts are set up, and after each host's end whether to go
+//! on. Pure: it runs nothing and knows no clock; whoever runs the hosts asks it.
+//!
+//! ```text
+//! outline(files, playbook) -> [PlayKeys] -- hosts of the inventory --> Schedule -> batches, ended(host) -> Verdict
+//! ```
+
+use super::hosts::Hosts;
+use super::plan::Place;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a play says of all its hosts together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PlayKeys {
+    /// Place among all plays of the playbook, imported ones counted; `Play::index` of a host's plan is the same.
+    pub index: u32,
+    pub name: String,
+    pub place: Place,
+    /// Patterns, rendered.
+    pub hosts: Vec<String>,
+    /// Empty: all at once. The last one goes for all batches that follow.
+    pub serial: Vec<Portion>,
+    /// The play ends when more of a batch than this have failed.
+    pub max_fail_percentage: Option<f64>,
+    /// The first host that fails, or can't be reached, ends the play for all.
+    pub any_errors_fatal: bool,
+    /// A host that can't be reached counts as one that is done.
+    pub ignore_unreachable: bool,
+    pub order: Order,
+}
+
+/// How many hosts make a batch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Portion {
+    /// 0: all.
+    Hosts(u32),
+    /// Of all hosts of the play; at least one.
+    Percent(f64),
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Inventory,
+    ReverseInventory,
+    Sorted,
+    ReverseSorted,
+}
+
+impl Order {
+    /// By its word in a playbook.
+    pub fn named(word: &str) -> Option<Self> {
+        Some(match word {
+            "inventory" => Self::Inventory,
+            "reverse_inventory" => Self::ReverseInventory,
+            "sorted" => Self::Sorted,
+            "reverse_sorted" => Self::ReverseSorted,
+            _ => return None,
+        })
+    }
+}
+
+impl Portion {
+    /// `3` or `30%`.
+    pub fn named(text: &str) -> Option<Self> {
+        match text.trim().strip_suffix('%') {
+            Some(percent) => {
+                percent.trim().parse().ok().filter(|p: &f64| p.is_finite() && *p >= 0.0).map(Self::Percent)
+            }
+            // Ansible takes a negative one for all.
+            None => text.trim().parse::<i64>().ok().map(|n| Self::Hosts(u32::try_from(n.max(0)).unwrap_or(u32::MAX))),
+        }
+    }
+
+    fn of(self, hosts: usize) -> usize {
+        match self {
+            Self::Hosts(0) => hosts,
+            Self::Hosts(n) => n as usize,
+            Self::Percent(percent) => ((percent / 100.0 * hosts as f64) as usize).max(1),
+        }
+    }
+}
+
+/// How a host's part of a play ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostEnd {
+    Done,
+    /// `everyone`: by a task with `any_errors_fatal` (`RunEnd::fatal`).
+    Failed {
+        everyone: bool,
+    },
+    Unreachable,
+}
+
+/// What follows from a host's end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The rest of the batch goes on.
+    Wait,
+    /// The batch is through: begin the next, or the next play where this was the last.
+    Next,
+    /// What runs is to stop after its task; nothing further is begun, neither of this play nor of later ones. Says why.
+    Stop(String),
+}
+
+/// One play's batches while they run.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    keys: PlayKeys,
+    batches: Vec<Vec<String>>,
+    ends: BTreeMap<String, HostEnd>,
+    /// Failed or lost in earlier plays: they take no part, and count in the sizes of batches only.
+    lost: BTreeSet<String>,
+    stopped: bool,
+}
+
+impl Schedule {
+    /// `hosts`: those that the play means, in the order of the inventory. `lost`: those that earlier plays lost.
+    pub fn new(keys: &PlayKeys, mut hosts: Vec<String>, lost: &BTreeSet<String>) -> Self {
+        match keys.order {
+            Order::Inventory => {}
+            Order::ReverseInventory => hosts.reverse(),
+            Order::Sorted => hosts.sort(),
+            Order::ReverseSorted => hosts.sort_by(|a, b| b.cmp(a)),
+        }
+        let all = hosts.len();
+        let mut batches = Vec::new();
+        let mut rest = hosts.as_slice();
+        let mut portions = keys.serial.iter().copied();
+        let mut portion = portions.next().unwrap_or(Portion::Hosts(0));
+        while !rest.is_empty() {
+            let (batch, after) = rest.split_at(portion.of(all).min(rest.len()));
+            batches.push(batch.to_vec());
+            rest = after;
+            portion = portions.next().unwrap_or(portion);
+        }
+        Self { keys: keys.clone(), batches, ends: BTreeMap::new(), lost: lost.clone(), stopped: false }
+    }
+
+    /// The hosts of `pattern` in one step.
+    pub fn of(keys: &PlayKeys, inventory: &Hosts, lost: &BTreeSet<String>) -> Result<Self, String> {
+        Ok(Self::new(keys, inventory.select(&keys.hosts)?.hosts, lost))
+    }
+
+    /// All batches, in order; of those that were lost before, none is to be begun.
+    pub fn batches(&self) -> Vec<Vec<&str>> {
+        let here = |host: &&String| !self.lost.contains(*host);
+        self.batches.iter().map(|batch| batch.iter().filter(here).map(String::as_str).collect()).collect()
+    }
+
+    /// The host that does what a batch does once (`run_once`): the first of the batch that `host` is in.
+    pub fn first_beside(&self, host: &str) -> Option<&str> {
+        let batch = self.batches.iter().find(|batch| batch.iter().any(|h| h == host))?;
+        batch.iter().find(|h| !self.lost.contains(*h)).map(String::as_str)
+    }
+
+    /// Notes how `host` ended, and says what follows. A host of no batch, or one that has ended, changes nothing.
+    pub fn ended(&mut self, host: &str, end: HostEnd) -> Verdict {
+        let Some(batch) = self.batches.iter().find(|batch| batch.iter().any(|h| h == host)) else {
+            return Verdict::Wait;
+        };
+        let end = match end {
+            HostEnd::Unreachable if self.keys.ignore_unreachable => HostEnd::Done,
+            end => end,
+        };
+        self.ends.entry(host.to_owned()).or_insert(end);
+        let live: Vec<&String> = batch.iter().filter(|h| !self.lost.contains(*h)).collect();
+        let known: Vec<HostEnd> = live.iter().filter_map(|h| self.ends.get(*h).copied()).collect();
+        let failed = known.iter().filter(|e| matches!(e, HostEnd::Failed { .. })).count();
+        let gone = failed + known.iter().filter(|e| **e == HostEnd::Unreachable).count();
+        let percent = failed as f64 / batch.len() as f64 * 100.0;
+        let fatal = known.contains(&HostEnd::Failed { everyone: true }) || self.keys.any_errors_fatal && gone > 0;
+        let why = if fatal {
+            Some(format!("{host} failed, and any error is fatal (any_errors_fatal)"))
+        } else if let Some(most) = self.keys.max_fail_percentage.filter(|most| percent > *most) {
+            Some(format!("{failed} of {} hosts failed, at most {most} % may (max_fail_percentage)", batch.len()))
+        } else if gone == live.len() {
+            Some("no host of the batch is left".to_owned())
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.stopped = true;
+            return Verdict::Stop(why);
+        }
+        if known.len() == live.len() { Verdict::Next } else { Verdict::Wait }
+    }
+
+    /// Whether nothing further of this play, or of a later one, is to be begun.
+    pub fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Hosts that take no part in later plays: failed, not reached, or lost before.
+    pub fn lost(&self) -> BTreeSet<String> {
+        let now = self.ends.iter().filter(|(_, end)| **end != HostEnd::Done).map(|(host, _)| host.clone());
+        self.lost.iter().cloned().chain(now).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hosts(count: usize) -> Vec<String> {
+        (1..=count).map(|i| format!("h{i}")).collect()
+    }
+
+    fn schedule(count: usize, serial: &[&str], change: impl Fn(&mut PlayKeys)) -> Schedule {
+        let serial = serial.iter().map(|text| Portion::named(text).unwrap()).collect();
+        let mut keys = PlayKeys { serial, ..PlayKeys::default() };
+        change(&mut keys);
+        Schedule::new(&keys, hosts(count), &BTreeSet::new())
+    }
+
+    #[test]
+    fn batches_are_ansibles() {
+        let table: &[(usize, &[&str], &str)] = &[
+            (5, &[], "5"),
+            (5, &["0"], "5"),
+            (5, &["-1"], "5"),
+            (5, &["2"], "2 2 1"),
+            (10, &["30%"], "3 3 3 1"),
+            (3, &["10%"], "1 1 1"),
+            (9, &["1", "3", "50%"], "1 3 4 1"),
+            (4, &["1", "0"], "1 3"),
+            (0, &["2"], ""),
+            (3, &["9"], "3"),
+        ];
+        for (count, serial, want) in table {
+            let got: Vec<String> =
+                schedule(*count, serial, |_| {}).batches().iter().map(|b| b.len().to_string()).collect();
+            assert_eq!(got.join(" "), *want, "{count} {serial:?}");
+        }
+        assert!(Portion::named("x").is_none() && Portion::named("a%").is_none());
+        let reversed = schedule(3, &["2"], |k| k.order = Order::ReverseInventory);
+        assert_eq!(reversed.batches(), [vec!["h3", "h2"], vec!["h1"]]);
+        assert_eq!((reversed.first_beside("h2"), reversed.first_beside("h1")), (Some("h3"), Some("h1")));
+    }
+
+    #[test]
+    fn a_play_ends_where_too_many_have_failed() {
+        use HostEnd::{Done, Failed, Unreachable};
+        let bad = Failed { everyone: false };
+        let mut plain = schedule(4, &["2"], |_| {});
+        assert_eq!(plain.ended("h1", bad), Verdict::Wait);
+        assert_eq!(plain.ended("h2", Done), Verdict::Next);
+        assert_eq!(plain.ended("h3", Unreachable), Verdict::Wait);
+        assert_eq!(plain.ended("h4", bad), Verdict::Stop("no host of the batch is left".into()));
+        assert_eq!(plain.lost().into_iter().collect::<Vec<_>>(), ["h1", "h3", "h4"]);
+        let mut percent = schedule(4, &[], |k| k.max_fail_percentage = Some(25.0));
+        assert_eq!(percent.ended("h1", bad), Verdict::Wait);
+        assert_eq!(percent.ended("h2", Unreachable), Verdict::Wait);
+        assert!(matches!(percent.ended("h3", bad), Verdict::Stop(why) if why.starts_with("2 of 4 hosts failed")));
+        let mut fatal = schedule(4, &[], |k| k.any_errors_fatal = true);
+        assert_eq!(fatal.ended("h1", Done), Verdict::Wait);
+        assert!(matches!(fatal.ended("h2", Unreachable), Verdict::Stop(_)));
+        assert!(fatal.stopped());
+        let mut task = schedule(2, &[], |_| {});
+        assert!(matches!(task.ended("h1", Failed { everyone: true }), Verdict::Stop(_)));
+        let mut calm = schedule(1, &[], |k| k.ignore_unreachable = true);
+        assert_eq!(calm.ended("h1", Unreachable), Verdict::Next);
+        // Lost before: they are not waited for, and do not run.
+        let lost = BTreeSet::from(["h1".to_owned()]);
+        let mut later = Schedule::new(&PlayKeys::default(), hosts(2), &lost);
+        assert_eq!((later.batches(), later.first_beside("h2")), (vec![vec!["h2"]], Some("h2")));
+        assert_eq!(later.ended("h2", Done), Verdict::Next);
+    }
+
+    proptest! {
+        #[test]
+        fn every_host_is_in_one_batch(count in 0usize..60, serial in proptest::collection::vec(0u32..9, 0..4), percent: bool) {
+            let portion = |n: &u32| if percent { Portion::Percent(f64::from(*n) * 11.0) } else { Portion::Hosts(*n) };
+            let keys = PlayKeys { serial: serial.iter().map(portion).collect(), ..PlayKeys::default() };
+            let schedule = Schedule::new(&keys, hosts(count), &BTreeSet::new());
+            let batches = schedule.batches();
+            prop_assert!(batches.iter().all(|batch| !batch.is_empty()));
+            let all: Vec<String> = batches.concat().into_iter().map(str::to_owned).collect();
+            prop_assert_eq!(all, hosts(count));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Which hosts a run is about: those of the inventory that `--limit` leaves, and of these those that each play means.
+
+use super::Request;
+use super::hosts::groups;
+use crate::config::Sources;
+use crate::model::Fault;
+use crate::playbook::{Hosts, LOCAL, PlayKeys};
+use std::fs::File;
+use std::io::Read;
+
+/// Largest file of `--limit @FILE`, in bytes.
+const LIMIT_FILE_MAX: u64 = 1 << 20;
+
+/// The inventory by its names, cut to what `--limit` leaves.
+pub(super) struct Chosen {
+    pub hosts: Hosts,
+    /// `--limit` does not leave this machine, where the inventory has it not.
+    no_localhost: bool,
+}
+
+/// The plays, each with its hosts; and warnings about patterns that name nothing.
+type Plays = (Vec<(PlayKeys, Vec<String>)>, Vec<Fault>);
+
+impl Chosen {
+    pub fn new(request: &Request, sources: &Sources) -> Result<Self, Vec<Fault>> {
+        let mut hosts = Hosts { hosts: sources.order.clone(), groups: groups(sources) };
+        hosts.groups.remove("all");
+        if request.limit.is_empty() {
+            return Ok(Self { hosts, no_localhost: false });
+        }
+        let one = |message: String| vec![Fault::error("--limit", 0, 0, message)];
+        let mut patterns = Vec::new();
+        for text in &request.limit {
+            match text.strip_prefix('@') {
+                Some(file) => patterns.extend(lines(file).map_err(|why| vec![Fault::error(file, 0, 0, why)])?),
+                None => patterns.push(text.clone()),
+            }
+        }
+        let left = hosts.select(&patterns).map_err(one)?;
+        if let Some(unknown) = left.unknown.first() {
+            let groups = hosts.groups.keys().cloned().collect::<Vec<_>>().join(", ");
+            let fault = Fault::error("--limit", 0, 0, format!("no host or group is called `{unknown}`"));
+            return Err(vec![fault.hint(format!("the inventory's groups: {groups}"))]);
+        }
+        if left.hosts.is_empty() {
+            return Err(one("no host of the inventory is left".to_owned()));
+        }
+        hosts.hosts.retain(|host| left.hosts.contains(host));
+        for members in hosts.groups.values_mut() {
+            members.retain(|host| left.hosts.contains(host));
+        }
+        Ok(Self { hosts, no_localhost: !left.hosts.iter().any(|host| LOCAL.contains(&host.as_str())) })
+    }
+
+    /// Each play with the hosts that it means here; it may be none.
+    pub fn plays(&self, keys: Vec<PlayKeys>) -> Result<Plays, Vec<Fault>> {
+        let (mut plays, mut warnings, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        for play in keys {
+            let place = &play.place;
+            match self.hosts.select(&play.hosts) {
+                Err(why) => faults.push(Fault::error(&place.file, place.line, 1, format!("`hosts`: {why}"))),
+                Ok(mut selected) => {
+                    let here = |host: &String| self.hosts.hosts.contains(host) || !self.no_localhost;
+                    selected.hosts.retain(here);
+                    for pattern in selected.unknown {
+                        let message = format!("`hosts`: no host or group is called `{pattern}`");
+                        warnings.push(Fault::warn(&place.file, place.line, 1, message));
+                    }
+                    plays.push((play, selected.hosts));
+                }
+            }
+        }
+        if faults.is_empty() { Ok((plays, warnings)) } else { Err(faults) }
+    }
+
+    /// All hosts of these plays, in the order of the inventory; this machine last, where no inventory has it.
+    pub fn meant(&self, plays: &[(PlayKeys, Vec<String>)]) -> Vec<String> {
+        let is_meant = |host: &&String| plays.iter().any(|(_, hosts)| hosts.contains(host));
+        let mut out: Vec<String> = self.hosts.hosts.iter().filter(is_meant).cloned().collect();
+        let local = LOCAL.iter().map(|name| (*name).to_owned());
+        out.extend(local.filter(|name| !self.hosts.hosts.contains(name) && is_meant(&name)));
+        out
+    }
+}
+
+/// One pattern a line.
+fn lines(file: &str) -> Result<Vec<String>, String> {
+    let mut text = String::new();
+    let read = File::open(file).and_then(|f| f.take(LIMIT_FILE_MAX + 1).read_to_string(&mut text));
+    read.map_err(|e| format!("can't be read: {e}"))?;
+    if text.len() as u64 > LIMIT_FILE_MAX {
+        return Err("is larger than 1 MiB".to_owned());
+    }
+    Ok(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}

@@ -1,0 +1,330 @@
+//! One host: a session, its events as they come, and how it ended. Whatever happens to the session is this host's end alone.
+
+use super::prepare::Host;
+use super::road::{Road, usual_state_dir};
+use super::run::{Ending, Progress};
+use super::tally::{Recap, Tally};
+use super::told::{FailureView, HostState, TaskView, Told};
+use crate::exec::wire::{Order, PlayOrder, Reply};
+use crate::playbook::AttributeChange;
+use crate::ssh::{Remote, Session, SshError, here};
+use serde::Deserialize;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// A run has no time limit of its own; this one is only to be a number.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Events that were read and not yet told; more stay with the session, and slow the run down.
+const EVENTS: usize = 64;
+
+/// What all hosts of a run share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    /// Err: nobody can be logged in to.
+    pub remote: Result<Option<Arc<Remote>>, SshError>,
+    pub order: Arc<PlayOrder>,
+    pub diff: bool,
+    pub ending: watch::Receiver<Ending>,
+    pub tell: mpsc::Sender<Told>,
+    /// At most one for each play of each host.
+    pub progress: mpsc::UnboundedSender<(String, Progress)>,
+}
+
+/// How a host's part ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub state: HostState,
+    pub recap: Recap,
+    pub message: Option<String>,
+    pub failure: Option<FailureView>,
+    pub owed: Vec<String>,
+    /// By a task whose failure is everybody's.
+    pub fatal: bool,
+}
+
+impl Ended {
+    fn early(state: HostState, message: impl Into<String>) -> Self {
+        let recap = match state {
+            HostState::Unreachable => Recap { unreachable: 1, ..Recap::default() },
+            HostState::Refused => Recap { failed: 1, ..Recap::default() },
+            HostState::Unknown => Recap { unknown: 1, ..Recap::default() },
+            HostState::Done | HostState::Failed | HostState::Cancelled => Recap::default(),
+        };
+        Self { state, recap, message: Some(message.into()), failure: None, owed: Vec::new(), fatal: false }
+    }
+
+    /// This side has failed.
+    pub fn defect() -> Self {
+        Self::early(HostState::Unknown, "defect of remoor")
+    }
+}
+
+/// Runs the host's plan as far as `through` lets it, and tells all of it.
+pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<u32>) {
+    let begun = Instant::now();
+    let (name, connection) = (host.name.clone(), host.road.word().to_owned());
+    shared.say(Told::HostStart { host: name, connection }).await;
+    let ended = session(&host, &mut shared, through).await;
+    told(&host, &ended, begun, &shared).await;
+    let _nobody_waits = shared.progress.send((host.name, Progress::Ended(Box::new(ended))));
+}
+
+/// The end of a host that no play was let begin on.
+pub(super) async fn not_begun(host: &Host, shared: &Shared) -> Ended {
+    let ended = Ended::early(HostState::Cancelled, "not begun");
+    told(host, &ended, Instant::now(), shared).await;
+    ended
+}
+
+async fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
+    let Ended { state, recap, message, failure, owed, .. } = ended.clone();
+    let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms }).await;
+}
+
+async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<u32>) -> Ended {
+    let plan = match rmp_serde::to_vec_named(&host.plan) {
+        Ok(plan) => plan,
+        Err(e) => return Ended::early(HostState::Failed, format!("the plan can't be sent: {e}")),
+    };
+    let mut ending = shared.ending.clone();
+    let opened = tokio::select! {
+        opened = open(host, shared) => opened,
+        // Nothing runs there yet, so nothing is lost.
+        _ = ending.wait_for(|ending| *ending != Ending::Not) => return Ended::early(HostState::Cancelled, "not begun"),
+    };
+    let mut session = match opened {
+        Ok(session) => session,
+        Err(e) => return Ended::early(HostState::Unreachable, unreachable(&e)),
+    };
+    let mut heard = Heard { host: host.name.clone(), shared: shared.clone(), tally: Tally::default(), any: false };
+    let through_now = Some(*through.borrow_and_update());
+    let order = Order::Play(PlayOrder { plan, through: through_now, ..(*shared.order).clone() });
+    let reply = ordered(&mut session, order, &mut heard, &mut ending, &mut through).await;
+    session.close().await;
+    heard.end(reply)
+}
+
+async fn open(host: &Host, shared: &Shared) -> Result<Session, SshError> {
+    match (&host.road, &shared.remote) {
+        (Road::Here { named }, _) => {
+            // By its path, not as /proc/self: with sudo that would be another program.
+            let own = std::env::current_exe().map_err(|e| SshError::Local(format!("this program's own path: {e}")))?;
+            let state_dir = named.clone().or_else(|| usual_state_dir(host.sudo));
+            let state_dir =
+                state_dir.ok_or_else(|| SshError::Local("HOME says no place for the state of a run".to_owned()))?;
+            let sudo = ["sudo", "-n", "--"].iter().filter(|_| host.sudo).map(OsString::from);
+            let mut program: Vec<OsString> = sudo.collect();
+            program.extend([own.into(), "exec".into(), "-".into()]);
+            program.extend(["--state-dir".into(), state_dir.into()]);
+            here(&program).await
+        }
+        (Road::There(target), Ok(Some(remote))) => remote.open(target).await,
+        (Road::There(_), Err(e)) => Err(e.clone()),
+        (Road::There(_), Ok(None)) => Err(SshError::Local("no place for control sockets".to_owned())),
+    }
+}
+
+/// The final reply to `order`; passes on which plays may begin, and when the run is to end early.
+async fn ordered(
+    session: &mut Session,
+    order: Order,
+    heard: &mut Heard,
+    ending: &mut watch::Receiver<Ending>,
+    through: &mut watch::Receiver<u32>,
+) -> Result<Reply, SshError> {
+    let canceller = session.canceller();
+    let (sender, mut events) = mpsc::channel(EVENTS);
+    let mut running = std::pin::pin!(session.order_into(order, &sender, FOREVER));
+    let reply = loop {
+        tokio::select! {
+            reply = &mut running => break reply,
+            Some(event) = events.recv() => heard.event(event).await,
+            Ok(()) = through.changed() => {
+                let play = *through.borrow_and_update();
+                canceller.go(play).await;
+            }
+            Ok(()) = ending.changed() => {
+                let now = *ending.borrow_and_update();
+                match now {
+                    Ending::Not => {}
+                    Ending::AfterTask => canceller.cancel(false).await,
+                    Ending::Now => canceller.cancel(true).await,
+                    Ending::GiveUp => break Err(SshError::Lost("not waited for any longer".to_owned())),
+                }
+            }
+        }
+    };
+    while let Ok(event) = events.try_recv() {
+        heard.event(event).await;
+    }
+    reply
+}
+
+/// What is wrong, and what may be done about it.
+fn unreachable(error: &SshError) -> String {
+    match error {
+        SshError::Auth(said) if said.contains("sudo") => {
+            format!("{error}; remoor asks sudo once, without a password: NOPASSWD in sudoers, or log in as root")
+        }
+        SshError::HostKeyChanged { offered: Some(offered), .. } => {
+            format!(
+                "it shows another host key ({offered}) than known_hosts has: reinstalled, or not the host; nothing was sent"
+            )
+        }
+        SshError::HostKeyChanged { offered: None, .. } => {
+            "no host key of it is in known_hosts; compare it, then log in once by ssh, or add it with ssh-keyscan"
+                .to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// The events of one host on their way out.
+struct Heard {
+    host: String,
+    shared: Shared,
+    tally: Tally,
+    /// Something was begun there.
+    any: bool,
+}
+
+/// Of an event, what is told on. Statuses are words here: an executor may know more of them than this side.
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+enum Event {
+    TaskStart {
+        i: u32,
+        name: String,
+        item: Option<String>,
+    },
+    Task(Box<Done>),
+    Handler(Box<Done>),
+    Output {
+        i: u32,
+        line: String,
+    },
+    PlayEnd {
+        play: u32,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    i: u32,
+    name: String,
+    module: String,
+    item: Option<String>,
+    status: String,
+    msg: String,
+    rc: Option<i32>,
+    #[serde(default)]
+    stdout_tail: String,
+    #[serde(default)]
+    diff: Option<String>,
+    #[serde(default)]
+    attributes: Vec<AttributeChange>,
+    #[serde(default)]
+    path: Option<String>,
+    took_ms: u64,
+}
+
+impl Heard {
+    async fn event(&mut self, reply: Reply) {
+        let Reply::Event { event } = reply else { return };
+        let Ok(event) = serde_json::from_slice::<Event>(&event) else { return };
+        self.any = true;
+        let host = self.host.clone();
+        let told = match event {
+            Event::TaskStart { i, name, item } => Told::TaskStart { host, i, name, item },
+            Event::Output { i, line } => Told::Output { host, i, line },
+            Event::Task(done) => self.done(*done, false),
+            Event::Handler(done) => self.done(*done, true),
+            Event::PlayEnd { play } => {
+                let _nobody_waits = self.shared.progress.send((host, Progress::Played(play)));
+                return;
+            }
+            Event::Other => return,
+        };
+        self.shared.say(told).await;
+    }
+
+    fn done(&mut self, done: Done, handler: bool) -> Told {
+        let Done { i, name, module, item, status, msg, rc, stdout_tail, diff, attributes, path, took_ms } = done;
+        self.tally.count(i, handler, item.is_some(), &status);
+        let shown = diff.filter(|_| self.shared.diff);
+        let attributes = if self.shared.diff { attributes } else { Vec::new() };
+        let path = path.filter(|_| shown.is_some() || !attributes.is_empty());
+        let host = self.host.clone();
+        Told::Task(TaskView {
+            host,
+            handler,
+            i,
+            name,
+            module,
+            item,
+            status,
+            msg,
+            rc,
+            stdout_tail,
+            diff: shown,
+            attributes,
+            path,
+            took_ms,
+        })
+    }
+
+    fn end(mut self, reply: Result<Reply, SshError>) -> Ended {
+        match reply {
+            Ok(Reply::RunEnd(end)) => self.ran(&end),
+            Ok(Reply::Refused { why, .. }) => Ended::early(HostState::Refused, why),
+            Ok(Reply::Error { message }) if !self.any => {
+                let recap = Recap { failed: 1, ..Recap::default() };
+                Ended { recap, ..Ended::early(HostState::Failed, message) }
+            }
+            Ok(Reply::Error { message }) => self.lost(message),
+            Ok(other) => self.lost(format!("not understood: {other:?}")),
+            Err(e) => self.lost(e.to_string()),
+        }
+    }
+
+    fn lost(&mut self, message: String) -> Ended {
+        let mut recap = self.tally.recap(false, 0, 0);
+        recap.unknown += 1;
+        let message = format!("{message}; what the task under way did is not known");
+        Ended { recap, ..Ended::early(HostState::Unknown, message) }
+    }
+
+    fn ran(&mut self, end: &serde_json::Value) -> Ended {
+        let failure: Option<FailureView> =
+            end.get("failure").filter(|f| !f.is_null()).and_then(|f| serde_json::from_value(f.clone()).ok());
+        let is = |key: &str| end.get(key).and_then(serde_json::Value::as_bool) == Some(true);
+        let owed = end.get("pending_handlers").and_then(|o| serde_json::from_value(o.clone()).ok()).unwrap_or_default();
+        let stopped = end.get("stopped").and_then(serde_json::Value::as_str).map(str::to_owned);
+        if is("defect") {
+            let message = failure.map(|f| f.message).unwrap_or_default();
+            return Ended { owed, ..self.lost(message) };
+        }
+        let count = |key: &str| {
+            end.get(key).and_then(serde_json::Value::as_u64).map_or(0, |n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        let recap = self.tally.recap(failure.is_some(), count("changed"), count("unknown"));
+        let (state, message) = match (&failure, is("cancelled")) {
+            (Some(failure), _) => (HostState::Failed, Some(failure.message.clone())),
+            (None, true) => (HostState::Cancelled, stopped),
+            (None, false) => (HostState::Done, None),
+        };
+        Ended { state, recap, message, failure, owed, fatal: is("fatal") }
+    }
+}
+
+impl Shared {
+    /// Tells on. A reader that is slow slows this host down; one that is gone does not.
+    pub async fn say(&self, told: Told) {
+        let _nobody_listens = self.tell.send(told).await;
+    }
+}

@@ -1,0 +1,174 @@
+//! Everything before any host is touched: the playbook's files, the inventory, a plan and a way for each host. Every fault of
+//! every host is told at once.
+
+use super::Request;
+use super::chosen::Chosen;
+use super::files::{self, Files};
+use super::hosts::Hosts;
+use super::road::{Road, Roads};
+use crate::config::{self, AnsibleInventory, HostEntry, Sources};
+use crate::model::Fault;
+use crate::playbook::{self, CompileOptions, Compiled, MIXED, Plan, PlayKeys};
+use serde_json::{Map, json};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// This machine, where no inventory has it.
+const LOCALHOST: &str = "localhost";
+/// Largest plan that is sent, in bytes; a frame takes a little more.
+const PLAN_MAX: usize = 30 << 20;
+
+/// A run that may begin.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) request: Request,
+    /// Absolute path of the playbook.
+    pub(super) playbook: PathBuf,
+    /// In the order of the inventory; none without a part in the playbook.
+    pub(super) hosts: Vec<Host>,
+    /// The plays in order, each with the hosts that it means.
+    pub(super) plays: Vec<(PlayKeys, Vec<String>)>,
+    pub warnings: Vec<Fault>,
+}
+
+/// One host with what it is to do.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub name: String,
+    pub road: Road,
+    pub plan: Plan,
+    /// The plan is for root, and this side can't know that the login is.
+    pub sudo: bool,
+}
+
+/// Reads and compiles everything; runs executable inventories. Err: all faults, warnings among them, and nothing was touched.
+pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
+    let files = files::read(&request.playbook, request.root.as_deref())?;
+    let sources = sources(&request, &files)?;
+    let mut warnings: BTreeSet<Fault> = sources.inventory.warnings.iter().cloned().collect();
+    let mut faults = BTreeSet::new();
+    let (contexts, roads) =
+        (Hosts::new(&sources, &files, &request), Roads::new(&sources.inventory, &request.extra, &request.login));
+    let chosen = Chosen::new(&request, &sources)?;
+    let keys = playbook::outline(&files.set, &files.playbook, &request.extra);
+    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
+    let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
+    let mut hosts = Vec::new();
+    for name in &chosen.meant(&plays) {
+        let context = contexts.context(name);
+        let options = CompileOptions {
+            tags: &request.tags,
+            skip_tags: &request.skip_tags,
+            extra_vars: request.extra.clone(),
+            elevated: request.elevated || became(&sources.inventory, name),
+            hosts: Some(&chosen.hosts),
+        };
+        let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
+            Ok(compiled) => compiled,
+            Err(more) => {
+                faults.extend(more.into_iter().map(|fault| files.shown(fault)));
+                continue;
+            }
+        };
+        let Compiled { plan, warnings: more } = compiled;
+        warnings.extend(more.into_iter().map(|fault| files.shown(fault)));
+        if plan.plays.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = context.vars.keys().map(String::as_str).collect();
+        let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
+        let (doubts, wrong): (Vec<_>, Vec<_>) =
+            found.into_iter().map(|fault| files.shown(fault)).partition(|fault| fault.warning);
+        warnings.extend(doubts);
+        if !wrong.is_empty() {
+            faults.extend(wrong);
+            continue;
+        }
+        match way(&plan, name, &roads) {
+            Ok((road, more)) => {
+                warnings.extend(more);
+                let sudo = plan.needs_root() && road.is_root() != Some(true);
+                hosts.push(Host { name: name.clone(), road, plan, sudo });
+            }
+            Err(more) => faults.extend(more.into_iter().map(|fault| files.shown(fault))),
+        }
+    }
+    if faults.is_empty() && hosts.is_empty() {
+        faults.insert(nobody(&request, &sources));
+    }
+    warnings.extend(shown(unknown));
+    if !faults.is_empty() {
+        warnings.extend(files.left_out());
+        return Err(faults.into_iter().chain(warnings).collect());
+    }
+    let playbook = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
+    Ok(Prepared { request, playbook, hosts, plays, warnings: warnings.into_iter().collect() })
+}
+
+/// The inventory; without one it is this machine alone.
+fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
+    let beside = files.root.join(&files.playbook);
+    let beside = beside.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    let mut sources = config::load_sources(&request.inventory, beside)?;
+    if request.inventory.is_empty() {
+        let vars = [("ansible_connection".to_owned(), json!("local"))].into_iter().collect();
+        let host = HostEntry { groups: vec!["ungrouped".to_owned()], vars, ..HostEntry::default() };
+        sources.inventory.hosts.insert(LOCALHOST.to_owned(), host);
+        sources.order.push(LOCALHOST.to_owned());
+    }
+    Ok(sources)
+}
+
+/// Whether the host's variables say that its tasks are root's.
+fn became(inventory: &AnsibleInventory, name: &str) -> bool {
+    match inventory.hosts.get(name).and_then(|host| host.vars.get("ansible_become")) {
+        Some(serde_json::Value::Bool(b)) => *b,
+        Some(serde_json::Value::String(s)) => {
+            matches!(s.to_lowercase().as_str(), "yes" | "true" | "on" | "1" | "y" | "t")
+        }
+        _ => false,
+    }
+}
+
+/// The way to a host, unless its plan can't be run over it.
+fn way(plan: &Plan, name: &str, roads: &Roads) -> Result<(Road, Vec<Fault>), Vec<Fault>> {
+    let (road, warnings) = roads.to(name, plan.needs_root())?;
+    if plan.needs_root()
+        && road.is_root() == Some(false)
+        && let Some(task) = plan.unelevated()
+    {
+        return Err(vec![Fault::error(&task.place.file, task.place.line, 1, MIXED)]);
+    }
+    match rmp_serde::to_vec_named(plan) {
+        Ok(bytes) if bytes.len() <= PLAN_MAX => Ok((road, warnings)),
+        Ok(_) => {
+            let message = format!("the plan of `{name}`, with its files, is larger than {} MiB", PLAN_MAX >> 20);
+            let fault = Fault::error(&plan.playbook, 0, 0, message);
+            Err(vec![fault.hint("let the host fetch large files itself, or use provisioner kind: ansible")])
+        }
+        Err(error) => Err(vec![Fault::error(&plan.playbook, 0, 0, format!("the plan can't be sent: {error}"))]),
+    }
+}
+
+/// That there is nothing to do, which nobody asks for.
+fn nobody(request: &Request, sources: &Sources) -> Fault {
+    let shown = request.playbook.display().to_string();
+    let fault = Fault::error(&shown, 0, 0, "none of its plays means any host of the inventory");
+    if request.inventory.is_empty() {
+        return fault.hint("without -i there is only this machine, as `localhost`; name an inventory with -i");
+    }
+    let groups: Vec<&str> = sources.inventory.groups.keys().map(String::as_str).collect();
+    fault.hint(format!("the inventory has {} hosts; its groups: {}", sources.order.len(), groups.join(", ")))
+}
+
+impl Prepared {
+    /// The names of the hosts that have a part in it.
+    pub fn hosts(&self) -> Vec<String> {
+        self.hosts.iter().map(|host| host.name.clone()).collect()
+    }
+
+    /// Whether every host is this machine.
+    pub(super) fn is_local(&self) -> bool {
+        self.hosts.iter().all(|host| matches!(host.road, Road::Here { .. }))
+    }
+}

@@ -1,0 +1,171 @@
+//! How to get to each host: the inventory's `ansible_*` variables, over what the command line says. What would need something
+//! that remoor hasn't is refused by name; passwords are not used, and that is said.
+
+use super::{Connection, Login};
+use crate::config::{AnsibleInventory, Fleet, FleetConfig};
+use crate::exec::STATE_DIR;
+use crate::model::{Fault, FileSet, NodeName};
+use crate::playbook::LOCAL;
+use crate::ssh::Target;
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The way to a host.
+#[derive(Debug, Clone)]
+pub(super) enum Road {
+    /// This machine, in a process of its own; its state lies in the usual place unless one is named.
+    Here {
+        named: Option<PathBuf>,
+    },
+    There(Box<Target>),
+}
+
+impl Road {
+    /// For people and programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Road::Here { .. } => "local",
+            Road::There(_) => "ssh",
+        }
+    }
+
+    /// Whether it is known beforehand that the login is root.
+    pub fn is_root(&self) -> Option<bool> {
+        match self {
+            Road::Here { .. } => Some(rustix::process::geteuid().is_root()),
+            Road::There(target) if target.user.is_empty() => None,
+            Road::There(target) => Some(target.user == "root"),
+        }
+    }
+}
+
+/// What finds the roads: an inventory with the strongest variables laid over it.
+pub(super) struct Roads {
+    fleet: Fleet,
+    login: Login,
+}
+
+const PASSWORDS: [&str; 5] =
+    ["ansible_password", "ansible_ssh_pass", "ansible_ssh_password", "ansible_become_password", "ansible_become_pass"];
+
+impl Roads {
+    pub fn new(inventory: &AnsibleInventory, extra: &Map<String, Value>, login: &Login) -> Self {
+        let mut inventory = inventory.clone();
+        for host in inventory.hosts.values_mut() {
+            for (name, value) in extra.iter().filter(|(name, _)| name.starts_with("ansible_") || *name == STATE) {
+                host.vars.insert(name.clone(), value.clone());
+                host.origins.insert(name.clone(), "--extra-vars".to_owned());
+            }
+        }
+        let mut config = FleetConfig { inventory: "inventory".to_owned(), ..FleetConfig::default() };
+        // What nobody says, ssh's own configuration may.
+        config.ssh.user = login.user.clone().unwrap_or_default();
+        config.ssh.port = 0;
+        config.ssh.identity = login.private_key.as_ref().map(|path| path.display().to_string());
+        config.ssh.config = login.ssh_config.as_ref().map(|path| path.display().to_string());
+        config.ssh.connect_timeout_ms = u64::try_from(login.timeout.as_millis()).unwrap_or(u64::MAX);
+        let fleet = Fleet { config, inventory, files: FileSet::default(), outside: Vec::new() };
+        Self { fleet, login: login.clone() }
+    }
+
+    /// The way to `name`, and warnings about what is not used of its variables. `sudo`: its plan needs root.
+    pub fn to(&self, name: &str, sudo: bool) -> Result<(Road, Vec<Fault>), Vec<Fault>> {
+        let mut faults = Vec::new();
+        let own = Own { fleet: &self.fleet, host: name };
+        own.refuse("ansible_become_method", &["sudo"], "remoor becomes root by sudo", &mut faults);
+        own.refuse("ansible_become_user", &["root"], "remoor becomes root only", &mut faults);
+        let known = ["local", "ssh", "smart", "paramiko", "paramiko_ssh"];
+        own.refuse("ansible_connection", &known, "remoor goes by ssh, or is there already (local)", &mut faults);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let local = match own.word("ansible_connection") {
+            Some(word) => word == "local",
+            // By its name it is this machine, unless the inventory says where else.
+            None if LOCAL.contains(&name) => {
+                !["ansible_host", "ansible_port"].iter().any(|var| own.value(var).is_some())
+            }
+            None => self.login.connection == Connection::Local,
+        };
+        if local {
+            return Ok((Road::Here { named: own.text(STATE).map(PathBuf::from) }, Vec::new()));
+        }
+        let ssh = self.fleet.ssh_target(name).map_err(|fault| vec![fault])?;
+        let warned = PASSWORDS.iter().filter(|var| own.value(var).is_some());
+        let warned =
+            warned.map(|var| own.fault(var, "is not used: remoor logs in by key, and sudo asks for no password"));
+        let warnings = warned.map(|fault| Fault { warning: true, ..fault }).collect();
+        let target = Target {
+            node: NodeName::from(name),
+            host: ssh.host,
+            port: ssh.port,
+            user: ssh.user,
+            identity: ssh.identity.map(|path| expanded(&path)),
+            last_keys: Vec::new(),
+            sudo,
+            host_keys: Vec::new(),
+            options: ssh.options,
+            user_config: ssh.config.map(|path| expanded(&path)),
+            connect_timeout: Duration::from_millis(ssh.connect_timeout_ms),
+            state_dir: ssh.state_dir.map(PathBuf::from),
+        };
+        Ok((Road::There(Box::new(target)), warnings))
+    }
+}
+
+/// The variable that says where a host's executor keeps its state.
+const STATE: &str = "remoor_state_dir";
+
+/// Where an executor keeps its state on this machine: this user's, or root's. None: this user has no place for it.
+pub(super) fn usual_state_dir(root: bool) -> Option<PathBuf> {
+    if root || rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from(STATE_DIR));
+    }
+    Some(crate::solo::state_home()?.join("remoor"))
+}
+
+/// A path of the user's, absolute and with `~` as a shell has it: ssh gets it in a file that lies elsewhere.
+fn expanded(path: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let path = match (path.strip_prefix("~/"), home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(path),
+    };
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// One host's variables.
+struct Own<'a> {
+    fleet: &'a Fleet,
+    host: &'a str,
+}
+
+impl Own<'_> {
+    fn value(&self, var: &str) -> Option<&Value> {
+        self.fleet.inventory.hosts.get(self.host)?.vars.get(var).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, var: &str) -> Option<&str> {
+        self.value(var)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    /// The last part of a plugin's name.
+    fn word(&self, var: &str) -> Option<&str> {
+        self.text(var)?.rsplit('.').next()
+    }
+
+    fn fault(&self, var: &str, message: &str) -> Fault {
+        let origin = self.fleet.inventory.hosts.get(self.host).and_then(|host| host.origins.get(var));
+        let origin = origin.map_or("inventory", |origin| origin.split(": ").next().unwrap_or(origin));
+        Fault::error(origin, 0, 0, format!("{var} of the host `{}` {message}", self.host))
+    }
+
+    fn refuse(&self, var: &str, known: &[&str], why: &str, faults: &mut Vec<Fault>) {
+        let Some(value) = self.value(var) else { return };
+        if !self.word(var).is_some_and(|word| known.contains(&word)) {
+            let fault = self.fault(var, &format!("is {value}, which remoor hasn't: {why}"));
+            faults.push(fault.hint("run this host by ansible-playbook"));
+        }
+    }
+}

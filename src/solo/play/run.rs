@@ -1,0 +1,313 @@
+//! The loop over plays, batches and hosts. What to do after a host's end says the play's `Schedule`; here it is done.
+//!
+//! A host has one session for all of its plays: it waits in it, between two plays, for the hosts that begin the next one with
+//! it. What happens to one host is not the others' business, unless its play says so.
+
+use super::host::{self, Ended, Shared};
+use super::prepare::{Host, Prepared};
+use super::tally::Recap;
+use super::told::{HostState, Summary, Told};
+use crate::exec::STATE_DIR;
+use crate::exec::wire::PlayOrder;
+use crate::playbook::{HostEnd, PlayKeys, Schedule, Verdict};
+use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// How a run is to end early.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ending {
+    #[default]
+    Not,
+    /// No host is begun; tasks that are under way are finished.
+    AfterTask,
+    /// These are ended too.
+    Now,
+    /// Nobody waits for what does not end.
+    GiveUp,
+}
+
+/// From outside a run: how it is to end early. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Control {
+    ending: Arc<watch::Sender<Ending>>,
+    urged: Arc<watch::Sender<bool>>,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self { ending: Arc::new(watch::Sender::new(Ending::Not)), urged: Arc::new(watch::Sender::new(false)) }
+    }
+}
+
+impl Control {
+    /// The next more urgent ending; says which.
+    pub fn urge(&self) -> Ending {
+        let first = !self.urged.send_replace(true);
+        self.ending.send_modify(|ending| {
+            *ending = match *ending {
+                Ending::Not => Ending::AfterTask,
+                // By a play that is over already, and not by a person.
+                Ending::AfterTask if first => Ending::AfterTask,
+                Ending::AfterTask => Ending::Now,
+                Ending::Now | Ending::GiveUp => Ending::GiveUp,
+            };
+        });
+        *self.ending.borrow()
+    }
+
+    /// Somebody asked for it.
+    fn was_urged(&self) -> bool {
+        *self.urged.borrow()
+    }
+
+    /// A play is over for all its hosts.
+    fn stop(&self) {
+        self.ending.send_modify(|ending| *ending = Ending::AfterTask.max(*ending));
+    }
+
+    fn stopped(&self) -> bool {
+        *self.ending.borrow() != Ending::Not
+    }
+}
+
+/// What a host's task says to the loop.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// This play is through there.
+    Played(u32),
+    Ended(Box<Ended>),
+}
+
+/// Runs all hosts to their ends. What happens is told to `tell` as it comes, last the summary, which is returned too. A
+/// reader of it that is slow slows the hosts down.
+pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>) -> Summary {
+    let begun = Instant::now();
+    let request = &prepared.request;
+    let forks = request.forks.max(1);
+    let (remote, _sockets) = match remote(&prepared) {
+        Ok((remote, dir)) => (Ok(remote), dir),
+        Err(e) => (Err(e), None),
+    };
+    let order = PlayOrder {
+        plan: Vec::new(),
+        name: prepared.playbook.display().to_string(),
+        run_id: run_id(),
+        tags: request.tags.clone(),
+        check: request.check,
+        force: request.force,
+        through: None,
+    };
+    let (progress, news) = mpsc::unbounded_channel();
+    let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
+    let shared = Shared { remote, order, diff, ending, tell, progress };
+    shared
+        .say(Told::RunStart {
+            playbook: request.playbook.display().to_string(),
+            hosts: prepared.hosts(),
+            check: request.check,
+            diff: request.diff,
+            forks,
+        })
+        .await;
+    // One host waits for nobody between two plays.
+    let alone = prepared.hosts.len() == 1;
+    let waiting = prepared.hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
+    let mut hosts = Loop {
+        shared: shared.clone(),
+        control: control.clone(),
+        forks,
+        alone,
+        waiting,
+        running: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        names: BTreeMap::new(),
+        forgiving: false,
+        news,
+        summary: Summary::default(),
+    };
+    hosts.plays(&prepared.plays).await;
+    let mut summary = hosts.end().await;
+    summary.interrupted = control.was_urged();
+    summary.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    shared.say(Told::RunEnd(summary.clone())).await;
+    summary
+}
+
+struct Running {
+    /// The last play that it may begin, and the last one that it has.
+    through: watch::Sender<u32>,
+    last: u32,
+}
+
+struct Loop {
+    shared: Shared,
+    control: Control,
+    forks: usize,
+    alone: bool,
+    /// Not begun.
+    waiting: BTreeMap<String, Host>,
+    /// Begun and not ended.
+    running: BTreeMap<String, Running>,
+    tasks: JoinSet<()>,
+    names: BTreeMap<tokio::task::Id, String>,
+    /// The play under way lets hosts pass that can't be reached (`ignore_unreachable`).
+    forgiving: bool,
+    news: mpsc::UnboundedReceiver<(String, Progress)>,
+    summary: Summary,
+}
+
+impl Loop {
+    async fn plays(&mut self, plays: &[(PlayKeys, Vec<String>)]) {
+        let mut lost = BTreeSet::new();
+        for (keys, hosts) in plays {
+            // A host that has ended, in whatever way, is no part of what follows.
+            lost.extend(self.summary.states.keys().cloned());
+            self.forgiving = keys.ignore_unreachable;
+            let mut schedule = Schedule::new(keys, hosts.clone(), &lost);
+            let batches: Vec<Vec<String>> =
+                schedule.batches().iter().map(|batch| batch.iter().map(|host| (*host).to_owned()).collect()).collect();
+            self.shared
+                .say(Told::PlayStart { play: keys.index, name: keys.name.clone(), hosts: batches.concat() })
+                .await;
+            for batch in batches {
+                self.batch(keys.index, batch, &mut schedule).await;
+                if self.control.stopped() {
+                    return;
+                }
+            }
+            lost = schedule.lost();
+        }
+    }
+
+    /// One batch of a play, to the end of its last host.
+    async fn batch(&mut self, play: u32, batch: Vec<String>, schedule: &mut Schedule) {
+        let mut queue: VecDeque<String> = batch.into();
+        let mut busy = BTreeSet::new();
+        loop {
+            while busy.len() < self.forks
+                && !self.control.stopped()
+                && let Some(name) = queue.pop_front()
+            {
+                self.begin(&name, play);
+                busy.insert(name);
+            }
+            if busy.is_empty() {
+                return;
+            }
+            let Some((name, end)) = self.next(play).await else { return };
+            busy.remove(&name);
+            if let Verdict::Stop(why) = schedule.ended(&name, end) {
+                let more = queue.len() + busy.len() + self.running.len() + self.waiting.len() > 0;
+                self.summary.stopped.get_or_insert(why);
+                if !more {
+                    self.summary.stopped = None;
+                }
+                self.control.stop();
+            }
+        }
+    }
+
+    /// Lets a host begin a play; the first time, in a session of its own.
+    fn begin(&mut self, name: &str, play: u32) {
+        let through = if self.alone { u32::MAX } else { play };
+        if let Some(running) = self.running.get(name) {
+            running.through.send_replace(through);
+        } else if let Some(host) = self.waiting.remove(name) {
+            let (sender, receiver) = watch::channel(through);
+            let last = host.plan.plays.last().map_or(0, |play| play.index);
+            let task = self.tasks.spawn(host::play(host, self.shared.clone(), receiver));
+            self.names.insert(task.id(), name.to_owned());
+            self.running.insert(name.to_owned(), Running { through: sender, last });
+        }
+    }
+
+    /// The next host that is through with `play`, and how; None: nobody runs.
+    async fn next(&mut self, play: u32) -> Option<(String, HostEnd)> {
+        loop {
+            if self.running.is_empty() && self.news.is_empty() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                news = self.news.recv() => match news? {
+                    (name, Progress::Played(through)) if through == play => return Some((name, HostEnd::Done)),
+                    (_, Progress::Played(_)) => {}
+                    (name, Progress::Ended(ended)) => {
+                        let end = match ended.state {
+                            HostState::Done => HostEnd::Done,
+                            HostState::Unreachable => HostEnd::Unreachable,
+                            _ => HostEnd::Failed { everyone: ended.fatal },
+                        };
+                        self.note(&name, &ended);
+                        return Some((name, end));
+                    }
+                },
+                Some(joined) = self.tasks.join_next_with_id() => {
+                    // A defect of this side; what runs on that host stops after its task.
+                    if let Err(e) = joined
+                        && let Some(name) = self.names.get(&e.id()).cloned()
+                    {
+                        self.note(&name, &Ended::defect());
+                        return Some((name, HostEnd::Failed { everyone: false }));
+                    }
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, name: &str, ended: &Ended) {
+        self.running.remove(name);
+        let (mut recap, mut state) = (ended.recap, ended.state);
+        if state == HostState::Unreachable && self.forgiving {
+            (recap, state) = (Recap { skipped: 1, ignored: 1, ..Recap::default() }, HostState::Cancelled);
+        }
+        self.summary.recap.insert(name.to_owned(), recap);
+        self.summary.states.insert(name.to_owned(), state);
+    }
+
+    /// Waits for those that still run; those that were never begun are said to be so.
+    async fn end(mut self) -> Summary {
+        // Their runs end by themselves; one that waited for a play would wait for ever.
+        if self.running.values().any(|running| running.last > *running.through.borrow()) {
+            self.control.stop();
+        }
+        while self.next(u32::MAX).await.is_some() {}
+        for (name, host) in std::mem::take(&mut self.waiting) {
+            let ended = host::not_begun(&host, &self.shared).await;
+            self.note(&name, &ended);
+        }
+        self.summary
+    }
+}
+
+/// What logs in; None where nobody is logged in to. The directory holds control sockets, and goes with the run.
+fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<TempDir>), SshError> {
+    if prepared.is_local() {
+        return Ok((None, None));
+    }
+    let local = |e: std::io::Error| SshError::Local(e.to_string());
+    // Short, for the sockets in it.
+    let runtime =
+        std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
+    let place = runtime.unwrap_or_else(|| PathBuf::from("/tmp"));
+    let dir = tempfile::Builder::new().prefix("remoor-").tempdir_in(&place).map_err(local)?;
+    let config = RemoteConfig {
+        control_dir: dir.path().to_owned(),
+        builds: vec![Build::own().map_err(local)?],
+        launch: Launch::Personal,
+        state_dir: STATE_DIR.to_owned(),
+        arguments: vec!["exec".to_owned(), "-".to_owned()],
+    };
+    Ok((Some(Arc::new(Remote::new(config)?)), Some(dir)))
+}
+
+/// What this run is called in audit lines: when it began, and by which process.
+fn run_id() -> String {
+    format!("{}-{}", jiff::Timestamp::now().as_second(), std::process::id())
+}

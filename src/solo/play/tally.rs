@@ -1,0 +1,168 @@
+//! The recap of one host, counted as Ansible counts: by task, not by item; what changed is `ok` too, and so is what failed
+//! and was ignored.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of the recap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recap {
+    pub ok: u32,
+    pub changed: u32,
+    pub unreachable: u32,
+    pub failed: u32,
+    pub skipped: u32,
+    pub rescued: u32,
+    pub ignored: u32,
+    /// Nobody knows what these did, or would do.
+    pub unknown: u32,
+}
+
+/// How one item of a task ended, as far as it counts; from the weakest to what outweighs all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    Skipped,
+    Ok,
+    Changed,
+    /// Of a check: not run, so only the end says whether it would change anything.
+    NotRun,
+    Unknown,
+    Ignored,
+    Failed,
+}
+
+/// A task while its items come.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    task: (u32, bool),
+    weight: Weight,
+    changed: bool,
+}
+
+/// Counts while a run goes.
+#[derive(Debug, Default)]
+pub struct Tally {
+    recap: Recap,
+    /// Failures that may still turn out to be rescued.
+    failures: u32,
+    /// Tasks of which only the end says what they are; and items of which more was known.
+    not_run: u32,
+    changed_items: u32,
+    unknown_items: u32,
+    open: Option<Open>,
+}
+
+impl Tally {
+    /// One result: of an item of task number `i` (or of a handler), by the word of its status.
+    pub fn count(&mut self, i: u32, handler: bool, item: bool, status: &str) {
+        let (weight, changed) = match status {
+            "skipped" => (Weight::Skipped, false),
+            "ok" => (Weight::Ok, false),
+            "changed" => (Weight::Changed, true),
+            "would-run" => (Weight::NotRun, false),
+            "failed" => (Weight::Failed, false),
+            "ignored" => (Weight::Ignored, false),
+            _ => (Weight::Unknown, false),
+        };
+        self.changed_items += u32::from(changed);
+        self.unknown_items += u32::from(weight == Weight::Unknown);
+        match &mut self.open {
+            // Items of one task come one after the other.
+            Some(open) if item && open.task == (i, handler) => {
+                open.weight = open.weight.max(weight);
+                open.changed |= changed;
+            }
+            _ => {
+                self.close();
+                self.open = Some(Open { task: (i, handler), weight, changed });
+                if !item {
+                    self.close();
+                }
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let recap = &mut self.recap;
+        match open.weight {
+            Weight::Skipped => recap.skipped += 1,
+            Weight::Failed => self.failures += 1,
+            Weight::Unknown => recap.unknown += 1,
+            Weight::NotRun => self.not_run += 1,
+            Weight::Ok | Weight::Changed | Weight::Ignored => {
+                recap.ok += 1;
+                recap.changed += u32::from(open.changed);
+                recap.ignored += u32::from(open.weight == Weight::Ignored);
+            }
+        }
+    }
+
+    /// The recap so far; `failed`: the run ended by a failure, so the last one was not rescued. `changed` and `unknown`: how
+    /// many items the run's end calls so.
+    pub fn recap(&mut self, failed: bool, changed: u32, unknown: u32) -> Recap {
+        self.close();
+        let mut recap = self.recap;
+        let would_change = self.not_run.min(changed.saturating_sub(self.changed_items));
+        let would_what = (self.not_run - would_change).min(unknown.saturating_sub(self.unknown_items));
+        recap.changed += would_change;
+        recap.unknown += would_what;
+        recap.ok += self.not_run - would_what;
+        recap.failed = u32::from(failed);
+        recap.rescued = self.failures.saturating_sub(recap.failed);
+        recap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(failed: bool, events: &[(u32, bool, &str)]) -> Recap {
+        ended(failed, events, (0, 0))
+    }
+
+    fn ended(failed: bool, events: &[(u32, bool, &str)], (changed, unknown): (u32, u32)) -> Recap {
+        let mut tally = Tally::default();
+        for (i, item, status) in events {
+            tally.count(*i, false, *item, status);
+        }
+        tally.recap(failed, changed, unknown)
+    }
+
+    #[test]
+    fn tasks_are_counted_and_not_their_items() {
+        let none = Recap::default();
+        for (failed, events, want) in [
+            (false, &[(1, false, "ok"), (2, false, "changed")][..], Recap { ok: 2, changed: 1, ..none }),
+            (
+                false,
+                &[(1, true, "ok"), (1, true, "changed"), (1, true, "skipped")],
+                Recap { ok: 1, changed: 1, ..none },
+            ),
+            (false, &[(1, true, "skipped"), (1, true, "skipped")], Recap { skipped: 1, ..none }),
+            // The same task of a file that is included twice.
+            (false, &[(1, false, "ok"), (1, false, "ok")], Recap { ok: 2, ..none }),
+            (false, &[(1, false, "ignored")], Recap { ok: 1, ignored: 1, ..none }),
+            (false, &[(1, false, "failed"), (2, false, "ok")], Recap { ok: 1, rescued: 1, ..none }),
+            (true, &[(1, true, "failed"), (1, true, "ok")], Recap { failed: 1, ..none }),
+            (true, &[(1, false, "failed"), (2, false, "failed")], Recap { failed: 1, rescued: 1, ..none }),
+            (true, &[], Recap { failed: 1, ..none }),
+        ] {
+            assert_eq!(counted(failed, events), want, "{events:?}");
+        }
+    }
+
+    #[test]
+    fn of_what_a_check_did_not_run_the_end_says_what_it_would_do() {
+        let none = Recap::default();
+        let events = [(1, false, "changed"), (2, true, "would-run"), (2, true, "would-run"), (3, false, "would-run")];
+        for (items, want) in [
+            ((1, 0), Recap { ok: 3, changed: 1, ..none }),
+            ((3, 0), Recap { ok: 3, changed: 3, ..none }),
+            ((1, 3), Recap { ok: 1, changed: 1, unknown: 2, ..none }),
+            ((2, 1), Recap { ok: 2, changed: 2, unknown: 1, ..none }),
+        ] {
+            assert_eq!(ended(false, &events, items), want, "{items:?}");
+        }
+    }
+}

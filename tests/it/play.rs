@@ -1,0 +1,338 @@
+//! `remoor play` as a process of its own, on this machine: exit codes, what is shown, and what happens to the executor.
+
+use crate::local::{LONG, remoor};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Instant;
+
+/// A directory with a playbook of these tasks, and the command that plays it with all of its state in there.
+struct Ground {
+    dir: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new(tasks: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ground = Self { dir };
+        ground.write("site.yml", &format!("- hosts: all\n  gather_facts: no\n  tasks:\n{tasks}"));
+        ground
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect(name);
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = remoor();
+        command.current_dir(self.dir.path()).args(["play", "site.yml", "--connection", "local", "-e"]);
+        let vars = serde_json::json!({"remoor_state_dir": self.path("state"), "dir": self.dir.path()});
+        command.arg(vars.to_string()).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn play(&self, args: &[&str]) -> (Option<i32>, String, String) {
+        let Output { status, stdout, stderr } = self.command(args).output().expect("remoor runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace(&self.dir.path().display().to_string(), "DIR");
+        (status.code(), text(&stdout), text(&stderr))
+    }
+
+    fn events(&self, args: &[&str]) -> (Option<i32>, Vec<Value>) {
+        let (code, text, talk) = self.play(&[args, &["-o", "json"]].concat());
+        let line = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}; {talk}"));
+        (code, text.lines().map(line).collect())
+    }
+}
+
+/// Lines of a child until one holds `mark`; all of them.
+fn until(lines: &mut impl BufRead, mark: &str) -> String {
+    let mut all = String::new();
+    let begun = Instant::now();
+    while !all.contains(mark) {
+        assert!(begun.elapsed() < LONG, "no {mark}: {all}");
+        assert!(lines.read_line(&mut all).expect("a line") > 0, "no {mark}: {all}");
+    }
+    all
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process");
+    kill_process(pid, signal).expect("it runs");
+}
+
+const COPY: &str = "    - {name: write, copy: {content: \"{{ text | default('a') }}\\n\", dest: '{{ dir }}/x'}}\n";
+
+#[test]
+fn done_is_0_and_the_recap_is_ansibles() {
+    let tasks = "    - {name: twice, command: 'true', loop: [1, 2]}\n    - {command: 'true', when: false}\n    \
+                 - {command: 'false', ignore_errors: yes}\n    - block: [{command: 'false'}]\n      rescue: [{debug: {msg: saved}}]\n";
+    let ground = Ground::new(&format!("{COPY}{tasks}"));
+    let (code, text, talk) = ground.play(&["--diff"]);
+    assert_eq!((code, talk.as_str()), (Some(0), ""), "{text}");
+    let recap = "localhost                  : ok=4    changed=2    unreachable=0    failed=0    skipped=1    rescued=1    ignored=1    unknown=0\n";
+    assert!(text.ends_with(&format!("\nPLAY RECAP\n{recap}")), "{text}");
+    for shown in ["localhost  changed   write (", "+a\n", "twice [2]", "ignored ", "rc=1"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    let (_, text, _) = ground.play(&[]);
+    assert!(text.contains("localhost  ok        write (") && !text.contains("+a"), "{text}");
+    let audit = fs::read_to_string(ground.path("state/runs.log")).expect("an audit");
+    assert_eq!(audit.lines().filter(|l| l.contains(" play ") && l.ends_with(" done")).count(), 2, "{audit}");
+}
+
+#[test]
+fn what_does_not_compile_is_2_with_every_place_and_nothing_touched() {
+    let ground = Ground::new(&format!("{COPY}    - {{nonsense: {{}}}}\n    - {{copy: {{dest: /x, contnet: a}}}}\n"));
+    ground.write("hosts", "web1\nweb2\n");
+    let (code, text, talk) = ground.play(&["-i", "hosts"]);
+    assert_eq!((code, text.as_str()), (Some(2), ""), "{talk}");
+    assert!(talk.starts_with("error: 3 faults; no host was touched\ncaused by: site.yml:5:8: "), "{talk}");
+    assert!(!ground.path("x").exists() && !ground.path("state").exists());
+    // A template is looked at too: what can never be rendered is a fault, what may not be is said.
+    ground.write(
+        "site.yml",
+        &format!("- hosts: all\n  tasks:\n{COPY}    - {{template: {{src: x.j2, dest: '{{{{ dir }}}}/y'}}}}\n"),
+    );
+    ground.write("x.j2", "a\n{{ nosuch }}\n");
+    let (code, text, talk) = ground.play(&[]);
+    assert!(code == Some(2) && text.is_empty() && talk.contains("x.j2:2") && talk.contains("`nosuch`"), "{talk}");
+    assert!(!ground.path("x").exists() && !ground.path("state").exists());
+    let doubt = "    - {template: {src: x.j2, dest: '{{ dir }}/y'}, ignore_errors: true}\n";
+    ground.write("site.yml", &format!("- hosts: all\n  tasks:\n{doubt}"));
+    let (code, text, talk) = ground.play(&[]);
+    assert!(code == Some(0) && text.contains("ignored ") && talk.contains("x.j2:2"), "{text}{talk}");
+    ground.write("site.yml", "- hosts: db\n  tasks: [{debug: {}}]\n");
+    let (code, _, talk) = ground.play(&["-i", "hosts"]);
+    assert!(code == Some(2) && talk.contains("means any host") && talk.contains("2 hosts"), "{talk}");
+    for (args, word) in [
+        (&["-i", "none"][..], "none: the inventory can't be read"),
+        (&["-e", "x"], "`x` is no KEY=VALUE"),
+        (&["-i", "web1 ansible_connection=winrm,"], "no host name"),
+    ] {
+        let (code, _, talk) = ground.play(args);
+        assert!(code == Some(2) && talk.contains(word), "{args:?}: {talk}");
+    }
+}
+
+#[test]
+fn a_task_that_fails_is_5_and_says_where() {
+    let ground = Ground::new("    - {name: bad, shell: 'echo one; echo two; exit 7'}\n    - {command: touch later}\n");
+    let (code, events) = ground.events(&[]);
+    assert_eq!(code, Some(5));
+    assert!(events.iter().all(|event| event["version"] == 1));
+    let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(names[0], "run-start");
+    assert_eq!(names.last(), Some(&"run-end"));
+    let end = events.iter().find(|event| event["event"] == "host-end").expect("an end");
+    assert_eq!(
+        (&end["state"], &end["failure"]["rc"], &end["failure"]["line"]),
+        (&"failed".into(), &7.into(), &4.into())
+    );
+    assert_eq!(events.last().expect("the end")["recap"]["localhost"]["failed"], 1);
+    let (_, text, _) = ground.play(&[]);
+    for shown in ["failed    bad rc=7", "    | two", "ends here: site.yml:4 failed"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+}
+
+#[test]
+fn much_output_long_lines_and_bytes_that_are_no_text_pass_and_are_bounded() {
+    let ground = Ground::new(
+        "    - {shell: 'seq 200000; head -c 1000000 /dev/zero | tr \"\\0\" x; echo; head -c 3000 /dev/urandom'}\n",
+    );
+    let (code, text, talk) = ground.play(&["-v"]);
+    assert_eq!(code, Some(0), "{talk}");
+    assert!(text.len() < 4 << 20, "{} bytes", text.len());
+    assert!(text.contains("more lines]"), "what was left out is said");
+}
+
+#[test]
+fn a_killed_executor_is_unknown_and_not_the_end_of_the_tool() {
+    let ground = Ground::new("    - {name: suicide, shell: 'echo begun; kill -9 $PPID'}\n");
+    let (code, text, _) = ground.play(&["-v"]);
+    assert_eq!(code, Some(5), "{text}");
+    assert!(text.contains("localhost  UNKNOWN: ") && text.contains("unknown=1\n"), "{text}");
+    let audit = fs::read_to_string(ground.path("state/runs.log")).expect("an audit");
+    assert!(audit.ends_with(" started\n"), "{audit}");
+}
+
+#[test]
+fn ctrl_c_finishes_the_task_and_twice_ends_it() {
+    let ground = Ground::new(
+        "    - {name: long, shell: 'echo begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; echo x >> {{ dir }}/done'}\n    \
+         - {name: many, shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}\n",
+    );
+    for (twice, wanted) in [(false, "1"), (true, "2")] {
+        let mut child = ground.command(&["-v"]).spawn().expect("remoor runs");
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        until(&mut lines, "begun");
+        let mut talk = BufReader::new(child.stderr.take().expect("a pipe"));
+        signal(&child, Signal::INT);
+        until(&mut talk, "those under way are finished");
+        if twice {
+            signal(&child, Signal::INT);
+        } else {
+            fs::write(ground.path("go"), "").expect("go");
+        }
+        let text = until(&mut lines, "PLAY RECAP");
+        assert_eq!(child.wait().expect("an end").code(), Some(130), "{wanted}: {text}");
+        assert_eq!(ground.path("done").exists(), !twice, "{text}");
+        let _ = fs::remove_file(ground.path("go"));
+        let _ = fs::remove_file(ground.path("done"));
+        // A few may have been begun before the word of it came there.
+        let many = fs::read_to_string(ground.path("many")).unwrap_or_default().lines().count();
+        assert!(many < 2000, "{many}");
+    }
+}
+
+#[test]
+fn a_node_that_is_held_is_4_and_says_by_whom() {
+    let ground =
+        Ground::new("    - {name: long, shell: 'echo begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done'}\n");
+    let mut first = ground.command(&["-v"]).spawn().expect("remoor runs");
+    let mut lines = BufReader::new(first.stdout.take().expect("a pipe"));
+    until(&mut lines, "begun");
+    let (code, text, _) = ground.play(&[]);
+    assert_eq!(code, Some(4), "{text}");
+    assert!(text.contains("refused: remoor play, process ") && text.contains("holds the node"), "{text}");
+    fs::write(ground.path("go"), "").expect("go");
+    assert!(first.wait().expect("an end").success());
+    fs::write(ground.path("state/identity.json"), "{}").expect("a mark");
+    let (code, text, _) = ground.play(&[]);
+    assert!(code == Some(4) && text.contains("--force"), "{text}");
+    assert_eq!(ground.play(&["--force"]).0, Some(0));
+}
+
+/// Three hosts that are all this machine, each with its state in a directory of its own.
+fn three(ground: &Ground) {
+    let hosts: String =
+        (1..=3).map(|i| format!("h{i} remoor_state_dir={} n={i}\n", ground.path(&format!("s{i}")).display())).collect();
+    ground.write("hosts", &format!("{hosts}[odd]\nh1\nh3\n"));
+}
+
+impl Ground {
+    /// What the three wrote into `log`, in order.
+    fn played(&self, playbook: &str, args: &[&str]) -> (Option<i32>, String, String) {
+        self.write("site.yml", playbook);
+        let _ = fs::remove_file(self.path("log"));
+        let dir = format!("dir={}", self.dir.path().display());
+        let mut command = remoor();
+        command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "-c", "local", "-e", &dir]);
+        let Output { status, stdout, stderr } = command.args(args).output().expect("remoor runs");
+        let text = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
+        (status.code(), fs::read_to_string(self.path("log")).unwrap_or_default().replace('\n', " "), text)
+    }
+}
+
+#[test]
+fn hosts_begin_each_play_together_in_batches_and_those_that_failed_are_left_out() {
+    let ground = Ground::new("");
+    three(&ground);
+    let log = "shell: 'echo {{ inventory_hostname }}.{{ x }} >> {{ dir }}/log'";
+    let two = format!(
+        "- {{name: one, hosts: all, serial: 1, vars: {{x: 1}}, tasks: [{{{log}}}, {{set_fact: {{kept: '{{{{ n }}}}'}}}}]}}\n\
+         - {{name: two, hosts: odd, vars: {{x: '{{{{ kept }}}}'}}, tasks: [{{{log}}}]}}\n"
+    );
+    let (code, log_text, text) = ground.played(&two, &["-f", "1"]);
+    assert_eq!((code, log_text.as_str()), (Some(0), "h1.1 h2.1 h3.1 h1.1 h3.3 "), "{text}");
+    assert!(text.contains("PLAY [one] on 3 hosts\n") && text.contains("PLAY [two] on 2 hosts\n"), "{text}");
+    let (code, log_text, _) = ground.played(&two, &["--limit", "odd:!h1"]);
+    assert_eq!((code, log_text.as_str()), (Some(0), "h3.1 h3.3 "));
+    let failing = |keys: &str| {
+        format!(
+            "- {{hosts: all, serial: 1, vars: {{x: 1}}{keys}, tasks: [{{{log}}}, {{fail: {{}}, when: n == 1}}]}}\n\
+             - {{hosts: all, vars: {{x: 2}}, tasks: [{{{log}}}]}}\n"
+        )
+    };
+    let (code, log_text, text) = ground.played(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
+    assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 h2.1 h3.1 h2.2 h3.2 "), "{text}");
+    // A batch in which nobody is left ends it all, as with Ansible.
+    let (code, log_text, text) = ground.played(&failing(""), &[]);
+    assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 "), "{text}");
+    assert!(
+        text.contains("ended early: no host of the batch is left") && text.contains("h3  stopped: not begun"),
+        "{text}"
+    );
+    let (code, log_text, text) =
+        ground.played(&failing(", any_errors_fatal: true").replace("serial: 1", "serial: 2"), &["-f", "1"]);
+    assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 "), "{text}");
+    assert!(text.contains("any error is fatal"), "{text}");
+}
+
+#[test]
+fn localhost_is_this_machine_and_limits_are_patterns() {
+    let ground = Ground::new("");
+    three(&ground);
+    let both = "- {hosts: all, tasks: [{shell: 'echo all >> {{ dir }}/log'}]}\n- {hosts: localhost, tasks: [{shell: 'echo here >> {{ dir }}/log'}]}\n- {hosts: nobody, tasks: [{debug: {}}]}\n";
+    let state = format!("remoor_state_dir={}", ground.path("own").display());
+    let (code, log, text) = ground.played(both, &["-l", "h2", "-e", &state]);
+    assert_eq!((code, log.as_str()), (Some(0), "all "), "{text}");
+    assert!(text.contains("no host or group is called `nobody`"), "{text}");
+    ground.write("lim", "h3\n\nh1\n");
+    let (code, log, text) = ground.played(both, &["-l", "@lim", "-e", &state, "-f", "1"]);
+    assert_eq!((code, log.as_str()), (Some(0), "all all "), "{text}");
+    for (limit, word) in [("web", "no host or group is called `web`"), ("h1:!h1", "no host of the inventory is left")] {
+        let (code, log, text) = ground.played(both, &["-l", limit]);
+        assert!(code == Some(2) && log.is_empty() && text.contains(word), "{text}");
+    }
+}
+
+#[test]
+fn handlers_that_a_failure_left_over_are_told_and_run_the_next_time() {
+    let ground = Ground::new(
+        "    - {copy: {content: a, dest: '{{ dir }}/x'}, notify: restart}\n    \
+         - {fail: {msg: later}, when: (bad | default(0)) | int == 1}\n  \
+         handlers:\n    - {name: restart, command: 'true'}\n",
+    );
+    let (code, text, talk) = ground.play(&["-e", "bad=1"]);
+    assert_eq!(code, Some(5), "{text}{talk}");
+    assert!(text.contains("localhost  owed: restart"), "{text}");
+    let (code, text, _) = ground.play(&[]);
+    assert!(code == Some(0) && text.contains("handler restart"), "{text}");
+}
+
+#[test]
+fn a_check_changes_nothing_and_its_exit_code_is_1_where_anything_would_be() {
+    let ground = Ground::new(COPY);
+    let (code, text, talk) = ground.play(&["--check", "--diff"]);
+    assert!(code == Some(0) && text.contains("changed   write") && text.contains("+a\n"), "{text}{talk}");
+    assert!(!ground.path("x").exists());
+    assert_eq!(ground.play(&["--check", "--exit-code"]).0, Some(1));
+    assert_eq!(ground.play(&[]).0, Some(0));
+    assert_eq!(ground.play(&["-C", "--exit-code"]).0, Some(0));
+    let (code, text, _) = ground.play(&["-C", "--exit-code", "-e", "text=b"]);
+    assert!(code == Some(1) && text.contains("changed=1"), "{text}");
+    ground.write("site.yml", "- hosts: all\n  tasks: [{command: touch y, changed_when: false}]\n");
+    assert_eq!(ground.play(&["--check", "--exit-code"]).0, Some(0), "by its own word it changes nothing");
+    ground.write("site.yml", "- hosts: all\n  tasks: [{command: touch y}]\n");
+    let (code, text, _) = ground.play(&["--check", "--exit-code"]);
+    assert!(code == Some(1) && !ground.path("y").exists(), "{text}");
+    let (code, text, _) = ground.play(&["--tags", "none"]);
+    assert!(code == Some(0) && text.contains("ok=0 "), "{text}");
+}
+
+#[test]
+fn tags_choose_and_leave_out() {
+    let ground = Ground::new(
+        "    - {name: one, debug: {msg: x}, tags: [a]}\n    - {name: two, debug: {msg: x}, tags: [a, b]}\n    \
+         - {name: three, debug: {msg: x}}\n",
+    );
+    for (args, want) in [
+        (&["-t", "a"][..], "one two"),
+        (&["-t", "a", "--skip-tags", "b"], "one"),
+        (&["--skip-tags", "a,b"], "three"),
+        (&["-t", "untagged"], "three"),
+    ] {
+        let (code, events) = ground.events(args);
+        let names: Vec<&str> =
+            events.iter().filter(|e| e["event"] == "task").filter_map(|e| e["name"].as_str()).collect();
+        assert_eq!((code, names.join(" ").as_str()), (Some(0), want), "{args:?}");
+    }
+}

@@ -1,0 +1,264 @@
+//! `remoor play` over SSH, to an sshd of its own on loopback: logins and round trips, upload, sudo, host keys, and what is
+//! left of a run whose connection or whose caller is gone.
+
+use crate::local::{LONG, remoor};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// An sshd, and around it hosts `h1` to `h3`, all of them this machine with states of their own.
+struct Server {
+    dir: tempfile::TempDir,
+    sshd: Child,
+}
+
+impl Server {
+    /// None where no sshd can run, with the reason on stderr.
+    fn start() -> Option<Self> {
+        if !Path::new(SSHD).exists() {
+            eprintln!("SKIPPED: {SSHD} is missing, so nothing was tried over SSH (Debian: openssh-server)");
+            return None;
+        }
+        if rustix::process::geteuid().is_root() && fs::create_dir_all("/run/sshd").is_err() {
+            eprintln!("SKIPPED: /run/sshd can't be made, which sshd needs as root");
+            return None;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        for key in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key));
+            assert!(keygen.status().expect("ssh-keygen").success());
+        }
+        fs::copy(at("user.pub"), at("authorized")).expect("a copy");
+        fs::create_dir(at("bin")).expect("a directory");
+        // Between finding the port and using it another process may take it: then the next one is tried.
+        for _ in 0..5 {
+            let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+            let mut sshd = spawn(dir.path(), port);
+            let deadline = Instant::now() + LONG;
+            while Instant::now() < deadline && sshd.try_wait().expect("a state").is_none() {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    let server = Self { dir, sshd };
+                    server.configure(port);
+                    return Some(server);
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let _ended = sshd.kill();
+            let _reaped = sshd.wait();
+        }
+        panic!("sshd does not start: {}", fs::read_to_string(at("log")).unwrap_or_default());
+    }
+
+    fn configure(&self, port: u16) {
+        let (dir, me) = (self.dir.path().display(), whoami());
+        let text = format!(
+            "Host *\n  HostName 127.0.0.1\n  Port {port}\n  User {me}\n  IdentityFile {dir}/user\n  IdentitiesOnly yes\n  \
+             UserKnownHostsFile {dir}/known\n"
+        );
+        self.write("ssh_config", &text);
+        let key = fs::read_to_string(self.path("host.pub")).expect("a key");
+        self.write("known", &format!("[127.0.0.1]:{port} {key}"));
+        let hosts: String = (1..=3).map(|i| format!("h{i} remoor_state_dir={dir}/s{i}\n")).collect();
+        self.write("hosts", &hosts);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect(name);
+    }
+
+    /// A program that comes before the system's on the hosts.
+    fn program(&self, name: &str, text: &str) {
+        let path = self.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect(name);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect(name);
+    }
+
+    fn command(&self, tasks: &str, args: &[&str]) -> Command {
+        self.write("site.yml", &format!("- hosts: all\n  tasks: [{tasks}]\n"));
+        let mut command = remoor();
+        command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
+        command.args(["-e", &format!("dir={}", self.dir.path().display())]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn play(&self, tasks: &str, args: &[&str]) -> (Option<i32>, String) {
+        let Output { status, stdout, stderr } = self.command(tasks, args).output().expect("remoor runs");
+        (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+    }
+
+    /// Logins and commands so far.
+    fn counts(&self) -> (usize, usize) {
+        let log = fs::read_to_string(self.path("log")).expect("a log");
+        (log.matches("Accepted publickey").count(), log.matches("Starting session: command").count())
+    }
+
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let deadline = Instant::now() + LONG;
+        while !holds() {
+            let log = fs::read_to_string(self.path("log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {log}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn many(&self) -> usize {
+        fs::read_to_string(self.path("many")).unwrap_or_default().lines().count()
+    }
+
+    fn audit(&self, state: &str) -> String {
+        fs::read_to_string(self.path(state).join("runs.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ended = self.sshd.kill();
+        let _reaped = self.sshd.wait();
+    }
+}
+
+fn spawn(dir: &Path, port: u16) -> Child {
+    let path = dir.display();
+    let config = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/authorized\nUsePAM no\n\
+         StrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         PermitRootLogin prohibit-password\nLogLevel VERBOSE\nSetEnv PATH={path}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    );
+    fs::write(dir.join("sshd_config"), config).expect("a configuration");
+    let log = fs::File::create(dir.join("log")).expect("a log");
+    let mut command = Command::new(SSHD);
+    command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("sshd")
+}
+
+fn whoami() -> String {
+    let out = Command::new("id").arg("-un").output().expect("id");
+    String::from_utf8_lossy(&out.stdout).trim().to_owned()
+}
+
+/// The processes that `pid` started and that still run.
+fn children(pid: u32) -> Vec<i32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+const TOUCH: &str = "{shell: 'echo {{ inventory_hostname }} >> {{ dir }}/ran'}";
+
+#[test]
+fn one_login_and_one_command_a_host_once_the_program_is_there() {
+    let Some(server) = Server::start() else { return };
+    let (code, text) = server.play(TOUCH, &["-l", "h1"]);
+    assert_eq!(code, Some(0), "{text}");
+    // In vain, the system's name, the upload, the run.
+    assert_eq!(server.counts(), (1, 4), "{text}");
+    let (code, text) = server.play(&format!("{TOUCH}, {TOUCH}, {TOUCH}"), &["-l", "h1"]);
+    assert_eq!((code, server.counts()), (Some(0), (2, 5)), "{text}");
+    let bin = server.path("s1/bin");
+    let uploaded = fs::read_dir(&bin).expect("bin").next().expect("one").expect("an entry").path();
+    assert_eq!(fs::metadata(&bin).expect("bin").permissions().mode() & 0o777, 0o755);
+
+    // What is there under its name and is another, damaged or of another version, is replaced.
+    fs::remove_file(&uploaded).expect("removed");
+    fs::write(&uploaded, "#!/bin/sh\nexit 0\n").expect("written");
+    fs::set_permissions(&uploaded, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let (code, text) = server.play(TOUCH, &["-l", "h1"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(fs::metadata(&uploaded).expect("a file").len() > 1 << 20);
+    assert_eq!(fs::read_to_string(server.path("ran")).expect("ran"), "h1\n".repeat(5));
+}
+
+#[test]
+fn a_host_that_is_not_reached_is_3_and_the_others_go_on() {
+    let Some(server) = Server::start() else { return };
+    server.write("known", "");
+    let (code, text) = server.play(TOUCH, &["-l", "h1"]);
+    assert!(code == Some(3) && text.contains("h1  UNREACHABLE: no host key of it is in known_hosts"), "{text}");
+    assert!(text.contains("unreachable=1"), "{text}");
+    assert_eq!(server.counts().0, 0, "nobody logged in");
+    let stranger = fs::read_to_string(server.path("user.pub")).expect("a key");
+    let port = fs::read_to_string(server.path("sshd_config")).expect("a configuration");
+    let port = port.lines().find_map(|line| line.strip_prefix("Port ")).expect("a port").to_owned();
+    server.write("known", &format!("[127.0.0.1]:{port} {stranger}"));
+    let (code, text) = server.play(TOUCH, &["-l", "h1"]);
+    assert!(code == Some(3) && text.contains("another host key (SHA256:"), "{text}");
+    let key = fs::read_to_string(server.path("host.pub")).expect("a key");
+    server.write("known", &format!("[127.0.0.1]:{port} {key}"));
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let hosts = fs::read_to_string(server.path("hosts")).expect("hosts");
+    server.write("hosts", &hosts.replace("h2 ", &format!("h2 ansible_port={free} ")));
+    let (code, text) = server.play(TOUCH, &["-l", "h1,h2"]);
+    assert!(
+        code == Some(3) && text.contains("h2  UNREACHABLE: ") && text.contains("h1                         : ok=1"),
+        "{text}"
+    );
+    assert_eq!(fs::read_to_string(server.path("ran")).expect("ran"), "h1\n");
+}
+
+#[test]
+fn sudo_is_asked_once_and_one_that_wants_a_password_is_told() {
+    let Some(server) = Server::start() else { return };
+    server.program("id", "echo 1000");
+    server.program("sudo", &format!("echo \"$1 $2\" >> {}/asked; shift 2; exec \"$@\"", server.dir.path().display()));
+    let (code, text) = server.play(TOUCH, &["-l", "h1", "--become"]);
+    assert_eq!(code, Some(0), "{text}");
+    fs::remove_file(server.path("asked")).expect("sudo was asked");
+    let (code, text) = server.play(&format!("{TOUCH}, {TOUCH}"), &["-l", "h1", "--become"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(fs::read_to_string(server.path("asked")).expect("asked"), "-n --\n");
+    server.program("sudo", "echo 'sudo: a password is required' >&2; exit 1");
+    let (code, text) = server.play(TOUCH, &["-l", "h1", "--become"]);
+    assert!(code == Some(3) && text.contains("a password is required") && text.contains("NOPASSWD"), "{text}");
+    // Who needs no root is the login itself.
+    assert_eq!(server.play(TOUCH, &["-l", "h1"]).0, Some(0));
+    let mixed = format!("{{command: 'true', become: true}}, {TOUCH}");
+    let (code, text) = server.play(&mixed, &["-l", "h1", "-u", "deploy"]);
+    assert!(
+        code == Some(2) && text.contains("site.yml:2: ") | text.contains("site.yml:2:") && text.contains("as one user"),
+        "{text}"
+    );
+}
+
+/// One task until `go` is there, then many: a few of these may be begun before the word of a loss comes there.
+const LONG_TASK: &str = "{shell: 'echo x > {{ dir }}/begun; while [ ! -e {{ dir }}/go ]; do sleep 0.05; done; \
+                         echo x > {{ dir }}/done'}, {shell: 'echo y >> {{ dir }}/many', loop: '{{ range(2000) | list }}'}";
+
+#[test]
+fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
+    let Some(server) = Server::start() else { return };
+    let child = server.command(LONG_TASK, &["-l", "h1"]).spawn().expect("remoor runs");
+    server.until("the task", || server.path("begun").exists());
+    for pid in children(server.sshd.id()) {
+        kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("the connection");
+    }
+    let Output { status, stdout, .. } = child.wait_with_output().expect("an end");
+    let text = String::from_utf8_lossy(&stdout);
+    assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
+    server.write("go", "");
+    server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
+    assert!(server.path("done").exists() && server.many() < 2000);
+}
+
+#[test]
+fn a_run_ends_on_the_host_when_its_caller_is_gone() {
+    let Some(server) = Server::start() else { return };
+    let mut child = server.command(LONG_TASK, &["-l", "h1"]).spawn().expect("remoor runs");
+    server.until("the task", || server.path("begun").exists());
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+    server.write("go", "");
+    server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
+    assert!(server.path("done").exists() && server.many() < 2000);
+}

@@ -1,0 +1,196 @@
+//! The playbooks of `tests/playbooks`, run by `remoor play` on this machine and compared with what ansible-core made of them
+//! (`record.sh` there asks it): exit codes, tasks and handlers in order, recaps, and the tree afterwards. What may differ
+//! stands with its reason in `departures.txt`; whatever else differs is a fault, and so is a departure that is none.
+
+mod ran;
+
+use ran::Answer;
+use similar::{ChangeTag, TextDiff};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// Fewer would not be what was promised.
+const LEAST: usize = 60;
+
+fn home() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/playbooks")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Names of the playbooks, in order.
+fn names() -> Vec<String> {
+    let entries = fs::read_dir(home()).expect("the playbooks").map(|entry| entry.expect("an entry").path());
+    let playbook = |path: &PathBuf| path.extension().is_some_and(|e| e == "yml");
+    let name = |path: PathBuf| path.file_stem().expect("a name").to_string_lossy().into_owned();
+    let names: BTreeSet<String> = entries.filter(playbook).map(name).collect();
+    names.into_iter().collect()
+}
+
+fn recorded(dir: &Path, name: &str) -> Answer {
+    let text = read(&dir.join(format!("{name}.json")));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Lines that only one of them has, in order: of `ansible` with `-`, of `remoor` with `+`.
+fn lines(what: &str, ansible: &[String], remoor: &[String], into: &mut Vec<String>) {
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (ansible.iter().map(String::as_str).collect(), remoor.iter().map(String::as_str).collect());
+    for change in TextDiff::from_slices(&old, &new).iter_all_changes() {
+        match change.tag() {
+            ChangeTag::Equal => {}
+            ChangeTag::Delete => into.push(format!("{what} -{}", change.value())),
+            ChangeTag::Insert => into.push(format!("{what} +{}", change.value())),
+        }
+    }
+}
+
+fn listed<T: std::fmt::Debug>(map: &BTreeMap<String, T>) -> Vec<String> {
+    map.iter().map(|(key, value)| format!("{key}: {value:?}")).collect()
+}
+
+/// In what `remoor` differs from `ansible`, a line each.
+fn differences(ansible: &Answer, remoor: &Answer) -> Vec<String> {
+    let mut out = Vec::new();
+    for (at, (old, new)) in ansible.runs.iter().zip(&remoor.runs).enumerate() {
+        let run = format!("run {}", at + 1);
+        if let Some(why) = &new.refused {
+            out.push(format!("{run}: refused: {why}"));
+            continue;
+        }
+        // ansible-playbook tells by the code also how it failed.
+        if (old.code == 0) != (new.code == 0) {
+            out.push(format!("{run}: code -{} +{}", old.code, new.code));
+        }
+        let hosts: BTreeSet<&String> = old.hosts.keys().chain(new.hosts.keys()).collect();
+        for host in hosts {
+            let (old, new) = (old.hosts.get(host).cloned(), new.hosts.get(host).cloned());
+            let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+            lines(&format!("{run} {host}:"), &old.tasks, &new.tasks, &mut out);
+            // Of other tasks the counts are others too.
+            if old.tasks == new.tasks {
+                lines(&format!("{run} {host} recap:"), &listed(&old.recap), &listed(&new.recap), &mut out);
+            }
+        }
+    }
+    // What was never run has left nothing.
+    if remoor.runs.iter().all(|run| run.refused.is_none()) {
+        lines("tree:", &listed(&ansible.tree), &listed(&remoor.tree), &mut out);
+    }
+    out
+}
+
+/// Departures by playbook: below lines of reason (`# `) come the differences that it explains.
+fn departures(text: &str) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
+    let mut out: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut reason = false;
+    for (at, line) in text.lines().enumerate() {
+        match line.split_once(": ") {
+            _ if line.starts_with("# ") => reason = true,
+            _ if line.is_empty() => reason = false,
+            _ if !reason => return Err(format!("line {}: no reason stands above it", at + 1)),
+            Some((playbook, difference)) => {
+                if !out.entry(playbook.to_owned()).or_default().insert(difference.to_owned()) {
+                    return Err(format!("line {}: it stands there twice", at + 1));
+                }
+            }
+            None => return Err(format!("line {}: no PLAYBOOK: DIFFERENCE", at + 1)),
+        }
+    }
+    Ok(out)
+}
+
+/// What each playbook comes to here; a few at once, since they wait more than they work.
+fn all_ran(names: &[String]) -> BTreeMap<String, Answer> {
+    let left = Mutex::new(names.iter());
+    let done = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let Some(name) = left.lock().expect("no panic").next() else { break };
+                    let answer = ran::ran(&home(), name);
+                    done.lock().expect("no panic").insert(name.clone(), answer);
+                }
+            });
+        }
+    });
+    done.into_inner().expect("no panic")
+}
+
+#[test]
+fn remoor_does_what_ansible_did() {
+    let names = names();
+    assert!(names.len() >= LEAST, "{} playbooks", names.len());
+    let mut known = departures(&read(&home().join("departures.txt"))).expect("departures");
+    let mut faults = Vec::new();
+    for (name, answer) in all_ran(&names) {
+        let known = known.remove(&name).unwrap_or_default();
+        let found = differences(&recorded(&home().join("recorded"), &name), &answer);
+        faults.extend(found.iter().filter(|line| !known.contains(*line)).map(|line| format!("{name}: {line}")));
+        let gone = known.iter().filter(|line| !found.contains(line));
+        faults.extend(gone.map(|line| format!("{name} has no such departure any more: {line}")));
+    }
+    faults.extend(known.keys().map(|name| format!("departures of {name}, which is not there")));
+    assert!(faults.is_empty(), "{} differences:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn each_recording_has_its_playbook_and_says_what_made_it() {
+    let names = names();
+    let recordings = fs::read_dir(home().join("recorded")).expect("recordings").count();
+    assert_eq!(recordings, names.len(), "a recording for each playbook, and none besides");
+    for name in &names {
+        let answer = recorded(&home().join("recorded"), name);
+        assert!(answer.ansible.as_ref().is_some_and(|version| version.starts_with("2.19.")), "{name}");
+        assert!(answer.command.is_some_and(|command| command.contains(&format!("{name}.yml"))), "{name}");
+        let options: Vec<String> = answer.runs.into_iter().map(|run| run.options).collect();
+        assert_eq!(options, ran::options_of(&read(&home().join(format!("{name}.yml")))), "{name}");
+    }
+}
+
+/// Where an ansible-playbook of the recorded version is on PATH, it still says what was recorded.
+#[test]
+fn ansible_still_does_what_was_recorded() {
+    let said = Command::new("ansible-playbook").arg("--version").output();
+    let version = said.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    if !version.contains("[core 2.19.") {
+        eprintln!(
+            "SKIPPED: no ansible-playbook of ansible-core 2.19 is on PATH, so the recordings were not compared with it"
+        );
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let status = Command::new("python3").arg(home().join("record.py")).arg("--to").arg(dir.path()).status();
+    assert!(status.expect("python3 runs").success());
+    let mut faults = Vec::new();
+    for name in names() {
+        let (old, new) = (recorded(&home().join("recorded"), &name), recorded(dir.path(), &name));
+        faults.extend(differences(&old, &new).into_iter().map(|line| format!("{name}: {line}")));
+    }
+    assert!(faults.is_empty(), "{} differences:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn differences_and_departures_are_told() {
+    let answer = |task: &str, changed: u32, file: &str| -> Answer {
+        let run = serde_json::json!({"options": "", "code": 0,
+            "hosts": {"n1": {"tasks": ["a: ok", task], "recap": {"changed": changed}}}});
+        serde_json::from_value(serde_json::json!({"runs": [run], "tree": {"x": file}})).expect("an answer")
+    };
+    let (old, new) = (answer("b: ok", 0, "0644 x"), answer("b: changed", 1, "0600 x"));
+    assert!(differences(&old, &old).is_empty());
+    let found = differences(&old, &new);
+    let want = ["run 1 n1: -b: ok", "run 1 n1: +b: changed", "tree: -x: \"0644 x\"", "tree: +x: \"0600 x\""];
+    assert_eq!(found, want);
+    let found = differences(&old, &answer("b: ok", 1, "0644 x"));
+    assert_eq!(found, ["run 1 n1 recap: -changed: 0", "run 1 n1 recap: +changed: 1"]);
+    assert!(departures("p: x\n").is_err() && departures("# why\np: x\np: x\n").is_err());
+    assert!(departures("# why\np: x\n\nq: y\n").is_err(), "a reason ends with its paragraph");
+    assert_eq!(departures("# why\np: x: y\n").expect("one")["p"].len(), 1);
+}

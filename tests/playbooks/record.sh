@@ -1,0 +1,14 @@
+#!/bin/bash
+# Asks real ansible-core what each playbook here does, and writes the answers to recorded/*.json:
+#   tests/playbooks/record.sh DIR [NAME..]    (DIR keeps the virtual environment; without names all playbooks)
+# Needs python3 with venv, and pip's network the first time. Everything is run here as whoever asks, in a temporary directory;
+# the answers hold nothing of the machine or of the time. With another ansible-playbook on PATH: record.py alone.
+set -euo pipefail
+version=2.19.14
+venv=${1:?usage: record.sh DIR [NAME..]}/ansible-$version
+shift
+if [ ! -x "$venv/bin/ansible-playbook" ]; then
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet "ansible-core==$version"
+fi
+PATH="$venv/bin:$PATH" exec python3 "$(dirname "$0")/record.py" "$@"
