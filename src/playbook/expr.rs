@@ -1,10 +1,11 @@
 //! Jinja2 expressions and templates by minijinja, set up to answer as Ansible's do.
 //!
-//! Strict about undefined names, bounded in work and output. A failing chain such as `a.b.c | default(1)` is tried again
-//! with undefined values passed along, as Ansible passes them; printing one is still an error.
+//! Strict about undefined names, bounded in work and output. Where a chain such as `a.b.c | default(1)` fails, it is tried
+//! again with undefined values passed along it (`chain.rs`), as Ansible does; to use one is still an error.
 
+use super::filters::{self, Undefined};
 use super::scope::Scope;
-use super::{filters, python};
+use super::{chain, python};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -18,10 +19,11 @@ const FUEL: u64 = 2_000_000;
 /// Longest text that one template may give, in bytes.
 const OUTPUT_MAX: usize = 16 << 20;
 
-static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::No));
-static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Chainable, Named::No));
+static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Fails));
+/// For texts that `chain` wrote anew.
+static CHAIN: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Passes));
 /// Says which name is undefined, at the price of rendering every variable in sight: only for what failed already.
-static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(UndefinedBehavior::Strict, Named::Yes));
+static NAMED: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::Yes, Undefined::Fails));
 
 thread_local! {
     /// The first values that each template under way printed, at most two.
@@ -34,24 +36,24 @@ enum Named {
     No,
 }
 
-fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'static> {
+fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
     let mut env = Environment::new();
-    env.set_undefined_behavior(undefined);
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    env.set_unknown_method_callback(filters::call_method);
+    env.set_unknown_method_callback(move |state, value, method, args| {
+        filters::call_method(undefined, state, value, method, args)
+    });
     env.set_fuel(Some(FUEL));
     env.set_recursion_limit(100);
     env.set_debug(named == Named::Yes);
     if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).keep_trailing_newline(true).build() {
         env.set_syntax(syntax);
     }
-    env.set_formatter(|out, state, value| {
+    env.add_function(chain::STEP, chain::step);
+    env.set_formatter(|out, _, value| {
+        // Only what an `if` without `else` leaves comes here undefined.
         if value.is_undefined() {
-            // Strict, only what an `if` without `else` leaves comes here.
-            return match state.undefined_behavior() {
-                UndefinedBehavior::Strict => Ok(()),
-                _ => Err(Error::from(ErrorKind::UndefinedError)),
-            };
+            return Ok(());
         }
         PRINTED.with_borrow_mut(|frames| {
             if let Some(frame) = frames.last_mut() {
@@ -68,7 +70,7 @@ fn environment(undefined: UndefinedBehavior, named: Named) -> Environment<'stati
         };
         written.map_err(Error::from)
     });
-    filters::register(&mut env);
+    filters::register(&mut env, undefined);
     env
 }
 
@@ -96,30 +98,30 @@ pub fn explain(error: &Error) -> String {
 
 /// The value of an expression (no braces).
 pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
-    let attempt = |env: &Environment<'static>| env.compile_expression_owned(text.to_owned())?.eval(scope.root());
-    again_if_undefined(text, attempt)
+    again_if_undefined(|env, chained| {
+        let text = if chained { chain::expression(text) } else { text.to_owned() };
+        env.compile_expression_owned(text)?.eval(scope.root())
+    })
 }
 
-/// Whether a text says anywhere what holds where a value is undefined, so that it is tried again.
-pub fn lenient(text: &str) -> bool {
-    ["default", "d(", "defined", "ternary"].iter().any(|word| text.contains(word))
-}
-
-fn again_if_undefined<T>(text: &str, attempt: impl Fn(&Environment<'static>) -> Result<T, Error>) -> Result<T, Error> {
-    attempt(&STRICT).or_else(|e| {
+/// Tries strictly; where something was undefined, again with chains that may be (`attempt` is told so).
+fn again_if_undefined<T>(attempt: impl Fn(&Environment<'static>, bool) -> Result<T, Error>) -> Result<T, Error> {
+    attempt(&STRICT, false).or_else(|e| {
         if e.kind() != ErrorKind::UndefinedError {
             return Err(e);
         }
         // Variables in variables that all fail would double the work with each level.
-        if lenient(text) && super::scope::depth() < 6 {
-            match attempt(&CHAIN) {
+        if super::scope::depth() < 6 {
+            match attempt(&CHAIN, true) {
                 Ok(value) => return Ok(value),
                 // It got past what is undefined: what stopped it there is the matter.
-                Err(then) if then.kind() != ErrorKind::UndefinedError => return Err(then),
+                Err(then) if !matches!(then.kind(), ErrorKind::UndefinedError | ErrorKind::SyntaxError) => {
+                    return Err(then);
+                }
                 Err(_) => {}
             }
         }
-        if e.detail().is_none() { attempt(&NAMED) } else { Err(e) }
+        if e.detail().is_none() { attempt(&NAMED, false) } else { Err(e) }
     })
 }
 
@@ -154,9 +156,10 @@ pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
             _ => value,
         });
     }
-    again_if_undefined(text, |env| {
+    again_if_undefined(|env, chained| {
+        let text = if chained { chain::template(text) } else { Cow::Borrowed(text) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
-        let out = env.render_named_str("template", text, scope.root());
+        let out = env.render_named_str("template", &text, scope.root());
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
         let out = bounded(out?)?;
         match printed.as_slice() {
@@ -227,14 +230,13 @@ pub fn inner_expression(text: &str) -> Option<&str> {
 
 /// A template file to text. `parts` are the templates it may include, by the name used in it.
 pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
-    again_if_undefined(text, |base| {
+    again_if_undefined(|base, chained| {
+        let written = |text| if chained { chain::template(text) } else { Cow::Borrowed(text) };
         let mut own = Cow::Borrowed(base);
-        if !parts.is_empty() {
-            for (part, source) in parts {
-                own.to_mut().add_template_owned(part.clone(), source.to_string())?;
-            }
+        for (part, source) in parts {
+            own.to_mut().add_template_owned(part.clone(), written(source).into_owned())?;
         }
-        bounded(own.render_named_str(name, text, scope.root())?)
+        bounded(own.render_named_str(name, &written(text), scope.root())?)
     })
 }
 

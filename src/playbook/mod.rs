@@ -7,6 +7,7 @@
 //! `compile` and `rendered` are pure. `run` blocks, touches only this machine, and knows nothing of SSH or attempts.
 
 mod backup;
+mod chain;
 mod compile;
 mod data;
 mod due;

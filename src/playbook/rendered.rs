@@ -8,7 +8,7 @@ use super::modules;
 use super::modules::ContentError;
 use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task, choice};
 use super::scope::{Scope, Trace, traced};
-use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
+use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault, lenient};
 use super::{expr, facts, lint};
 use crate::model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
@@ -476,7 +476,7 @@ fn judged(
     let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
     if fault.undefined && scope.get(root).is_some() {
         let here = |u: &lint::Use| lint::place(text, u.offset).0 == fault.line && !u.conditional;
-        let always = !expr::lenient(text) && lint::uses(text, root).iter().any(here);
+        let always = !lenient(text) && lint::uses(text, root).iter().any(here);
         return Some((fault, always));
     }
     TemplateFault::of_names(path, text, Language::of(path), scope)

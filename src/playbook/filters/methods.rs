@@ -1,10 +1,10 @@
 //! The methods of Python's texts, lists and maps that read and give something new. Those that change a value in its place
 //! (`append`, `update`, `pop` ...) are refused at compile time: values here never change.
 
-use super::{Answer, failure, list, lists, text};
+use super::{Answer, Undefined, failure, list, lists, text};
 use crate::playbook::python;
 use minijinja::value::{Kwargs, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 
 /// Every method that a value answers to.
 pub const KNOWN: &[&str] = &[
@@ -81,12 +81,9 @@ pub const CHANGING: &[&str] = &[
 ];
 
 /// Calls a method that the engine itself does not know.
-pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
+pub fn call(undefined: Undefined, state: &mut State, value: &Value, method: &str, args: &[Value]) -> Answer {
     if value.is_undefined() {
-        return match state.undefined_behavior() {
-            UndefinedBehavior::Chainable => Ok(Value::UNDEFINED),
-            _ => Err(Error::from(ErrorKind::UndefinedError)),
-        };
+        return undefined.passed();
     }
     match value.kind() {
         ValueKind::String => of_text(state, value, method, args),

@@ -29,7 +29,7 @@ pub use wrap::as_pair;
 
 use super::python;
 use minijinja::value::{Kwargs, Rest};
-use minijinja::{Environment, Error, ErrorKind, State, UndefinedBehavior, Value};
+use minijinja::{Environment, Error, ErrorKind, State, Value, tests as engine};
 
 pub type Answer = Result<Value, Error>;
 
@@ -214,17 +214,30 @@ fn undefined(what: &str) -> Error {
     Error::new(ErrorKind::UndefinedError, what.to_owned())
 }
 
+/// What a filter does with an undefined value that it has no use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undefined {
+    Fails,
+    /// What is behind it may say what holds then.
+    Passes,
+}
+
+impl Undefined {
+    fn passed(self) -> Answer {
+        match self {
+            Self::Passes => Ok(Value::UNDEFINED),
+            Self::Fails => Err(Error::from(ErrorKind::UndefinedError)),
+        }
+    }
+}
+
 /// Adds every filter, test and function to an environment, also under Ansible's full names.
-pub fn register(env: &mut Environment<'static>) {
+pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
     for filter in all() {
         let run = move |state: &mut State, value: Value, rest: Rest<Value>, kwargs: Kwargs| -> Answer {
             let args = Args::new(filter.name, filter.takes, rest.0, &kwargs)?;
             if !filter.lenient && (value.is_undefined() || args.undefined()) {
-                // What is behind it may say what holds then.
-                return match state.undefined_behavior() {
-                    UndefinedBehavior::Chainable => Ok(Value::UNDEFINED),
-                    _ => Err(Error::from(ErrorKind::UndefinedError)),
-                };
+                return undefined.passed();
             }
             let out = (filter.run)(state, value, args)?;
             fits(out.as_str().map_or(0, str::len))?;
@@ -249,6 +262,7 @@ pub fn register(env: &mut Environment<'static>) {
             env.add_test(format!("{prefix}{}", ask.name), run);
         }
     }
+    strict_tests(env);
     for name in vocabulary::BUILTIN_TESTS {
         let run = move |state: &mut State, args: Rest<Value>| state.perform_test(name, &args.0);
         env.add_test(format!("ansible.builtin.{name}"), run);
@@ -256,6 +270,47 @@ pub fn register(env: &mut Environment<'static>) {
     env.add_function("dict", maps::dict);
     lookups::register(env);
     time::register(env);
+}
+
+/// The engine's own tests, which take an undefined value for one of no kind, where to use it is an error.
+fn strict_tests(env: &mut Environment<'static>) {
+    let used = |value: &Value| match value.is_undefined() {
+        true => Err(Error::from(ErrorKind::UndefinedError)),
+        false => Ok(()),
+    };
+    let of_one: [(&str, fn(&Value) -> bool); 12] = [
+        ("boolean", engine::is_boolean),
+        ("even", |value| engine::is_even(value.clone())),
+        ("false", engine::is_false),
+        ("float", engine::is_float),
+        ("integer", engine::is_integer),
+        ("lower", engine::is_lower),
+        ("mapping", engine::is_mapping),
+        ("none", engine::is_none),
+        ("odd", |value| engine::is_odd(value.clone())),
+        ("string", engine::is_string),
+        ("true", engine::is_true),
+        ("upper", engine::is_upper),
+    ];
+    for (name, test) in of_one {
+        env.add_test(name, move |value: &Value| used(value).map(|()| test(value)));
+    }
+    let of_two: [(&[&str], fn(&Value, &Value) -> bool); 8] = [
+        (&["divisibleby"], engine::is_divisibleby),
+        (&["eq", "equalto", "=="], engine::is_eq),
+        (&["ne", "!="], engine::is_ne),
+        (&["lt", "lessthan", "<"], engine::is_lt),
+        (&["le", "<="], engine::is_le),
+        (&["gt", "greaterthan", ">"], engine::is_gt),
+        (&["ge", ">="], engine::is_ge),
+        (&["sameas"], engine::is_sameas),
+    ];
+    for (names, test) in of_two {
+        for name in names {
+            let both = move |a: &Value, b: &Value| used(a).and_then(|()| used(b)).map(|()| test(a, b));
+            env.add_test(*name, both);
+        }
+    }
 }
 
 /// Under which names of collections a filter is known.

@@ -1,0 +1,311 @@
+//! `a.b.c` where `a.b` is undefined: for Ansible that is undefined too, and only who uses it fails. minijinja is either strict,
+//! and fails at the chain, or passes undefined values along everywhere, in comparisons and loops too. So a text that failed
+//! strictly is tried again, as strictly, with its chains written as calls of `STEP`, which passes undefined values along.
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, Value};
+use std::borrow::Cow;
+
+/// The function of two arguments that stands for one step of a chain.
+pub const STEP: &str = "__step";
+
+/// What `STEP` does: the item or attribute `key` of `value`; undefined where there is none.
+pub fn step(value: Value, key: Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => Ok(Value::UNDEFINED),
+        _ => value.get_item(&key),
+    }
+}
+
+/// Words that are no values, behind which an expression begins.
+const WORDS: [&str; 20] = [
+    "and",
+    "or",
+    "not",
+    "in",
+    "is",
+    "if",
+    "else",
+    "elif",
+    "for",
+    "set",
+    "recursive",
+    "include",
+    "import",
+    "from",
+    "as",
+    "with",
+    "without",
+    "ignore",
+    "call",
+    "filter",
+];
+
+/// An expression with its chains as calls.
+pub fn expression(text: &str) -> String {
+    let mut out = Rewritten::default();
+    out.all(text);
+    out.text
+}
+
+/// A template with the chains of its expressions as calls; all else as it stands.
+pub fn template(text: &str) -> Cow<'_, str> {
+    let Some(first) = text.find("{{").into_iter().chain(text.find("{%")).min() else { return Cow::Borrowed(text) };
+    let mut out = text[..first].to_owned();
+    let mut rest = &text[first..];
+    while let Some(begin) = ["{{", "{%", "{#"].into_iter().filter_map(|open| rest.find(open)).min() {
+        out.push_str(&rest[..begin]);
+        rest = &rest[begin..];
+        let kind = &rest[..2];
+        let close = match kind {
+            "{{" => "}}",
+            "{%" => "%}",
+            _ => "#}",
+        };
+        let Some(end) = end_of(&rest[2..], close, kind != "{#") else { break };
+        let inside = &rest[2..2 + end];
+        out.push_str(kind);
+        match kind {
+            "{{" => out.push_str(&expression(inside)),
+            "{%" => out.push_str(&statement(inside)),
+            _ => out.push_str(inside),
+        }
+        out.push_str(close);
+        rest = &rest[2 + end + 2..];
+        if kind == "{%" && inside.trim_matches(['-', '+', ' ']) == "raw" {
+            let Some(end) = rest.find("endraw") else { break };
+            out.push_str(&rest[..end]);
+            rest = &rest[end..];
+            // The closing tag is copied by hand: what stands before its word has been.
+            let Some(end) = rest.find("%}") else { break };
+            out.push_str(&rest[..end + 2]);
+            rest = &rest[end + 2..];
+        }
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Where the tag ends; quotes are passed over.
+fn end_of(text: &str, close: &str, quotes: bool) -> Option<usize> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if quotes && matches!(c, '\'' | '"') => quote = Some(c),
+            None if text[at..].starts_with(close) => return Some(at),
+            None => {}
+        }
+    }
+    None
+}
+
+/// What a `set` sets stays a name.
+fn statement(text: &str) -> String {
+    let word = text.trim_start_matches(['-', '+']).trim_start();
+    if !word.starts_with("set ") {
+        return expression(text);
+    }
+    match text.split_once('=') {
+        Some((target, value)) => format!("{target}={}", expression(value)),
+        None => text.to_owned(),
+    }
+}
+
+/// What is open while a text is read.
+enum Open {
+    /// Brackets that only hold together, or hold arguments; with where in the result the value begins that they end.
+    Group(usize),
+    /// `value[`: where the value begins, and where the bracket stands.
+    Index(usize, usize),
+}
+
+#[derive(Default)]
+struct Rewritten {
+    text: String,
+    open: Vec<Open>,
+    /// Where in `text` the value begins that was just read; None: an operator was.
+    value: Option<usize>,
+}
+
+impl Rewritten {
+    fn all(&mut self, text: &str) {
+        let mut rest = text;
+        // Behind `|` and `is` stands a name that may have points in it.
+        let mut named = false;
+        while let Some(c) = rest.chars().next() {
+            let mut taken = c.len_utf8();
+            match c {
+                '\'' | '"' => {
+                    taken = end_of(&rest[1..], &rest[..1], false).map_or(rest.len(), |_| quoted(rest));
+                    self.begin(&rest[..taken]);
+                }
+                c if c.is_alphabetic() || c == '_' => {
+                    taken = word(rest);
+                    while named && rest[taken..].starts_with('.') {
+                        taken += 1 + word(&rest[taken + 1..]);
+                    }
+                    let name = &rest[..taken];
+                    if named && name == "not" {
+                        self.text.push_str(name);
+                    } else if std::mem::take(&mut named) || WORDS.contains(&name) {
+                        named = name == "is";
+                        self.text.push_str(name);
+                        self.value = None;
+                    } else {
+                        self.begin(name);
+                    }
+                }
+                c if c.is_ascii_digit() => {
+                    let number = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
+                    taken = rest.find(|c| !number(c)).unwrap_or(rest.len());
+                    self.begin(&rest[..taken]);
+                }
+                '.' if self.value.is_some() => {
+                    let name = word(&rest[1..]);
+                    taken = 1 + name;
+                    self.attribute(&rest[1..taken], rest[taken..].trim_start().starts_with('('));
+                }
+                '(' | '{' => {
+                    self.open.push(Open::Group(self.value.unwrap_or(self.text.len())));
+                    self.operator(c);
+                }
+                '[' => {
+                    self.open.push(match self.value {
+                        Some(value) => Open::Index(value, self.text.len()),
+                        None => Open::Group(self.text.len()),
+                    });
+                    self.operator(c);
+                }
+                ')' | '}' | ']' => self.close(c),
+                c if c.is_whitespace() => self.text.push(c),
+                c => {
+                    named = c == '|';
+                    self.operator(c);
+                }
+            }
+            rest = &rest[taken..];
+        }
+    }
+
+    fn begin(&mut self, text: &str) {
+        self.value = Some(self.text.len());
+        self.text.push_str(text);
+    }
+
+    fn operator(&mut self, c: char) {
+        self.value = None;
+        self.text.push(c);
+    }
+
+    fn attribute(&mut self, name: &str, called: bool) {
+        match self.value {
+            Some(value) if !called && !name.is_empty() => {
+                self.text.insert_str(value, &format!("{STEP}("));
+                let index = name.bytes().all(|b| b.is_ascii_digit());
+                self.text.push_str(&if index { format!(", {name})") } else { format!(", '{name}')") });
+            }
+            _ => {
+                self.text.push('.');
+                self.text.push_str(name);
+            }
+        }
+    }
+
+    fn close(&mut self, c: char) {
+        match self.open.pop() {
+            Some(Open::Index(value, bracket)) if c == ']' && !slices(&self.text[bracket + 1..]) => {
+                self.text.replace_range(bracket..=bracket, ", ");
+                self.text.insert_str(value, &format!("{STEP}("));
+                self.text.push(')');
+                self.value = Some(value);
+            }
+            Some(Open::Group(value) | Open::Index(value, _)) => {
+                self.text.push(c);
+                self.value = Some(value);
+            }
+            None => self.operator(c),
+        }
+    }
+}
+
+/// Length of the text in quotes that `rest` begins with.
+fn quoted(rest: &str) -> usize {
+    let quote = rest.as_bytes()[0];
+    let mut escaped = false;
+    for (at, byte) in rest.bytes().enumerate().skip(1) {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b if b == quote => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// Length of the word that `rest` begins with.
+fn word(rest: &str) -> usize {
+    rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
+}
+
+/// Whether what stands in brackets is a part of a list (`1:2`), not one item of it.
+fn slices(inside: &str) -> bool {
+    let mut depth = 0;
+    let mut rest = inside;
+    while let Some(c) = rest.chars().next() {
+        let mut taken = c.len_utf8();
+        match c {
+            '\'' | '"' => taken = quoted(rest),
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            ':' if depth == 0 => return true,
+            _ => {}
+        }
+        rest = &rest[taken..];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_calls_and_all_else_stands() {
+        for (text, want) in [
+            ("a", "a"),
+            ("a.b", "__step(a, 'b')"),
+            ("a.b.c | default(1)", "__step(__step(a, 'b'), 'c') | default(1)"),
+            ("a['b'][0].c", "__step(__step(__step(a, 'b'), 0), 'c')"),
+            ("a.0", "__step(a, 0)"),
+            ("a[1:2].b", "__step(a[1:2], 'b')"),
+            ("a[{'x': 1}['x']]", "__step(a, __step({'x': 1}, 'x'))"),
+            ("a.b.get('c.d', e.f)", "__step(a, 'b').get('c.d', __step(e, 'f'))"),
+            ("(a.b).c", "__step((__step(a, 'b')), 'c')"),
+            ("not (a).b and 1.5 < x.y", "not __step((a), 'b') and 1.5 < __step(x, 'y')"),
+            ("a.b is not ansible.builtin.match('x.y')", "__step(a, 'b') is not ansible.builtin.match('x.y')"),
+            ("a | ansible.builtin.default(b.c)", "a | ansible.builtin.default(__step(b, 'c'))"),
+            ("[a.b, {'k': c.d}]", "[__step(a, 'b'), {'k': __step(c, 'd')}]"),
+            ("'a.b' ~ \"c\\\"d.e\"", "'a.b' ~ \"c\\\"d.e\""),
+            ("x.y if a.b else c", "__step(x, 'y') if __step(a, 'b') else c"),
+        ] {
+            assert_eq!(expression(text), want, "{text}");
+        }
+        for (text, want) in [
+            ("a.b {{ a.b }} {# {{ a.b }} #}", "a.b {{ __step(a, 'b') }} {# {{ a.b }} #}"),
+            ("{% set ns.x = a.b %}", "{% set ns.x = __step(a, 'b') %}"),
+            ("{%- if (a).b %}x{% endif %}", "{%- if __step((a), 'b') %}x{% endif %}"),
+            ("{% for x in a.b %}{{ x }}{% endfor %}", "{% for x in __step(a, 'b') %}{{ x }}{% endfor %}"),
+            ("{{ '}}' ~ a.b }}", "{{ '}}' ~ __step(a, 'b') }}"),
+            ("{% raw %}{{ a.b }}{% endraw %}{{ a.b }}", "{% raw %}{{ a.b }}{% endraw %}{{ __step(a, 'b') }}"),
+            ("{{ a.b", "{{ a.b"),
+        ] {
+            assert_eq!(template(text), want, "{text}");
+        }
+    }
+}
