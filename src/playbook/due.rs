@@ -16,17 +16,16 @@ impl<'a> Run<'a, '_> {
             let due: Vec<usize> =
                 all.clone().filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
             let perhaps = std::mem::take(&mut self.perhaps);
-            for i in all.clone().filter(|i| !due.contains(i)) {
+            for i in all.filter(|i| !due.contains(i)) {
                 if perhaps.iter().any(|name| play.answers(i, name)) {
                     self.handler_unknown(&play.handlers[i]);
                 }
             }
+            self.journal_or_stop()?;
             if due.is_empty() {
                 return Ok(());
             }
-            self.journal_or_stop()?;
-            let meant = |name: &str| all.clone().any(|i| play.answers(i, name));
-            let names: Vec<String> = self.notified.iter().filter(|name| meant(name)).cloned().collect();
+            let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
             self.notified.retain(|name| !names.contains(name));
             for (at, i) in due.iter().enumerate() {
                 let flow = if self.cancel.stopped() { Err(Stop) } else { self.handler(play, &play.handlers[*i]) };

@@ -196,6 +196,11 @@ pub struct Handler {
 }
 
 impl Play {
+    /// Whether a notification of this name means any handler.
+    pub fn means(&self, name: &str) -> bool {
+        (0..self.handlers.len()).any(|at| self.answers(at, name))
+    }
+
     /// Whether a notification of this name means the handler at `at`. Later lists are searched first, each from its start;
     /// the first of that name is meant, and of those that listen to it the first of each name.
     pub fn answers(&self, at: usize, name: &str) -> bool {

@@ -34,10 +34,10 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         Ok(ground) => ground,
         Err(message) => return refuse(message),
     };
-    let mut notified = options.pending_handlers.clone();
+    let mut owed = options.pending_handlers.clone();
     for name in read_journal(&options.journal) {
-        if !notified.contains(&name) {
-            notified.push(name);
+        if !owed.contains(&name) {
+            owed.push(name);
         }
     }
     let facts = facts::facts();
@@ -49,7 +49,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if let Some((place, why)) = opened::refusal(plan, &mut frame) {
         return refuse(format!("{}:{}: {why}", place.file, place.line));
     }
-    let owed = notified.clone();
+    let before = owed.clone();
     let mut run = Run {
         frame,
         options,
@@ -57,7 +57,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         sink,
         ground,
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
-        notified,
+        notified: Vec::new(),
+        owed,
         perhaps: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
@@ -69,6 +70,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if flow.is_ok() {
         // Owed to a handler that the plan no longer has.
         run.notified.clear();
+        run.owed.clear();
     }
     if let Err(message) = run.write_journal()
         && run.end.failure.is_none()
@@ -78,7 +80,8 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
     // A check has run no handler: what was owed is owed.
-    RunEnd { pending_handlers: if options.check { owed } else { run.notified }, ..run.end }
+    let pending_handlers = if options.check { before } else { run.outstanding() };
+    RunEnd { pending_handlers, ..run.end }
 }
 
 /// A failure or a cancel; which one, the run knows.
@@ -94,6 +97,8 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run.
     pub notified: Vec<String>,
+    /// The same of the run before: run at the end of the play, when what they are about is what it is to be.
+    owed: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
     pub perhaps: Vec<String>,
     journaled: Vec<String>,
@@ -126,7 +131,7 @@ impl<'a> Run<'a, '_> {
             let flow = self.play(play);
             if self.ending.take().is_some() {
                 // Ended early, not failed: what was notified for its end has no end to wait for.
-                self.notified.retain(|name| !(0..play.handlers.len()).any(|i| play.answers(i, name)));
+                self.notified.retain(|name| !play.means(name));
                 self.journal_or_stop()?;
                 self.played(play);
                 continue;
@@ -151,8 +156,15 @@ impl<'a> Run<'a, '_> {
     }
 
     fn play(&mut self, play: &'a Play) -> Flow {
+        let mut left = play.sections.len();
         for section in &play.sections {
             self.steps(play, section)?;
+            left -= 1;
+            if left == 0 {
+                let (due, later) = std::mem::take(&mut self.owed).into_iter().partition(|name| play.means(name));
+                self.owed = later;
+                self.notified = union([&self.notified, &due]);
+            }
             self.flush(play)?;
         }
         Ok(())
@@ -247,25 +259,31 @@ impl<'a> Run<'a, '_> {
         })
     }
 
+    /// Names whose handlers have not run, of this run and the one before.
+    fn outstanding(&self) -> Vec<String> {
+        union([&self.owed, &self.notified])
+    }
+
     /// Brings the journal up to date; on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
         let path = &self.options.journal;
+        let all = self.outstanding();
         if path.as_os_str().is_empty()
             || self.options.check
-            || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
+            || self.journaled == all && !(all.is_empty() && path.exists())
         {
             return Ok(());
         }
-        if self.notified.is_empty() {
+        if all.is_empty() {
             if path.exists() {
                 safe::remove(path, false)?;
             }
         } else {
-            let text = serde_json::to_vec(&self.notified).unwrap_or_default();
+            let text = serde_json::to_vec(&all).unwrap_or_default();
             let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
             safe::write(path, &text, private, &mut |_| Ok(()))?;
         }
-        self.journaled = self.notified.clone();
+        self.journaled = all;
         Ok(())
     }
 
@@ -298,6 +316,17 @@ impl<'a> Run<'a, '_> {
         });
         Err(Stop)
     }
+}
+
+/// All names, each once.
+fn union<const N: usize>(lists: [&Vec<String>; N]) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for name in lists.into_iter().flatten() {
+        if !out.contains(name) {
+            out.push(name.clone());
+        }
+    }
+    out
 }
 
 fn read_journal(path: &Path) -> Vec<String> {

@@ -169,7 +169,8 @@ fn handlers_owed_after_a_failure_are_kept_and_run_by_the_next_run() {
     assert_eq!(failed.end.failure.as_ref().map(|f| (f.task.as_str(), f.line)), Some(("t2", 4)));
     assert_eq!(std::fs::read_to_string(dir.path().join("journal")).unwrap(), "[\"restart\"]");
     let next = go(&plan(dir.path(), &[("site.yml", &text("false"))]), &options(dir.path())).good();
-    assert!(next.statuses().contains(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
+    // At the end: what failed before may be what is mended now.
+    assert_eq!(next.statuses().last(), Some(&("restart".into(), Status::Changed)), "{:?}", next.statuses());
     assert!(next.end.pending_handlers.is_empty() && !dir.path().join("journal").exists());
 }
 

@@ -1,6 +1,6 @@
 //! Options of a module: known, complete, of the right form.
 
-use super::{Compiler, ELSEWHERE, options, spec};
+use super::{Compiler, ELSEWHERE, kinds, options, spec};
 use crate::playbook::names::nearest;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr, split};
@@ -91,14 +91,12 @@ impl Compiler<'_> {
             }
         }
         for (name, value) in &out {
-            let Some(known) = spec::choices(spec.name, name) else { continue };
-            let Some(text) = value.as_str().filter(|t| !data::has_markup(t)) else { continue };
-            if !known.contains(&text) {
+            if has_markup_anywhere(value) || !spec.options.contains(&name.as_str()) {
+                continue;
+            }
+            if let Some((why, hint)) = kinds::wrong(spec.name, name, value) {
                 let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
-                let near = nearest(text, known.iter().copied());
-                let hint =
-                    near.map_or_else(|| format!("known are {}", known.join(", ")), |n| format!("did you mean `{n}`?"));
-                self.fault_hint(file, place, format!("`{text}` is no {name} of {}", spec.name), hint);
+                self.fault_hint(file, place, why, hint);
             }
         }
         if spec.name == "lineinfile" {
@@ -281,5 +279,15 @@ impl Compiler<'_> {
         let words: Vec<Value> = words.into_iter().map(|w| json!([w.text, w.quoted])).collect();
         args.remove("cmd");
         args.insert("words".into(), Value::Array(words));
+    }
+}
+
+/// Whether a value is known only when the task runs.
+fn has_markup_anywhere(value: &Value) -> bool {
+    match value {
+        Value::String(text) => data::has_markup(text),
+        Value::Array(items) => items.iter().any(has_markup_anywhere),
+        Value::Object(map) => map.iter().any(|(key, value)| data::has_markup(key) || has_markup_anywhere(value)),
+        _ => false,
     }
 }

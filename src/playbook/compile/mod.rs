@@ -9,6 +9,7 @@ mod handlers;
 mod include;
 mod include_vars;
 mod inherit;
+mod kinds;
 mod lookup;
 mod options;
 mod play;
@@ -20,6 +21,7 @@ mod tags;
 mod task;
 
 pub(super) use closure::{facts_read, names_set, names_set_by};
+pub(super) use kinds::wrong_now;
 
 use super::hosts::Hosts;
 use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan, VarsFile};

@@ -36,7 +36,7 @@ use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
 use super::scope::Scope;
 use super::secrets::Secrets;
-use super::{filters, owner, process};
+use super::{compile, filters, owner, process};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use rustix::fs::{FileType, Stat};
 use serde_json::{Map, Value, json};
@@ -487,8 +487,11 @@ fn said(changes: &[AttributeChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs one task's module.
+/// Runs one task's module, if its options are what their variables should have made them.
 pub fn call(call: &mut Call) -> Answer {
+    if let Some(why) = compile::wrong_now(&call.task.module, &call.args) {
+        return Err(why);
+    }
     match call.task.module.as_str() {
         "template" => content::template(call),
         "copy" => copy::copy(call),

@@ -315,3 +315,32 @@ fn packages_are_asked_for_and_only_then_changed() {
     let check = go(&tasks(d, &twice), &RunOptions { check: true, ..options(d) }).good();
     assert_eq!((check.end.changed, check.end.ok), (1, 1), "{:?}", check.statuses());
 }
+
+#[test]
+fn what_variables_came_to_is_no_option_unless_the_module_knows_it() {
+    for (vars, task, want) in [
+        ("x: enable", "service: {name: a, enabled: '{{ x }}'}", "`enabled` of service takes yes or no, found `enable`"),
+        (
+            "x: removed",
+            "lineinfile: {path: '{{ dir }}/f', line: a, create: yes, state: '{{ x }}'}",
+            "is no state of lineinfile",
+        ),
+        ("x: null", "copy: {dest: '{{ dir }}/f', content: '{{ x }}'}", "copy needs `src` or `content`"),
+        (
+            "x: [a]",
+            "file: {path: '{{ dir }}/f', state: touch, owner: '{{ x }}'}",
+            "`owner` of file takes a text, found a list",
+        ),
+        ("x: rw-r--r--", "file: {path: '{{ dir }}/f', state: touch, mode: '{{ x }}'}", "is no mode"),
+    ] {
+        let dir = TempDir::new().unwrap();
+        let site = format!("- hosts: all\n  vars: {{{vars}}}\n  tasks:\n    - {task}\n");
+        let ran = go(&plan(dir.path(), &[("site.yml", &site)]), &options(dir.path()));
+        let failure = ran.end.failure.map(|f| f.message).unwrap_or_default();
+        assert!(failure.contains(want), "{task}: {failure}");
+        assert!(!dir.path().join("f").exists(), "{task}");
+        let fixed = site.replace("'{{ x }}'", vars.trim_start_matches("x: "));
+        let early = faults(fixed.split_once("  tasks:\n").unwrap().1);
+        assert!(early.iter().any(|fault| fault.contains(want)), "{fixed}: {early:?}");
+    }
+}

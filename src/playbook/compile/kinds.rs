@@ -1,0 +1,175 @@
+//! What an option of a module takes, asked twice: of what the playbook says when it is compiled, and of what its variables came
+//! to when the task runs. Nothing that is no answer is taken for one: `enabled: "{{ x }}"` with `x: enable` would disable.
+
+use super::spec::{choices, find, has};
+use crate::playbook::names::nearest;
+use crate::playbook::owner;
+use serde_json::{Map, Value};
+
+const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow_change_held_packages allow-downgrade allow_downgrade \
+    allow_downgrades allow_no_value allow-unauthenticated allow_unauthenticated allowerasing append append_newline autoclean \
+    autoremove auto_install_module_deps backrefs backup bare best boot bugfix cacheonly clean clone create create_home createhome \
+    daemon-reexec daemon_reexec daemon-reload daemon_reload disable_gpg_check disabled download_only echo enabled exact_mode \
+    exclusive expand_argument_vars fail_key fail_on_autoremove firstmatch follow force force_apt_get force_basic_auth get_attributes \
+    get_checksum get_mime hidden ignore_spaces ignoreerrors install-recommends install_recommends install_weak_deps keep_newer \
+    list_files local local_follow lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home \
+    no_block no_extra_spaces nobest non_unique only_upgrade password_lock prepend_newline purge quiet read_whole_file recurse \
+    recursive reload remote_src remove return_content security single_branch skip_broken sslverify stdin_add_newline \
+    strip_empty_ends sysctl_set system track_submodules trim_blocks update update-cache update_cache update_only use_proxy \
+    use_regex validate_certs";
+/// Booleans of one module whose name means something else in another.
+const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
+const NUMBERS: &str = "cache_valid_time connect_timeout delay depth gid limit lock_timeout minutes port retries seconds sleep \
+    timeout uid update_cache_retries update_cache_retry_max_delay verbosity";
+const LISTS: &str = "active_connection_states argv deb disable_plugin disablerepo enable_plugin enablerepo exclude exclude_hosts \
+    excludes extra_opts filter gather_subset groups include manager package paths pattern patterns pkg profile status_code that \
+    values";
+/// Modules of which `name` is a list, and which take other lists.
+const LISTS_OF: &[(&str, &str)] =
+    &[("apt", "name"), ("dnf", "name"), ("yum", "name"), ("package", "name"), ("find", "name path")];
+const MAPS: &str = "headers";
+/// What is written as it is, or has a form of its own.
+const ANYTHING: &str =
+    "apply block body content data fail_msg key line mode msg directory_mode stdin success_msg value val var";
+
+/// What an option takes.
+enum Kind {
+    Boolean,
+    Number,
+    List,
+    Map,
+    Anything,
+    Text,
+}
+
+fn kind(module: &str, option: &str) -> Kind {
+    let of = |table: &[(&str, &str)]| table.iter().any(|(name, options)| *name == module && has(options, option));
+    match option {
+        _ if of(LISTS_OF) || has(LISTS, option) => Kind::List,
+        _ if of(BOOLEANS_OF) || has(BOOLEANS, option) => Kind::Boolean,
+        _ if has(NUMBERS, option) => Kind::Number,
+        _ if has(MAPS, option) => Kind::Map,
+        _ if has(ANYTHING, option) => Kind::Anything,
+        _ => Kind::Text,
+    }
+}
+
+/// What is wrong with the value of an option, and perhaps what was meant; None: it is one that the module takes.
+pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, String)> {
+    let found = match value {
+        Value::Null => return None,
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a map".to_owned(),
+        Value::String(text) => format!("`{}`", text.chars().take(80).collect::<String>()),
+        other => format!("`{other}`"),
+    };
+    if let (Some(known), Some(text)) = (choices(module, option), value.as_str()) {
+        let hint = || format!("known are {}", known.join(", "));
+        let near = || nearest(text, known.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+        return (!known.contains(&text))
+            .then(|| (format!("{found} is no {option} of {module}"), near().unwrap_or_else(hint)));
+    }
+    if option == "mode" && module != "find" {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        if text == "preserve" {
+            return None;
+        }
+        return owner::mode(&text, 0, false)
+            .err()
+            .map(|why| (format!("`mode`: {why}"), "as \"0644\" or \"u=rw,g=r\"".to_owned()));
+    }
+    let (takes, right) = match kind(module, option) {
+        Kind::Boolean => ("yes or no", boolean(value)),
+        Kind::Number => {
+            ("a number", value.is_number() || value.as_str().is_some_and(|t| t.trim().parse::<f64>().is_ok()))
+        }
+        Kind::List => ("a list or a text", !value.is_object()),
+        Kind::Map => ("a map", value.is_object()),
+        Kind::Anything => return None,
+        Kind::Text => ("a text", !value.is_object() && !value.is_array()),
+    };
+    (!right).then(|| (format!("`{option}` of {module} takes {takes}, found {found}"), format!("write {takes}")))
+}
+
+/// Ansible's words for it, in any case.
+fn boolean(value: &Value) -> bool {
+    match value {
+        Value::Bool(_) => true,
+        Value::Number(n) => n.as_f64().is_some_and(|n| n == 0.0 || n == 1.0),
+        Value::String(text) => {
+            let words = "yes no on off true false 1 0 y n t f";
+            has(words, &text.trim().to_lowercase())
+        }
+        _ => false,
+    }
+}
+
+/// What is wrong with the options of a task that is about to run, as its variables made them.
+pub fn wrong_now(module: &str, args: &Map<String, Value>) -> Option<String> {
+    let spec = find(module)?;
+    let given = |name: &str| args.get(name).is_some_and(|value| !value.is_null());
+    // A command is given as words by now.
+    let missing = spec.required.iter().find(|group| !group.iter().any(|name| given(name)) && !given("words"));
+    if let Some(group) = missing {
+        return Some(format!("{} needs `{}`", spec.name, group.join("` or `")));
+    }
+    let mut options = args.iter().filter(|(name, _)| spec.options.contains(&name.as_str()));
+    options.find_map(|(name, value)| wrong(spec.name, name, value)).map(|(why, hint)| format!("{why} ({hint})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::playbook::compile::spec;
+    use serde_json::json;
+
+    #[test]
+    fn what_is_no_answer_is_not_taken_for_one() {
+        let told = |module: &str, option: &str, value: Value| wrong(module, option, &value).map(|(why, _)| why);
+        for (module, option, value, want) in [
+            ("service", "enabled", json!("enable"), "`enabled` of service takes yes or no, found `enable`"),
+            ("service", "name", json!(["a", "b"]), "`name` of service takes a text, found a list"),
+            ("apt", "name", json!({"a": 1}), "`name` of apt takes a list or a text, found a map"),
+            ("copy", "owner", json!({"a": 1}), "`owner` of copy takes a text, found a map"),
+            ("file", "recurse", json!(7), "`recurse` of file takes yes or no, found `7`"),
+            ("group", "state", json!("removed"), "`removed` is no state of group"),
+            ("wait_for", "port", json!("abc"), "`port` of wait_for takes a number, found `abc`"),
+            ("copy", "mode", json!("rwxr-xr-x"), "`mode`"),
+        ] {
+            let told = told(module, option, value.clone());
+            assert!(told.as_deref().is_some_and(|why| why.starts_with(want)), "{module} {option} {value}: {told:?}");
+        }
+        for (module, option, value) in [
+            ("service", "enabled", json!("Yes")),
+            ("service", "enabled", json!(1)),
+            ("apt", "name", json!(["a"])),
+            ("apt", "upgrade", json!(true)),
+            ("cron", "env", json!("no")),
+            ("copy", "mode", json!("preserve")),
+            ("copy", "mode", json!("u=rwX,g-w")),
+            ("copy", "owner", json!(0)),
+            ("wait_for", "port", json!("80")),
+            ("debug", "msg", json!([1])),
+            ("find", "age", json!("-3d")),
+        ] {
+            assert_eq!(told(module, option, value.clone()), None, "{module} {option} {value}");
+        }
+        let args = |value: Value| value.as_object().cloned().unwrap();
+        assert_eq!(
+            wrong_now("copy", &args(json!({"dest": "/x", "content": null}))).unwrap(),
+            "copy needs `src` or `content`"
+        );
+        assert_eq!(wrong_now("copy", &args(json!({"dest": "/x", "content": ""}))), None);
+    }
+
+    #[test]
+    fn each_word_is_an_option_of_a_module_and_of_one_kind() {
+        let tables = [BOOLEANS, NUMBERS, LISTS, MAPS, ANYTHING];
+        let all: Vec<&str> = tables.iter().flat_map(|words| words.split_whitespace()).collect();
+        let options: Vec<&str> = spec::MODULES.iter().flat_map(|spec| spec.options).copied().collect();
+        for (at, word) in all.iter().enumerate() {
+            assert!(options.contains(word), "{word} is no option");
+            assert!(!all[at + 1..].contains(word), "{word} stands twice");
+        }
+    }
+}
