@@ -91,6 +91,14 @@ impl Compiler<'_> {
             }
         }
         for (name, value) in &out {
+            let needed = |text| options::needed(spec.name, name, text, &|option| out.contains_key(option));
+            if let Some(other) = value.as_str().and_then(needed) {
+                let message =
+                    format!("{} with `{name}: {}` needs `{other}`", spec.name, value.as_str().unwrap_or_default());
+                self.fault(file, at, message);
+            }
+        }
+        for (name, value) in &out {
             let Some(known) = spec::choices(spec.name, name) else { continue };
             let Some(text) = value.as_str().filter(|t| !data::has_markup(t)) else { continue };
             if !known.contains(&text) {
@@ -100,6 +108,12 @@ impl Compiler<'_> {
                     near.map_or_else(|| format!("known are {}", known.join(", ")), |n| format!("did you mean `{n}`?"));
                 self.fault_hint(file, place, format!("`{text}` is no {name} of {}", spec.name), hint);
             }
+        }
+        if let (Some(Value::Array(extra)), "unarchive") = (out.get("extra_opts"), spec.name)
+            && let Some(odd) =
+                options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !data::has_markup(text)))
+        {
+            self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), ELSEWHERE);
         }
         if spec.name == "lineinfile" {
             self.patterns(file, at, &out, &places);

@@ -10,7 +10,7 @@ mod include;
 mod include_vars;
 mod inherit;
 mod lookup;
-mod options;
+pub mod options;
 mod play;
 mod playbook;
 mod repeat;
