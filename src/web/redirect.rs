@@ -107,7 +107,7 @@ fn scheme(location: &str) -> Option<&str> {
 }
 
 /// `location` as it is meant at `base`. None: it is no HTTP.
-fn resolve(base: &str, location: &str) -> Option<String> {
+pub fn resolve(base: &str, location: &str) -> Option<String> {
     let (of_base, authority, rest) = split(base);
     if let Some(scheme) = scheme(location) {
         let http = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());

@@ -398,9 +398,12 @@ impl Clone<'_, '_, '_> {
             self.inside(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
         }
         if !has(&here)? {
-            return self
-                .inside(&["checkout", "--force", "--track", "-b", &branch, &format!("{remote}/{branch}")])
-                .map(drop);
+            let from = format!("{remote}/{branch}");
+            if self.tried(&["checkout", "--force", "--track", "-b", &branch, &from])?.success() {
+                return Ok(());
+            }
+            // Of a clone that was made of one branch, others can't be tracked.
+            return self.inside(&["checkout", "--force", "--no-track", "-b", &branch, &from]).map(drop);
         }
         self.inside(&["checkout", "--force", &branch])?;
         self.inside(&["reset", "--hard", &there, "--"]).map(drop)

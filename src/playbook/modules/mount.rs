@@ -177,7 +177,7 @@ fn now_mounted(call: &mut Call, fstab: &Path, want: &Line, path: &Path, mounted:
     let done = match (mounted, out.changed) {
         (true, false) => return Ok(out),
         (true, true) => remount(call, fstab, path),
-        (false, _) => run(call, "mount", fstab, &[&place], path, "mounted"),
+        (false, _) => attach(call, fstab, &[&place], path),
     };
     if let Err(why) = done {
         // As it was: a line that can't be mounted may keep the machine from booting.
@@ -222,22 +222,23 @@ fn unmount(call: &mut Call, path: &Path) -> Answer {
 /// With the options that fstab has now; where the filesystem can't do that, off and on again.
 fn remount(call: &mut Call, fstab: &Path, path: &Path) -> Result<(), String> {
     let place = path.display().to_string();
-    if run(call, "mount", fstab, &["-o", "remount", &place], path, "mounted").is_ok() {
+    if attach(call, fstab, &["-o", "remount", &place], path).is_ok() {
         return Ok(());
     }
     unmount(call, path)?;
-    run(call, "mount", fstab, &[&place], path, "mounted")
+    attach(call, fstab, &[&place], path)
 }
 
-fn run(call: &mut Call, program: &str, fstab: &Path, args: &[&str], path: &Path, then: &str) -> Result<(), String> {
+/// Calls `mount`, by this table.
+fn attach(call: &mut Call, fstab: &Path, args: &[&str], path: &Path) -> Result<(), String> {
     let table = fstab.display().to_string();
-    let mut argv = vec![program];
+    let mut argv = vec!["mount"];
     if fstab != Path::new("/etc/fstab") {
         argv.extend(["-T", &table]);
     }
     argv.extend(args);
-    let done = call.act(&argv, |would| would.set_text(&key(path), then))?;
-    if done.success() { Ok(()) } else { Err(complaint(program, &done)) }
+    let done = call.act(&argv, |would| would.set_text(&key(path), "mounted"))?;
+    if done.success() { Ok(()) } else { Err(complaint("mount", &done)) }
 }
 
 #[cfg(test)]

@@ -178,6 +178,9 @@ fn unanswered(url: &str, wanted: &[u16], msg: String, start: Instant) -> Outcome
 
 fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<PathBuf>, start: Instant) -> Answer {
     let mut more = headers(&got);
+    if let Some(location) = got.header("location").and_then(|place| crate::web::resolve(&got.url, place)) {
+        more.insert("location".into(), json!(web::masked(&location)));
+    }
     let (status, said) = (got.status, got.said());
     more.insert("redirected".into(), json!(got.url != url));
     more.insert("url".into(), json!(web::masked(&got.url)));
