@@ -27,6 +27,7 @@ mod small;
 mod stat;
 mod told;
 mod unarchive;
+mod unpack;
 mod uri;
 mod wait;
 mod web;

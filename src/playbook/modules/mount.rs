@@ -134,7 +134,8 @@ fn write(call: &mut Call, fstab: &Path, old: Option<Vec<u8>>, lines: &[String]) 
     if same {
         return Ok(Outcome::default());
     }
-    place::finish(call, fstab, old, format!("{}\n", lines.join("\n")).into_bytes(), "mount")
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    place::finish(call, fstab, old, text.into_bytes(), "mount")
 }
 
 /// Whether something is mounted there, or would be.

@@ -119,13 +119,13 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
     // By the proxy that the environment of the task names, but for who needs none.
     let text = |beside: &str| {
         format!(
-            "    - uri: {{url: 'http://nowhere.invalid/x'}}\n      environment: {{http_proxy: '{address}', no_proxy: '{beside}'}}\n"
+            "    - uri: {{url: 'http://127.0.0.2:1/x'}}\n      environment: {{http_proxy: '{address}', no_proxy: '{beside}'}}\n"
         )
     };
     let before = count.load(Ordering::SeqCst);
     go(&tasks(d, &text("")), &options(d));
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
-    go(&tasks(d, &text("other, .invalid")), &options(d));
+    go(&tasks(d, &text("other, 127.0.0.2")), &options(d));
     assert_eq!(count.load(Ordering::SeqCst), before + 1);
     let text = format!(
         "    - {{name: post, uri: {{url: '{address}/x', method: POST}}, register: r}}\n    - {{name: needs it, debug: {{msg: '{{{{ r.content }}}}'}}}}\n    - {{name: known, assert: {{that: r is not changed}}}}\n"
@@ -202,8 +202,8 @@ fn archives_that_lead_elsewhere_change_nothing() {
     );
     let before = tree(&d.join("to"));
     for (name, want) in [
-        ("up.tar", ""),
-        ("absolute.tar", "is not below where it is unpacked"),
+        ("up.tar", "Member name contains"),
+        ("absolute.tar", "not below where it is unpacked"),
         ("link.tar", "leads to /etc"),
         ("above.tar", "leads to ../.."),
         ("pipe.tar", "neither a file nor"),
