@@ -18,6 +18,7 @@ pub mod raft; // the log by openraft
 pub mod rpc; // identity, TLS, wire types, client and server plumbing
 pub mod ssh; // the manager's end of an executor session
 pub mod telemetry; // logs and metrics
+pub mod web; // redirections and trust, of checks and playbooks alike
 
 pub mod fleet; // what a fleet directory means for one node: lint, manifest, plans
 

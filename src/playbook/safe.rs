@@ -200,13 +200,29 @@ pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
     rustix::fs::renameat(&from, old, &dir, new).map_err(io(path, what))
 }
 
+/// Gives a file of our own another name, with these attributes, in the place of a file or link there. Its content is synced
+/// by whoever made it; where the name is on another file system, it is copied.
+pub fn adopt(from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+    set_attributes(from, attributes)?;
+    match rename(from, path, "give it its name") {
+        Err(SafeError::Io { source, .. }) if source.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
+            copy(&open(from)?.0, path, attributes)
+        }
+        done => done,
+    }
+}
+
 /// Whether two files have the same content, of whatever size.
 pub fn same_content(one: &Path, other: &Path) -> Result<bool> {
-    let ((mut one_file, _), (mut other_file, _)) = (open(one)?, open(other)?);
+    same_bytes((one, &mut open(one)?.0), (other, &mut open(other)?.0))
+}
+
+/// The same of what is open; the paths are for people.
+pub fn same_bytes(one: (&Path, &mut dyn Read), other: (&Path, &mut dyn Read)) -> Result<bool> {
     let (mut a, mut b) = (vec![0; PIECE], vec![0; PIECE]);
     loop {
-        let n = fill_up(&mut one_file, &mut a).map_err(failed(one, "read it"))?;
-        let m = fill_up(&mut other_file, &mut b).map_err(failed(other, "read it"))?;
+        let n = fill_up(one.1, &mut a).map_err(failed(one.0, "read it"))?;
+        let m = fill_up(other.1, &mut b).map_err(failed(other.0, "read it"))?;
         if a[..n] != b[..m] {
             return Ok(false);
         }
@@ -216,7 +232,7 @@ pub fn same_content(one: &Path, other: &Path) -> Result<bool> {
     }
 }
 
-fn fill_up(file: &mut File, buffer: &mut [u8]) -> std::io::Result<usize> {
+fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut have = 0;
     while have < buffer.len() {
         match file.read(&mut buffer[have..])? {

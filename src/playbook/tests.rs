@@ -9,6 +9,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 mod check;
+mod fetched;
 mod properties;
 mod set_a;
 mod set_b;

@@ -3,6 +3,7 @@
 //! stands with its reason in `departures.txt`; whatever else differs is a fault, and so is a departure that is none.
 
 mod ran;
+mod web;
 
 use ran::Answer;
 use similar::{ChangeTag, TextDiff};

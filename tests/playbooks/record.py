@@ -4,7 +4,7 @@
     record.py [--to DIR] [NAME..]     into DIR/NAME.json (recorded/ here); without names all of them
 
 A playbook is run twice, or once for each line `# play: OPTIONS` that it begins with. `tests/it/playbooks.rs` does the same with
-remoor and compares. Times, owners and the names of backups are left out.
+remoor and compares. `web` is the address of a server of the test's own (`web.py`). Times, owners and the names of backups are left out.
 """
 
 import json
@@ -15,6 +15,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+
+sys.dont_write_bytecode = True
+import web  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BACKUP = re.compile(r"\.\d+\.\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d~$")
@@ -49,7 +52,7 @@ def tree_of(top):
     return dict(sorted(tree.items()))
 
 
-def run(name, options, top, home):
+def run(name, options, top, home, address):
     """One run: exit code, and of each host the tasks in order and the recap."""
     told = os.path.join(home, "told.json")
     if os.path.exists(told):
@@ -70,7 +73,7 @@ def run(name, options, top, home):
         "REMOOR_TOLD": told,
     }
     command = ["ansible-playbook", name + ".yml", "-i", "hosts.ini", "--connection", "local"]
-    command += ["-e", json.dumps({"dir": top}), *shlex.split(options)]
+    command += ["-e", json.dumps({"dir": top, "web": address}), *shlex.split(options)]
     done = subprocess.run(command, cwd=HERE, env=env, umask=0o022, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if not os.path.exists(told):
         print(f"{name}: {done.stdout}{done.stderr}", file=sys.stderr)
@@ -79,7 +82,7 @@ def run(name, options, top, home):
         return {"options": options, "code": done.returncode, "hosts": json.load(file)}
 
 
-def record(name, version):
+def record(name, version, address):
     with open(os.path.join(HERE, name + ".yml"), encoding="utf-8") as file:
         options = runs_of(file.read())
     with tempfile.TemporaryDirectory() as ground, tempfile.TemporaryDirectory() as home:
@@ -87,7 +90,7 @@ def record(name, version):
         open(os.path.join(home, "ansible.cfg"), "w", encoding="utf-8").close()
         top = os.path.join(os.path.realpath(ground), "top")
         os.mkdir(top, 0o755)
-        runs = [run(name, one, top, home) for one in options]
+        runs = [run(name, one, top, home, address) for one in options]
         command = f"ansible-playbook {name}.yml -i hosts.ini --connection local -e dir=DIR"
         return {"ansible": version, "command": command, "runs": runs, "tree": tree_of(top)}
 
@@ -100,8 +103,9 @@ def main():
     names = names or sorted(n[:-4] for n in os.listdir(HERE) if n.endswith(".yml"))
     said = subprocess.run(["ansible-playbook", "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"\[core ([^\]]+)\]", said).group(1)
+    address = web.start()
     for name in names:
-        answer = record(name, version)
+        answer = record(name, version, address)
         with open(os.path.join(to, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(answer, file, indent=1, ensure_ascii=False)
             file.write("\n")

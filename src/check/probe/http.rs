@@ -4,8 +4,8 @@ use super::super::goss_names::capital;
 use super::super::masked::masked;
 use super::super::spawn::MAX_OUTPUT;
 use super::read::content;
-use super::redirect::{Hop, REQUESTS_MAX, basic};
 use super::{Answer, Answers, Ask, Trouble, failed, unknown};
+use crate::web::{self, Hop, REQUESTS_MAX, basic};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::sign::CertifiedKey;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use ureq::http::{HeaderMap, Request, Response};
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy};
 
 const DEFAULT_MS: u64 = 5000;
@@ -158,24 +158,7 @@ fn client(ask: &Ask, cert: &str, key: &str) -> Result<ClientCert, Trouble> {
 
 /// At least one.
 fn certificates(ask: &Ask, path: &str) -> Result<Vec<Certificate<'static>>, Trouble> {
-    let bytes = content(ask, Path::new(path))?;
-    let items: Vec<PemItem> =
-        parse_pem(&bytes).collect::<Result<_, _>>().map_err(|e| failed(format!("{path}: {e}")))?;
-    let certificate = |item| match item {
-        PemItem::Certificate(certificate) => Some(certificate),
-        _ => None,
-    };
-    let all: Vec<Certificate> = items.into_iter().filter_map(certificate).collect();
-    if all.is_empty() { Err(failed(format!("{path}: there is no certificate in it"))) } else { Ok(all) }
-}
-
-/// Whom this machine trusts, as OpenSSL's environment or its directories say.
-pub(super) fn roots() -> Result<Arc<Vec<Certificate<'static>>>, String> {
-    let found = rustls_native_certs::load_native_certs();
-    if let (true, Some(why)) = (found.certs.is_empty(), found.errors.first()) {
-        return Err(format!("this machine's own certificates: {why}"));
-    }
-    Ok(Arc::new(found.certs.iter().map(|der| Certificate::from_der(der).to_owned()).collect()))
+    web::certificates(&content(ask, Path::new(path))?).map_err(|e| failed(format!("{path}: {e}")))
 }
 
 /// Nobody listens, or who answers is not who should: that is an answer. Anything else leaves it open.

@@ -15,7 +15,6 @@ mod package;
 mod port;
 mod process;
 mod read;
-mod redirect;
 mod resolve;
 mod service;
 mod world;

@@ -7,7 +7,7 @@ use super::package::Packages;
 use super::port::Socket;
 use super::process::Process;
 use super::service::{Unit, unit_name};
-use super::{http, interface, package, port, process, service};
+use super::{interface, package, port, process, service};
 use crate::files::{Mount, Names, Servers, mounts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -79,7 +79,7 @@ impl World {
 
     /// Whom this machine trusts.
     pub(super) fn roots(&self) -> Result<Arc<Vec<Certificate<'static>>>, String> {
-        self.roots.get_or_init(http::roots).clone()
+        self.roots.get_or_init(crate::web::roots).clone()
     }
 
     /// Whether what files lie on answers, asked once a run. Of the same table as `mounts`, which says why there is none.

@@ -91,6 +91,14 @@ impl Compiler<'_> {
             }
         }
         for (name, value) in &out {
+            let needed = |text| options::needed(spec.name, name, text, &|option| out.contains_key(option));
+            if let Some(other) = value.as_str().and_then(needed) {
+                let message =
+                    format!("{} with `{name}: {}` needs `{other}`", spec.name, value.as_str().unwrap_or_default());
+                self.fault(file, at, message);
+            }
+        }
+        for (name, value) in &out {
             if has_markup_anywhere(value) || !spec.options.contains(&name.as_str()) {
                 continue;
             }
@@ -98,6 +106,12 @@ impl Compiler<'_> {
                 let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
                 self.fault_hint(file, place, why, hint);
             }
+        }
+        if let (Some(Value::Array(extra)), "unarchive") = (out.get("extra_opts"), spec.name)
+            && let Some(odd) =
+                options::odd_extra(extra.iter().filter_map(Value::as_str).filter(|text| !data::has_markup(text)))
+        {
+            self.fault_hint(file, at, format!("`{odd}` in `extra_opts` is not part of the language"), ELSEWHERE);
         }
         if spec.name == "lineinfile" {
             self.patterns(file, at, &out, &places);

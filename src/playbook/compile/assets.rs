@@ -103,10 +103,13 @@ impl Compiler<'_> {
 
     /// Puts what `src` names into the plan.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
-        if !matches!(task.module.as_str(), "template" | "copy" | "script") {
+        if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
             return;
         }
-        let remote = task.args.get("remote_src").is_some_and(|v| *v == Value::Bool(true) || v.as_str() == Some("yes"));
+        let says = |option: &str, on: bool, word: &str| {
+            task.args.get(option).is_some_and(|v| *v == Value::Bool(on) || v.as_str() == Some(word))
+        };
+        let remote = says("remote_src", true, "yes") || task.module == "unarchive" && says("copy", false, "no");
         let Some(src) = src_of(task) else { return };
         if remote {
             return;

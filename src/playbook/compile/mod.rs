@@ -11,7 +11,7 @@ mod include_vars;
 mod inherit;
 mod kinds;
 mod lookup;
-mod options;
+pub mod options;
 mod play;
 mod playbook;
 mod repeat;

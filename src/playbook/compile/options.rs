@@ -11,25 +11,28 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("copy", "decrypt"),
     ("dnf", "installroot list lock_timeout install_repoquery"),
     ("find", "encoding"),
+    ("get_url", "use_netrc client_cert client_key ciphers use_gssapi"),
     (
-        "get_url",
-        "tmp_dest use_netrc force_basic_auth client_cert client_key ca_path ciphers decompress use_gssapi \
-         unredirected_headers",
+        "git",
+        "archive archive_prefix gpg_allowlist gpg_whitelist refspec separate_git_dir track_submodules verify_commit",
     ),
     ("hostname", "use"),
     ("ini_file", "section_has_values"),
     ("modprobe", "persistent"),
+    ("mount", "opts_no_log"),
     ("package_facts", "strategy"),
     ("replace", "encoding"),
     ("script", "decrypt"),
     ("set_fact", "cacheable"),
-    ("setup", "gather_subset gather_timeout fact_path"),
+    ("setup", "gather_timeout fact_path"),
     ("shell", "warn"),
     (
         "template",
         "block_start_string block_end_string variable_start_string variable_end_string comment_start_string \
          comment_end_string",
     ),
+    ("unarchive", "decrypt"),
+    ("uri", "use_netrc client_cert client_key ciphers use_gssapi unix_socket"),
     ("yum", "installroot list lock_timeout install_repoquery"),
 ];
 /// The same of all modules that take `mode` and its like.
@@ -46,8 +49,59 @@ const APART: &[(&str, &[&str])] = &[
     ("ini_file", &["value", "values"]),
     ("pause", &["seconds", "minutes"]),
     ("debug", &["msg", "var"]),
+    ("git", &["accept_hostkey", "accept_newhostkey"]),
+    ("unarchive", &["copy", "remote_src"]),
+    ("unarchive", &["include", "exclude"]),
+    ("uri", &["body", "src"]),
     ("command", &["cmd", "argv"]),
 ];
+
+/// What some value of an option needs: module, option, values, and what must be given then.
+type Need = (&'static str, &'static str, &'static [&'static str], &'static [&'static str]);
+const NEEDS: &[Need] = &[("mount", "state", &["mounted", "present"], &["src", "fstype"])];
+/// `extra_opts` of `unarchive`: those by which nothing is written elsewhere, and no program is run.
+const EXTRA: &[&str] = &[
+    "-j",
+    "-q",
+    "-p",
+    "-v",
+    "--same-permissions",
+    "--preserve-permissions",
+    "--no-same-permissions",
+    "--same-owner",
+    "--no-same-owner",
+    "--numeric-owner",
+    "--wildcards",
+    "--no-wildcards",
+    "--anchored",
+    "--no-anchored",
+    "--verbose",
+    "--overwrite",
+    "--warning=no-timestamp",
+    "--warning=no-unknown-keyword",
+];
+
+/// What the value of this option needs and is not given.
+pub fn needed(module: &str, option: &str, value: &str, given: &dyn Fn(&str) -> bool) -> Option<&'static str> {
+    let row = NEEDS.iter().find(|(m, o, values, _)| *m == module && *o == option && values.contains(&value))?;
+    row.3.iter().find(|name| !given(name)).copied()
+}
+
+/// The first of these `extra_opts` that is not taken.
+pub fn odd_extra<'o>(all: impl Iterator<Item = &'o str>) -> Option<&'o str> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let mut counted = false;
+    for option in all {
+        let strips = option.strip_prefix("--strip-components=").or(option.strip_prefix("--strip=")).is_some_and(number);
+        let good = if counted { number(option) } else { strips || EXTRA.contains(&option) };
+        let begins = !counted && matches!(option, "--strip-components" | "--strip");
+        if !good && !begins {
+            return Some(option);
+        }
+        counted = begins;
+    }
+    None
+}
 
 /// Whether the module of Ansible has the option, and ours has not. `files`: it takes `mode`.
 pub fn is_refused(module: &str, option: &str, files: bool) -> bool {

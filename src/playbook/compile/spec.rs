@@ -46,7 +46,11 @@ pub const MODULES: &[Spec] = &[
     spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),
     spec!("authorized_key", ["user" "key" "state" "path" "manage_dir" "key_options" "comment" "exclusive" "follow"], need [["user"] ["key"]]),
     spec!("cron", ["name" "job" "value" "state" "user" "cron_file" "backup" "minute" "hour" "day" "dom" "month" "weekday" "dow" "special_time" "disabled" "env" "insertafter" "insertbefore"]),
-    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "url_username" "username" "url_password" "password" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("get_url", ["url" "dest" "checksum" "force" "timeout" "headers" "http_agent" "use_proxy" "validate_certs" "ca_path" "url_username" "username" "url_password" "password" "force_basic_auth" "unredirected_headers" "decompress" "tmp_dest" "backup" "mode" "owner" "group" "follow"], need [["url"] ["dest"]]),
+    spec!("uri", ["url" "method" "body" "body_format" "src" "remote_src" "status_code" "return_content" "headers" "timeout" "follow_redirects" "validate_certs" "ca_path" "url_username" "user" "url_password" "password" "force_basic_auth" "force" "unredirected_headers" "decompress" "http_agent" "use_proxy" "creates" "removes" "dest" "mode" "owner" "group" "follow"], need [["url"]]),
+    spec!("unarchive", ["src" "dest" "remote_src" "copy" "creates" "exclude" "include" "keep_newer" "list_files" "extra_opts" "io_buffer_size" "validate_certs" "mode" "owner" "group"], need [["src"] ["dest"]]),
+    spec!("git", ["repo" "name" "dest" "version" "remote" "update" "clone" "force" "depth" "single_branch" "recursive" "bare" "reference" "accept_hostkey" "accept_newhostkey" "key_file" "ssh_opts" "executable" "umask"], need [["repo" "name"]]),
+    spec!("mount", ["path" "name" "src" "fstype" "opts" "dump" "passno" "state" "fstab" "boot" "backup"], need [["path" "name"] ["state"]]),
     spec!("sysctl", ["name" "key" "value" "val" "state" "sysctl_file" "sysctl_set" "reload" "ignoreerrors"], need [["name" "key"]]),
     spec!("modprobe", ["name" "state" "params"], need [["name"]]),
     spec!("hostname", ["name"], need[["name"]]),
@@ -57,7 +61,7 @@ pub const MODULES: &[Spec] = &[
     spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
     spec!("ping", ["data"]),
     spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
-    spec!("setup", ["filter"]),
+    spec!("setup", ["filter" "gather_subset"]),
     spec!("tempfile", ["state" "path" "prefix" "suffix"]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
@@ -75,9 +79,12 @@ pub const MODULES: &[Spec] = &[
 /// Other spellings of the same module.
 pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
 
+/// Modules that were built in once, and the collections that have them now.
+const COLLECTIONS: &[(&str, &str)] =
+    &[("ansible.posix", "authorized_key mount sysctl"), ("community.general", "ini_file modprobe")];
+
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
-pub const ELSEWHERE: &str = "uri apt_repository rpm_key \
-    mount unarchive apt_key yum_repository git \
+pub const ELSEWHERE: &str = "apt_repository rpm_key apt_key yum_repository \
     firewalld pip fetch reboot assemble selinux seboolean known_hosts \
     synchronize alternatives iptables add_host group_by async_status debconf deb822_repository dpkg_selections expect gather_facts \
     set_stats subversion sysvinit wait_for_connection docker docker_container docker_image filesystem lvol lvg kube parted \
@@ -225,7 +232,12 @@ pub const KEYS_ELSEWHERE: &str = "local_action async poll with_random_choice wit
 
 /// A module's or keyword's name without the collection that is built in.
 pub fn short(name: &str) -> &str {
-    ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p)).unwrap_or(name)
+    let built_in = ["ansible.builtin.", "ansible.legacy."].iter().find_map(|p| name.strip_prefix(p));
+    let once = || {
+        let (collection, name) = name.rsplit_once('.')?;
+        COLLECTIONS.iter().any(|(of, names)| *of == collection && has(names, name)).then_some(name)
+    };
+    built_in.or_else(once).unwrap_or(name)
 }
 
 pub fn find(name: &str) -> Option<&'static Spec> {
@@ -262,6 +274,9 @@ pub fn choices(module: &str, option: &str) -> Option<&'static [&'static str]> {
             &["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]
         }
         ("wait_for", "state") => &["started", "stopped", "present", "absent", "drained"],
+        ("uri", "body_format") => &["raw", "json", "form-urlencoded"],
+        ("uri", "follow_redirects") => &["all", "yes", "none", "no", "safe", "urllib2"],
+        ("mount", "state") => &["mounted", "present", "unmounted", "absent", "absent_from_fstab", "remounted"],
         ("systemd", "scope") => &["system", "user", "global"],
         _ => return None,
     })

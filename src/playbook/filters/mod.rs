@@ -23,7 +23,7 @@ pub use lookups::{GIVEN, KNOWN as LOOKUPS, REFUSED as LOOKUPS_REFUSED};
 pub use methods::call as call_method;
 pub use methods::{CHANGING as METHODS_REFUSED, KNOWN as METHODS};
 pub use regexes::replacement;
-pub use text::capitalize;
+pub use text::{capitalize, shell_quote};
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
 pub use wrap::as_pair;
 

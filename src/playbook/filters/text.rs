@@ -179,7 +179,7 @@ fn comment(_: &mut State, v: Value, a: Args) -> Answer {
 }
 
 /// POSIX single quotes where needed.
-fn shell_quote(text: &str) -> String {
+pub fn shell_quote(text: &str) -> String {
     let safe = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./-_".contains(&b);
     if !text.is_empty() && text.bytes().all(safe) {
         text.to_owned()

@@ -227,7 +227,7 @@ fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
 }
 
 /// A path, or anything that matches it as a glob.
-fn exists(call: &Call, path: &Path) -> Result<bool, String> {
+pub fn exists(call: &Call, path: &Path) -> Result<bool, String> {
     let node = &call.ground.node;
     let text = path.to_string_lossy();
     let wild = |part: &str| part.contains(['*', '?', '[']);

@@ -78,7 +78,7 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
         }
         ends_in_directory(call, dest)?;
         if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
-            return large(call, &real, dest);
+            return place::large(call, &real, dest);
         }
         let content = call.ground.node.read(&real)?;
         return place::place(call, dest, content, &src.display().to_string(), &src);
@@ -130,44 +130,6 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
         }
     }
     Ok(ended(call, all, dest))
-}
-
-/// A file that is too large to be held in memory: compared by its sum, and without a diff.
-fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
-    if call.args.contains_key("validate") {
-        return Err(format!("{} is too large for `validate`", from.display()));
-    }
-    let mut dest = dest.to_owned();
-    if call.ground.node.is_directory(&dest) {
-        dest.push(from.file_name().ok_or("the source has no name")?);
-    }
-    let Some((dest, now)) = place::regular(call, &dest)? else {
-        return Ok(Outcome::ok("is there, and `force` is off"));
-    };
-    let want = call.attributes(now.as_ref(), 0o644, false)?;
-    let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
-    let mut out = Outcome { attributes, ..Outcome::default() };
-    let sum = checksum::of(&call.ground.node, from, "sha1")?;
-    let same = now.is_some() && checksum::of(&call.ground.node, &dest, "sha1")? == sum;
-    if !same {
-        let mut full = want;
-        if let Some(stat) = &now {
-            full.mode = want.mode.or(Some(safe::mode_of(stat)));
-            full.uid = want.uid.or(Some(stat.st_uid));
-            full.gid = want.gid.or(Some(stat.st_gid));
-        }
-        call.ground.keep_leaving(&dest)?;
-        call.ground.node.copy(from, &dest, full)?;
-    } else if !out.attributes.is_empty() {
-        call.ground.keep(&dest)?;
-        call.ground.node.set_attributes(&dest, want)?;
-    }
-    out.changed = !same || !out.attributes.is_empty();
-    out.msg = if same { said(&out.attributes) } else { "content changed".into() };
-    out.more.insert("checksum".into(), json!(sum));
-    out.more.insert("dest".into(), json!(dest.display().to_string()));
-    call.path_info(&dest, &mut out);
-    Ok(out)
 }
 
 /// The directory that a directory's content goes to: `src/` means what is in it, `src` itself too.

@@ -1,133 +1,228 @@
-//! `get_url`: a file from a web server, put in its place in one step after its sum was compared.
+//! `get_url`: a file from a web server, put in its place in one step after its sum was compared. In check mode a server is
+//! asked only whether what is there is still what it has.
 
+use super::web::{self, Wish, shown};
 use super::{Answer, Call, Outcome, checksum, place};
 use crate::playbook::safe;
-use serde_json::{Value, json};
-use std::io::Read;
-use std::path::Path;
-use std::time::Duration;
+use rustix::fs::{FileType, Stat};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Largest file, in bytes.
+const FILE_MAX: u64 = 16 << 30;
+/// Largest list of sums, in bytes.
+const SUMS_MAX: u64 = 4 << 20;
+
+/// An algorithm and the sum that the file must have by it, in hex.
+type Sum = (String, String);
 
 pub fn get_url(call: &mut Call) -> Answer {
+    let start = Instant::now();
     let url = call.need(&["url"])?;
-    if !url.starts_with("http://") && !url.starts_with("https://") {
-        return Err(format!("`{url}` is no http or https address; use provisioner kind: ansible"));
-    }
-    let mut dest = call.path(&["dest"])?;
+    let dest = call.path(&["dest"])?;
     if call.is_by_command(&dest) {
         return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
     }
     let into = call.ground.node.is_directory(&dest);
-    if into {
-        let name = url.split(['?', '#']).next().and_then(|u| u.rsplit('/').next()).filter(|n| !n.is_empty());
-        dest.push(name.unwrap_or("index.html"));
-    }
-    let wanted = match call.text(&["checksum"]).filter(|c| !c.is_empty()) {
-        None => None,
-        Some(text) => {
-            let (algorithm, sum) = text.split_once(':').ok_or("`checksum` is written as algorithm:sum")?;
-            if sum.contains("://") {
-                return Err("`checksum` takes the sum itself here; use provisioner kind: ansible".into());
-            }
-            checksum::sum(b"", algorithm)?;
-            Some((algorithm.to_owned(), sum.trim().to_ascii_lowercase()))
-        }
-    };
+    let sum = sum(call, &url)?;
     let force = call.flag("force", false);
-    let now = call.ground.node.look(&dest)?;
-    if now.is_some_and(|s| safe::kind(&s) == rustix::fs::FileType::RegularFile) {
-        let same = match &wanted {
-            Some((algorithm, sum)) => checksum::of(&call.ground.node, &dest, algorithm)? == *sum,
-            None => !force && !into,
-        };
-        if same {
-            // Only its attributes may differ.
-            let content = call.ground.node.read(&dest)?;
-            let out = place::finish(call, &dest, Some(content.clone()), content, shown(&url))?;
-            return Ok(described(out, &url, &dest, "OK (already there)"));
+    let mut wish = Wish::get(&url);
+    let mut there = None;
+    if !into {
+        // Here it means something else than where files are placed.
+        let asked = call.args.remove("force");
+        there = place::regular(call, &dest)?.and_then(|(real, now)| Some((real, now?)));
+        call.args.extend(asked.map(|value| ("force".to_owned(), value)));
+    }
+    let mut other = false;
+    if let Some((real, now)) = &there {
+        if let Some((algorithm, sum)) = sum.as_ref().filter(|_| !force) {
+            other = checksum::of(&call.ground.node, real, algorithm)? != *sum;
+            if !other {
+                let out = only_attributes(call, real)?;
+                return Ok(described(out, &url, real, "file already exists", None, start));
+            }
         }
+        wish.newer_than = Some(now.st_mtime).filter(|_| !other && !force);
     }
     if call.ground.node.checks() {
-        if let Some(would) = call.ground.node.would_mut() {
-            would.by_command(&dest);
-        }
-        return Ok(match now {
-            None => described(Outcome::changed("would be fetched"), &url, &dest, "OK"),
-            Some(_) => Outcome::unknown("whether it differs from what is there, only fetching it can tell"),
-        });
+        return predicted(call, wish, &dest, there, other, into, start);
     }
-    let content = fetched(call, &url)?;
-    if let Some((algorithm, sum)) = &wanted {
-        let have = checksum::sum(&content, algorithm)?;
+    let got = web::ask(call, &wish)?;
+    let (status, said) = (got.status, got.said());
+    if let (304, Some((real, _))) = (status, &there) {
+        let out = only_attributes(call, real)?;
+        return Ok(described(out, &url, real, &said, Some(status), start));
+    }
+    if status != 200 {
+        return Ok(described(got.failure(), &url, &dest, "", Some(status), start));
+    }
+    let dest = if into { dest.join(web::file_name(&got)) } else { there.map_or(dest, |(real, _)| real) };
+    let within = match call.args.contains_key("tmp_dest") {
+        true => call.path(&["tmp_dest"])?,
+        false => dest.parent().unwrap_or(Path::new("/")).to_owned(),
+    };
+    if !call.ground.node.is_directory(&within) {
+        return Err(format!("{} is no directory", within.display()));
+    }
+    let fail = |e: std::io::Error| format!("cannot make a file in {}: {e}", within.display());
+    let mut temp = tempfile::Builder::new().prefix(".remoor-url-").tempfile_in(&within).map_err(fail)?;
+    let size = got.save(call, temp.as_file_mut(), FILE_MAX)?;
+    if let Some((algorithm, sum)) = &sum {
+        let have = checksum::of(&call.ground.node, temp.path(), algorithm)?;
         if have != *sum {
             return Err(format!("its {algorithm} sum is {have}, not {sum}; nothing was written"));
         }
     }
-    let dest = place::regular(call, &dest)?.map_or(dest, |(dest, _)| dest);
-    let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
-    let out = place::finish(call, &dest, old, content, shown(&url))?;
-    Ok(described(out, &url, &dest, "OK"))
+    call.args.remove("force");
+    let source = temp.path().to_owned();
+    let mut out = match size > safe::READ_MAX {
+        true => place::large(call, &source, &dest)?,
+        false => {
+            let (dest, now) = place::regular(call, &dest)?.unwrap_or((dest.clone(), None));
+            let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
+            place::finish(call, &dest, old, safe::read(&source)?, shown(&url))?
+        }
+    };
+    if let Some(sum) = out.more.get("checksum").cloned() {
+        out.more.insert("checksum_src".into(), sum);
+    }
+    Ok(described(out, &url, &dest, &said, Some(status), start))
 }
 
-fn described(mut out: Outcome, url: &str, dest: &Path, msg: &str) -> Outcome {
-    for (key, value) in [("url", url), ("dest", &dest.display().to_string()), ("path", &dest.display().to_string())] {
+/// What a run would do. Only what is there already is asked about.
+fn predicted(
+    call: &mut Call,
+    wish: Wish,
+    dest: &Path,
+    there: Option<(PathBuf, Stat)>,
+    other: bool,
+    into: bool,
+    start: Instant,
+) -> Answer {
+    let url = wish.url;
+    let dest = if into { dest.join(web::name_of(url)) } else { dest.to_owned() };
+    let now = match (&there, into) {
+        (Some((_, now)), _) => Some(*now),
+        (None, true) => call.ground.node.look(&dest)?.filter(|s| safe::kind(s) == FileType::RegularFile),
+        (None, false) => None,
+    };
+    let mut certain = now.is_none() || other;
+    if let (false, Some(now)) = (certain, now) {
+        let got = web::ask(call, &Wish { method: "HEAD", ..wish })?;
+        if let (304, Some((real, _))) = (got.status, &there) {
+            let out = only_attributes(call, real)?;
+            return Ok(described(out, url, real, &got.said(), Some(304), start));
+        }
+        let length = got.header("content-length").and_then(|n| n.parse::<i64>().ok());
+        certain = got.status == 200 && length.is_some_and(|length| length != now.st_size);
+    }
+    if let Some(would) = call.ground.node.would_mut() {
+        would.by_command(&dest);
+    }
+    if certain {
+        return Ok(described(Outcome::changed("would be fetched"), url, &dest, "OK", None, start));
+    }
+    Ok(Outcome::unknown("whether it differs from what is there, only fetching it can tell"))
+}
+
+/// The content is as it is to be.
+fn only_attributes(call: &mut Call, path: &Path) -> Answer {
+    let stat = call.ground.node.look(path)?;
+    let want = call.attributes(stat.as_ref(), 0o644, false)?;
+    let attributes = stat.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
+    let mut out = Outcome { changed: !attributes.is_empty(), attributes, ..Outcome::default() };
+    if out.changed {
+        call.ground.keep(path)?;
+        call.ground.node.set_attributes(path, want)?;
+    }
+    let sum = checksum::of(&call.ground.node, path, "sha1")?;
+    out.more.insert("checksum".into(), json!(sum));
+    call.path_info(path, &mut out);
+    Ok(out)
+}
+
+fn described(mut out: Outcome, url: &str, dest: &Path, msg: &str, status: Option<u16>, start: Instant) -> Outcome {
+    let url = web::masked(url);
+    for (key, value) in
+        [("url", url.as_str()), ("dest", &dest.display().to_string()), ("path", &dest.display().to_string())]
+    {
         out.more.insert(key.into(), json!(value));
     }
     if let Some(sum) = out.more.get("checksum").cloned() {
         out.more.insert("checksum_dest".into(), sum);
     }
-    out.more.entry("msg").or_insert(json!(msg));
+    if let Some(status) = status {
+        out.more.insert("status_code".into(), json!(status));
+    }
+    out.more.insert("elapsed".into(), json!(start.elapsed().as_secs()));
+    if !out.failed {
+        out.more.entry("msg").or_insert(json!(msg));
+    }
     out
 }
 
-/// The content, of at most `safe::READ_MAX` bytes.
-fn fetched(call: &Call, url: &str) -> Result<Vec<u8>, String> {
-    let limit = call.seconds("timeout", 10.0)?.max(Duration::from_millis(100));
-    if !call.flag("validate_certs", true) {
-        return Err("certificates are always looked at here; use provisioner kind: ansible".into());
-    }
-    let mut builder = ureq::Agent::config_builder();
-    if !call.flag("use_proxy", true) {
-        builder = builder.proxy(None);
-    }
-    let agent: ureq::Agent = builder
-        .timeout_connect(Some(limit))
-        .timeout_recv_response(Some(limit))
-        .timeout_global(Some(call.timeout.unwrap_or(Duration::from_secs(3600))))
-        .user_agent(call.text(&["http_agent"]).unwrap_or_else(|| "ansible-httpget".into()))
-        .build()
-        .into();
-    let mut request = agent.get(url);
-    if let Some(Value::Object(headers)) = call.args.get("headers") {
-        for (name, value) in headers {
-            request = request.header(name.as_str(), value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+/// What `checksum` says: the sum itself, or the address of a list with a line for this file.
+fn sum(call: &Call, url: &str) -> Result<Option<Sum>, String> {
+    let Some(text) = call.text(&["checksum"]).filter(|c| !c.is_empty()) else { return Ok(None) };
+    let (algorithm, said) = text.split_once(':').ok_or("`checksum` is written as algorithm:sum")?;
+    checksum::sum(b"", algorithm)?;
+    let sum = if said.contains("://") {
+        let got = web::ask(call, &Wish::get(said))?;
+        if got.status != 200 {
+            return Err(format!("the list of sums: {}", got.said()));
         }
+        let list = got.bytes(call, SUMS_MAX)?;
+        let name = web::name_of(url);
+        let sum = listed(&String::from_utf8_lossy(&list), &name);
+        sum.ok_or_else(|| format!("there is no sum of `{name}` in the list at {}", shown(said)))?
+    } else {
+        said.to_owned()
+    };
+    let sum: String = sum.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    match sum.is_empty() || !sum.bytes().all(|b| b.is_ascii_hexdigit()) {
+        true => Err("the sum in `checksum` is not written in hex".into()),
+        false => Ok(Some((algorithm.to_owned(), sum))),
     }
-    let secrets = [call.text(&["url_username", "username"]), call.text(&["url_password", "password"])];
-    if let [Some(user), password] = &secrets {
-        use base64::Engine as _;
-        let pair = format!("{user}:{}", password.as_deref().unwrap_or_default());
-        let pair = base64::engine::general_purpose::STANDARD.encode(pair);
-        request = request.header("Authorization", format!("Basic {pair}"));
-    }
-    let response = request.call().map_err(|e| format!("{}: {e}", shown(url)))?;
-    let mut out = Vec::new();
-    let mut body = response.into_body().into_reader().take(safe::READ_MAX + 1);
-    body.read_to_end(&mut out).map_err(|e| format!("{}: {e}", shown(url)))?;
-    if out.len() as u64 > safe::READ_MAX {
-        return Err(format!(
-            "{} is larger than {} MiB; use provisioner kind: ansible",
-            shown(url),
-            safe::READ_MAX >> 20
-        ));
-    }
-    Ok(out)
 }
 
-/// An address without what may be a secret in it.
-fn shown(url: &str) -> &str {
-    let plain = url.split(['?', '#']).next().unwrap_or(url);
-    match plain.split_once("://").and_then(|(_, rest)| rest.split('/').next()?.rsplit_once('@').map(|(_, host)| host)) {
-        Some(host) => host,
-        None => plain,
+/// The sum of a file in a list: a bare sum, lines `SUM  NAME` as of sha256sum, or `SHA256 (NAME) = SUM`.
+fn listed(text: &str, name: &str) -> Option<String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if let [sum] = words[..] {
+        return Some(sum.to_owned());
+    }
+    text.lines().find_map(|line| {
+        let line = line.trim_end();
+        let bsd = line
+            .split_once('(')
+            .and_then(|(_, rest)| rest.rsplit_once(')'))
+            .and_then(|(of, rest)| Some((of, rest.trim_start().strip_prefix('=')?.trim())));
+        let (of, sum) = bsd.or_else(|| {
+            let (sum, of) = line.split_once(char::is_whitespace)?;
+            Some((of.trim_start().trim_start_matches('*'), sum))
+        })?;
+        (of.trim_start_matches("./") == name).then(|| sum.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_in_lists() {
+        for (text, want) in [
+            ("abc\n", Some("abc")),
+            ("abc  f.tgz\ndef  g.tgz\n", Some("abc")),
+            ("def *g.tgz\nabc *f.tgz\n", Some("abc")),
+            ("abc ./f.tgz\ndef g\n", Some("abc")),
+            ("SHA256 (g) = def\nSHA256 (f.tgz) = abc\n", Some("abc")),
+            ("def  a/f.tgz\nx y\n", None),
+            ("", None),
+        ] {
+            assert_eq!(listed(text, "f.tgz").as_deref(), want, "{text}");
+        }
     }
 }

@@ -12,10 +12,12 @@ mod diff;
 mod dnf;
 mod fetch;
 mod file;
+mod git;
 mod ini;
 mod kernel;
 mod keys;
 mod line;
+mod mount;
 mod package;
 mod place;
 mod plain;
@@ -24,7 +26,11 @@ mod service;
 mod small;
 mod stat;
 mod told;
+mod unarchive;
+mod unpack;
+mod uri;
 mod wait;
+mod web;
 
 pub use content::{ContentError, content_of, template_of};
 
@@ -43,6 +49,7 @@ use serde_json::{Map, Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
 /// executor's own is stricter.
@@ -135,6 +142,8 @@ pub struct Ground<'a> {
     pub secrets: Secrets,
     protect: GlobSet,
     parked: u32,
+    /// What later tasks of a check may read: gone with the run.
+    yards: Vec<TempDir>,
 }
 
 impl<'a> Ground<'a> {
@@ -155,6 +164,7 @@ impl<'a> Ground<'a> {
             secrets: Secrets::new(&options.secret),
             protect,
             parked: 0,
+            yards: Vec::new(),
         })
     }
 
@@ -228,6 +238,11 @@ impl<'a> Ground<'a> {
             self.park(path)?;
         }
         self.keep_leaving(path)
+    }
+
+    /// Keeps a directory until the run ends.
+    pub fn keep_until_end(&mut self, dir: TempDir) {
+        self.yards.push(dir);
     }
 
     /// Keeps what is at `path` now for an undo, unless that was done before.
@@ -514,6 +529,10 @@ pub fn call(call: &mut Call) -> Answer {
         "authorized_key" => keys::authorized_key(call),
         "cron" => cron::cron(call),
         "get_url" => fetch::get_url(call),
+        "git" => git::git(call),
+        "mount" => mount::mount(call),
+        "unarchive" => unarchive::unarchive(call),
+        "uri" => uri::uri(call),
         "sysctl" => kernel::sysctl(call),
         "modprobe" => kernel::modprobe(call),
         "hostname" => kernel::hostname(call),

@@ -111,13 +111,60 @@ pub fn finish_with(
     Ok(out)
 }
 
+/// A file that is too large to be held in memory: compared by its sum, and without a diff.
+pub fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
+    if call.args.contains_key("validate") {
+        return Err(format!("{} is too large for `validate`", from.display()));
+    }
+    let mut dest = dest.to_owned();
+    if call.ground.node.is_directory(&dest) {
+        dest.push(from.file_name().ok_or("the source has no name")?);
+    }
+    let Some((dest, now)) = regular(call, &dest)? else {
+        return Ok(Outcome::ok("is there, and `force` is off"));
+    };
+    let want = call.attributes(now.as_ref(), 0o644, false)?;
+    let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
+    let mut out = Outcome { attributes, ..Outcome::default() };
+    let sum = checksum::of(&call.ground.node, from, "sha1")?;
+    let same = now.is_some() && checksum::of(&call.ground.node, &dest, "sha1")? == sum;
+    if !same {
+        let mut full = want;
+        if let Some(stat) = &now {
+            full.mode = want.mode.or(Some(safe::mode_of(stat)));
+            full.uid = want.uid.or(Some(stat.st_uid));
+            full.gid = want.gid.or(Some(stat.st_gid));
+        }
+        if now.is_some() && call.flag("backup", false) {
+            let aside = backup_name(&dest);
+            call.ground.node.copy(&dest, Path::new(&aside), full)?;
+            out.more.insert("backup_file".into(), json!(aside));
+        }
+        call.ground.keep_leaving(&dest)?;
+        call.ground.node.copy(from, &dest, full)?;
+    } else if !out.attributes.is_empty() {
+        call.ground.keep(&dest)?;
+        call.ground.node.set_attributes(&dest, want)?;
+    }
+    out.changed = !same || !out.attributes.is_empty();
+    out.msg = if same { said(&out.attributes) } else { "content changed".into() };
+    out.more.insert("checksum".into(), json!(sum));
+    out.more.insert("dest".into(), json!(dest.display().to_string()));
+    call.path_info(&dest, &mut out);
+    Ok(out)
+}
+
 /// Copies what is there aside, with its attributes, under a name with the time; which.
 fn backup(call: &mut Call, dest: &Path, old: &[u8], stat: &Stat) -> Result<String, String> {
-    let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
-    let copy = format!("{}.{}.{time}", dest.display(), std::process::id());
+    let copy = backup_name(dest);
     let same = Attributes { mode: Some(safe::mode_of(stat)), uid: Some(stat.st_uid), gid: Some(stat.st_gid) };
     call.ground.node.write(Path::new(&copy), old, same, &mut |_| Ok(()))?;
     Ok(copy)
+}
+
+fn backup_name(dest: &Path) -> String {
+    let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
+    format!("{}.{}.{time}", dest.display(), std::process::id())
 }
 
 /// `validate: nginx -t -c %s`, split before the name is put in.

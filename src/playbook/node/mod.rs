@@ -128,6 +128,20 @@ impl Node {
         self.noted(done)
     }
 
+    /// A file of this run's own, whose content is on the disk already, in the place of what is at another path.
+    pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+        let done = match &mut self.would {
+            None => safe::adopt(from, path, attributes),
+            Some(would) => would.0.copy(from, path, attributes),
+        };
+        self.noted(done)
+    }
+
+    /// Whether two files have the same content, of whatever size.
+    pub fn same_content(&self, one: &Path, other: &Path) -> Result<bool> {
+        safe::same_bytes((one, &mut self.open(one)?), (other, &mut self.open(other)?))
+    }
+
     pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
         let done = match &mut self.would {
             None => safe::set_attributes(path, attributes),

@@ -152,52 +152,6 @@ fn looking_and_small_ones() {
     assert!(!d.join("t/a.log").exists());
 }
 
-/// A server on the loopback that answers every request with `hello`; its address, and how often it was asked.
-fn server() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
-    use std::io::{Read, Write};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let asked = count.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            let _ = stream.read(&mut [0; 4096]);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello");
-        }
-    });
-    (address, count)
-}
-
-#[test]
-fn files_are_fetched_once_and_only_with_the_right_sum() {
-    let dir = TempDir::new().unwrap();
-    let d = dir.path();
-    let (address, count) = server();
-    let asked = || count.load(std::sync::atomic::Ordering::SeqCst);
-    let run = |options: &str, check: bool| {
-        let text = format!("    - get_url: {{url: '{address}/x/file.txt?token=swordfish', {options}}}\n");
-        let ran = go(&tasks(d, &text), &RunOptions { check, ..self::options(d) });
-        (ran.end.changed, ran.end.unknown, ran.end.failure.map(|f| f.message).unwrap_or_default())
-    };
-    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", true), (1, 0, String::new()));
-    assert_eq!((asked(), d.join("file.txt").exists()), (0, false));
-    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
-    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
-    assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", false).0, 0);
-    assert_eq!(asked(), 1);
-    let sum = "checksum: 'sha1:aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d'";
-    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 0);
-    assert_eq!(asked(), 1);
-    std::fs::write(d.join("file.txt"), "other").unwrap();
-    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), true), (0, 1, String::new()));
-    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 1);
-    let (_, _, message) = run("dest: '{{ dir }}/file.txt', checksum: 'md5:00'", false);
-    assert!(message.contains("nothing was written") && !message.contains("swordfish"), "{message}");
-    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
-}
-
 #[test]
 fn the_kernels_parameters_and_what_the_node_has() {
     let sysctl = |options: &str, before: &str| {

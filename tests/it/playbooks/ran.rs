@@ -71,7 +71,7 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
     let mut command = Command::new("sh");
     command.current_dir(home).arg("-c").arg(line).arg(remoor().get_program());
     command.arg("-i").arg(ground.join("hosts.ini")).args(["--connection", "local", "-o", "json", "-e"]);
-    command.arg(serde_json::json!({"dir": top}).to_string());
+    command.arg(serde_json::json!({"dir": top, "web": super::web::address()}).to_string());
     command.env("LC_ALL", "C.UTF-8").env("HOME", ground).stdin(Stdio::null());
     let out = command.output().expect("remoor runs");
     let code = out.status.code().unwrap_or(-1);

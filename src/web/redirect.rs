@@ -4,19 +4,19 @@ use base64::Engine;
 use std::fmt::Write;
 
 /// So many requests at most, the first one included.
-pub(super) const REQUESTS_MAX: usize = 10;
+pub const REQUESTS_MAX: usize = 10;
 /// What goes along to the same host only, and to what is below it.
 const SENSITIVE: [&str; 5] = ["authorization", "www-authenticate", "cookie", "cookie2", "proxy-authorization"];
 
 /// A request as it goes out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Hop {
+pub struct Hop {
     pub method: String,
     /// As it is written, with user and password if it has them.
     pub url: String,
     /// Without `Host`.
     pub headers: Vec<(String, String)>,
-    /// The check's own `Host`.
+    /// A `Host` of the request's own.
     pub host: Option<String>,
     /// Whether the body goes along.
     pub body: bool,
@@ -59,9 +59,15 @@ impl Hop {
         format!("{scheme}://{host}{}", escaped(rest.split('#').next().unwrap_or_default()))
     }
 
-    /// `Authorization` by user and password of the URL, unless the check names one itself.
+    /// The `Authorization` among its headers.
+    pub fn authorization_given(&self) -> Option<&str> {
+        let own = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        own.map(|(_, value)| value.as_str())
+    }
+
+    /// `Authorization` by user and password of the URL, unless a header names one.
     pub fn authorization(&self) -> Option<String> {
-        if self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization")) {
+        if self.authorization_given().is_some() {
             return None;
         }
         let (pair, _) = split(&self.url).1.rsplit_once('@')?;
@@ -70,7 +76,8 @@ impl Hop {
     }
 }
 
-pub(super) fn basic(user: &[u8], password: &[u8]) -> String {
+/// `Authorization` of a user with a password.
+pub fn basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode([user, b":", password].concat()))
 }
 
@@ -100,7 +107,7 @@ fn scheme(location: &str) -> Option<&str> {
 }
 
 /// `location` as it is meant at `base`. None: it is no HTTP.
-fn resolve(base: &str, location: &str) -> Option<String> {
+pub fn resolve(base: &str, location: &str) -> Option<String> {
     let (of_base, authority, rest) = split(base);
     if let Some(scheme) = scheme(location) {
         let http = ["http", "https"].contains(&scheme.to_ascii_lowercase().as_str());

@@ -1,0 +1,459 @@
+//! `git`: a clone of a repository at one version, by the node's own git. User and password of an address are handed to it in
+//! its environment, never as arguments, and are not kept in the clone. A check asks the repository what it has.
+
+use super::{Answer, Call, Outcome, UMASK, complaint, started};
+use crate::playbook::event::AttributeChange;
+use crate::playbook::filters::shell_quote;
+use crate::playbook::process::{self, Finished, Job};
+use crate::playbook::safe::Attributes;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Longest diff that is told, in bytes.
+const DIFF_MAX: usize = 256 << 10;
+
+/// What the repository has that is meant by `version`, by commit.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
+    head: Option<String>,
+    branch: Option<String>,
+    tag: Option<String>,
+}
+
+impl Known {
+    /// What `git ls-remote` says.
+    fn of(listing: &str, version: &str) -> Self {
+        let mut out = Self::default();
+        for (commit, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+            let commit = Some(commit.to_owned());
+            match name {
+                "HEAD" => out.head = commit,
+                _ if name.strip_prefix("refs/heads/") == Some(version) => out.branch = commit,
+                // What an annotated tag is of comes after it.
+                _ if name.strip_prefix("refs/tags/").is_some_and(|t| t.trim_end_matches("^{}") == version) => {
+                    out.tag = commit;
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
+/// One repository and its clone, as the options name them.
+struct Clone<'c, 'a, 'g> {
+    call: &'c mut Call<'a, 'g>,
+    program: String,
+    /// Without user and password.
+    repo: String,
+    version: String,
+    remote: String,
+    dest: PathBuf,
+    bare: bool,
+    depth: Option<u32>,
+    env: Vec<(String, String)>,
+    umask: u32,
+}
+
+pub fn git(call: &mut Call) -> Answer {
+    let (update, clones) = (call.flag("update", true), call.flag("clone", true));
+    let dest = match (call.text(&["dest"]).filter(|d| !d.is_empty()), clones) {
+        (None, true) => return Err("`dest` is missing, which only `clone: false` does without".into()),
+        (None, false) => None,
+        (Some(_), _) => Some(call.path(&["dest"])?),
+    };
+    if let Some(dest) = dest.as_ref().filter(|dest| call.is_by_command(dest)) {
+        return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
+    }
+    let mut clone = opened(call, dest.clone().unwrap_or_default())?;
+    let inside = if clone.bare { clone.dest.join("config") } else { clone.dest.join(".git") };
+    let there = dest.is_some() && clone.call.ground.node.follow(&inside).is_some();
+    let mut out = if !there {
+        clone.fresh(clones)?
+    } else if update {
+        clone.updated()?
+    } else {
+        let now = clone.commit()?;
+        clone.outcome(now.clone(), now)
+    };
+    if out.changed
+        && let Some(would) = clone.call.ground.node.would_mut()
+    {
+        would.by_command(&clone.dest);
+    }
+    if let Some(dest) = dest {
+        out.more.insert("path".into(), json!(dest.display().to_string()));
+    }
+    Ok(out)
+}
+
+fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone<'c, 'a, 'g>, String> {
+    let given = call.need(&["repo", "name"])?;
+    let version = call.text(&["version"]).filter(|v| !v.is_empty()).unwrap_or_else(|| "HEAD".into());
+    let remote = call.text(&["remote"]).filter(|r| !r.is_empty()).unwrap_or_else(|| "origin".into());
+    for (option, text) in [("repo", &given), ("version", &version), ("remote", &remote)] {
+        if text.starts_with('-') || text.contains(['\n', '\0']) {
+            return Err(format!("`{option}` can't be `{text}`"));
+        }
+    }
+    let depth = match call.text(&["depth"]) {
+        None => None,
+        Some(text) => Some(text.parse::<u32>().map_err(|_| format!("`depth` is no number: {text}"))?),
+    };
+    let umask = match call.text(&["umask"]) {
+        None => UMASK,
+        Some(text) => {
+            u32::from_str_radix(&text, 8).ok().filter(|m| *m <= 0o777).ok_or("`umask` is not written in octal")?
+        }
+    };
+    let given = if given.starts_with('/') { format!("file://{given}") } else { given };
+    let (repo, login) = without_login(&given);
+    let mut env = call.env.clone();
+    let mut set = |name: &str, value: String| env.push((name.to_owned(), value));
+    for name in ["LC_ALL", "LANG", "LANGUAGE"] {
+        set(name, "C".into());
+    }
+    set("GIT_TERMINAL_PROMPT", "0".into());
+    if let Some((base, with)) = login {
+        set("GIT_CONFIG_COUNT", "1".into());
+        set("GIT_CONFIG_KEY_0", format!("url.{with}.insteadOf"));
+        set("GIT_CONFIG_VALUE_0", base);
+    }
+    if let Some(ssh) = ssh(call)? {
+        set("GIT_SSH_COMMAND", ssh);
+    }
+    let program = call.text(&["executable"]).filter(|p| !p.is_empty()).unwrap_or_else(|| "git".into());
+    let (bare, depth) = (call.flag("bare", false), depth.filter(|d| *d > 0));
+    Ok(Clone { call, program, repo, version, remote, dest, bare, depth, env, umask })
+}
+
+/// An address without user and password, and both its begin without them and with them. Only where there is a password:
+/// a user alone is no secret, and of ssh it is part of the address.
+fn without_login(url: &str) -> (String, Option<(String, String)>) {
+    let plain = || (url.to_owned(), None);
+    let Some((scheme, rest)) = url.split_once("://") else { return plain() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    match rest[..end].rsplit_once('@') {
+        Some((login, host)) if login.contains(':') && scheme.starts_with("http") => {
+            let (base, with) = (format!("{scheme}://{host}/"), format!("{scheme}://{login}@{host}/"));
+            (format!("{scheme}://{host}{}", &rest[end..]), Some((base, with)))
+        }
+        _ => plain(),
+    }
+}
+
+/// How git is to call ssh, where the options say anything of it.
+fn ssh(call: &Call) -> Result<Option<String>, String> {
+    let own = call.text(&["ssh_opts"]).filter(|o| !o.is_empty());
+    let accepts = call.flag("accept_hostkey", false) || call.flag("accept_newhostkey", false);
+    let key = match call.text(&["key_file"]).filter(|k| !k.is_empty()) {
+        Some(_) => Some(call.path(&["key_file"])?),
+        None => None,
+    };
+    if own.is_none() && !accepts && key.is_none() {
+        let set = call.env.iter().any(|(name, _)| name == "GIT_SSH_COMMAND" || name == "GIT_SSH");
+        return Ok((!set).then(|| "ssh -o BatchMode=yes".to_owned()));
+    }
+    let mut line = "ssh -o BatchMode=yes".to_owned();
+    if let Some(key) = key {
+        line.push_str(&format!(" -i {} -o IdentitiesOnly=yes", shell_quote(&key.display().to_string())));
+    }
+    if let Some(own) = &own {
+        for word in crate::playbook::split::words(own)? {
+            line.push(' ');
+            line.push_str(&shell_quote(&word.text));
+        }
+    }
+    // Of a host that is not known; a key that has changed is refused all the same.
+    if accepts && !own.is_some_and(|own| own.contains("StrictHostKeyChecking")) {
+        line.push_str(" -o StrictHostKeyChecking=accept-new");
+    }
+    Ok(Some(line))
+}
+
+impl Clone<'_, '_, '_> {
+    fn run(&self, argv: &[&str]) -> Result<Finished, String> {
+        let job = Job {
+            argv: std::iter::once(self.program.as_str()).chain(argv.iter().copied()).map(str::to_owned).collect(),
+            env: self.env.clone(),
+            timeout: self.call.timeout,
+            umask: Some(self.umask),
+            ..Job::default()
+        };
+        let install = |why| format!("{why}; this node needs git: install it by a task before this one");
+        process::run(&job, self.call.cancel, &mut |_| {}).map_err(|e| install(started(&e)))
+    }
+
+    /// In the clone; its output.
+    fn inside(&self, argv: &[&str]) -> Result<String, String> {
+        let done = self.tried(argv)?;
+        match done.success() {
+            true => Ok(done.stdout),
+            false => Err(complaint(&format!("git {}", argv.first().unwrap_or(&"")), &done)),
+        }
+    }
+
+    fn tried(&self, argv: &[&str]) -> Result<Finished, String> {
+        let dest = self.dest.display().to_string();
+        self.run(&[&["-C", &dest], argv].concat())
+    }
+
+    fn commit(&self) -> Result<String, String> {
+        Ok(self.inside(&["rev-parse", "HEAD"])?.trim().to_owned())
+    }
+
+    fn known(&self) -> Result<Known, String> {
+        let (branch, tag) = (format!("refs/heads/{}", self.version), format!("refs/tags/{}", self.version));
+        let peeled = format!("{tag}^{{}}");
+        let done = self.run(&["ls-remote", "--", &self.repo, "HEAD", &branch, &tag, &peeled])?;
+        if !done.success() {
+            return Err(self.call.ground.node.missing(complaint("git ls-remote", &done)));
+        }
+        Ok(Known::of(&done.stdout, &self.version))
+    }
+
+    fn outcome(&self, before: String, after: String) -> Outcome {
+        let mut out = Outcome { changed: before != after, ..Outcome::default() };
+        if out.changed {
+            out.attributes.push(AttributeChange::new("commit", before.clone(), after.clone()));
+        }
+        out.more.insert("before".into(), if before.is_empty() { json!(null) } else { json!(before) });
+        out.more.insert("after".into(), json!(after));
+        out
+    }
+
+    /// There is no clone yet.
+    fn fresh(&mut self, clones: bool) -> Answer {
+        let known = self.known()?;
+        if !clones || self.call.ground.node.checks() {
+            let after = match self.version.as_str() {
+                "HEAD" => known.head,
+                _ => known.branch.or(known.tag).or_else(|| is_commit(&self.version).then(|| self.version.clone())),
+            };
+            let after = after.ok_or_else(|| format!("Could not determine remote revision for {}", self.version))?;
+            return Ok(self.outcome(String::new(), after));
+        }
+        self.make_parents()?;
+        let (depth, dest) = (self.depth.map(|d| d.to_string()), self.dest.display().to_string());
+        let fetchable = known.branch.is_some() || known.tag.is_some();
+        let single = self.call.flag("single_branch", false);
+        let mut argv = vec!["clone"];
+        argv.extend(if self.bare { vec!["--bare"] } else { vec!["--origin", &self.remote] });
+        // Of a bare commit nothing shallow can be had.
+        let depth = depth.as_deref().filter(|_| self.version == "HEAD" || fetchable);
+        argv.extend(depth.into_iter().flat_map(|depth| ["--depth", depth]));
+        argv.extend(single.then_some("--single-branch"));
+        if fetchable && (depth.is_some() || single) {
+            argv.extend(["--branch", &self.version]);
+        }
+        let reference = self.call.text(&["reference"]).filter(|r| !r.is_empty());
+        argv.extend(reference.iter().flat_map(|path| ["--reference", path.as_str()]));
+        argv.extend(["--", &self.repo, &dest]);
+        let done = self.run(&argv)?;
+        if !done.success() {
+            return Err(complaint("git clone", &done));
+        }
+        if self.bare && self.remote != "origin" {
+            self.inside(&["remote", "add", &self.remote, &self.repo])?;
+        }
+        if !self.bare {
+            self.switch(&known)?;
+            self.submodules()?;
+        }
+        let mut out = self.outcome(String::new(), self.commit()?);
+        out.diff = Some(format!(">> Newly checked out {}\n", self.commit()?));
+        Ok(out)
+    }
+
+    fn make_parents(&mut self) -> Result<(), String> {
+        let ground = &mut *self.call.ground;
+        let above = self.dest.ancestors().skip(1);
+        let missing: Vec<PathBuf> =
+            above.take_while(|at| ground.node.follow(at).is_none()).map(Path::to_owned).collect();
+        for dir in missing.iter().rev() {
+            ground.keep(dir)?;
+            ground.node.make_directory(dir, Attributes { mode: Some(0o777 & !self.umask), ..Attributes::default() })?;
+        }
+        Ok(())
+    }
+
+    fn updated(&mut self) -> Answer {
+        let force = self.call.flag("force", false);
+        let before = self.commit()?;
+        let status = if self.bare { String::new() } else { self.inside(&["status", "--porcelain"])? };
+        let modified = status.lines().any(|line| !line.starts_with("??"));
+        if modified && !force {
+            let dest = self.dest.display();
+            return Err(format!("Local modifications exist in the destination: {dest} (force=no)."));
+        }
+        let address = format!("remote.{}.url", self.remote);
+        let now = self.tried(&["config", "--get", &address])?.stdout.trim().to_owned();
+        let moved = without_login(&now).0 != self.repo;
+        let known = self.known()?;
+        if self.call.ground.node.checks() {
+            let after = match self.version.as_str() {
+                "HEAD" if self.bare => known.head,
+                "HEAD" => self.head_there()?,
+                _ => known.branch.or(known.tag).or_else(|| is_commit(&self.version).then(|| self.version.clone())),
+            };
+            let after = after.ok_or_else(|| format!("Could not determine remote revision for {}", self.version))?;
+            let mut out = self.outcome(before, after);
+            out.changed |= moved || modified;
+            out.more.insert("remote_url_changed".into(), json!(moved));
+            return Ok(out);
+        }
+        if modified {
+            self.inside(&["reset", "--hard", "HEAD"])?;
+        }
+        if moved {
+            let verb = if now.is_empty() { "add" } else { "set-url" };
+            self.inside(&["remote", verb, &self.remote, &self.repo])?;
+        }
+        self.fetch(&known, force)?;
+        let mut renewed = false;
+        if !self.bare {
+            self.switch(&known)?;
+            renewed = self.submodules()?;
+        }
+        let after = self.commit()?;
+        let mut out = self.outcome(before.clone(), after.clone());
+        if out.changed {
+            let whole = self.tried(&["diff", &before, &after])?.stdout;
+            out.diff = Some(match whole.len() > DIFF_MAX {
+                true => self.tried(&["diff", "--stat", &before, &after])?.stdout.chars().take(DIFF_MAX).collect(),
+                false => whole,
+            });
+        }
+        out.changed |= moved || modified || renewed;
+        out.more.insert("remote_url_changed".into(), json!(moved));
+        if renewed {
+            out.more.insert("submodules_changed".into(), json!(true));
+        }
+        Ok(out)
+    }
+
+    /// The branch that the clone is on; where it is on none, that of the repository's HEAD when it was cloned.
+    fn branch(&self) -> Result<String, String> {
+        let here = self.tried(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
+        if here.success() {
+            return Ok(here.stdout.trim().to_owned());
+        }
+        let there = format!("refs/remotes/{}/HEAD", self.remote);
+        let there = self.inside(&["symbolic-ref", "--short", &there])?;
+        let branch = there.trim().strip_prefix(&format!("{}/", self.remote)).map(str::to_owned);
+        branch.ok_or_else(|| format!("`{}` is no branch of {}; name a `version`", there.trim(), self.remote))
+    }
+
+    /// What the repository has of the branch that the clone is on.
+    fn head_there(&self) -> Result<Option<String>, String> {
+        let name = format!("refs/heads/{}", self.branch()?);
+        let done = self.run(&["ls-remote", "--", &self.repo, &name])?;
+        if !done.success() {
+            return Err(complaint("git ls-remote", &done));
+        }
+        Ok(done.stdout.split_once('\t').map(|(commit, _)| commit.to_owned()))
+    }
+
+    fn fetch(&self, known: &Known, force: bool) -> Result<(), String> {
+        let (version, remote) = (&self.version, &self.remote);
+        let mut refs = Vec::new();
+        if self.depth.is_some() {
+            if version == "HEAD" {
+                refs.push(self.branch()?);
+            } else if known.branch.is_some() {
+                refs.push(format!("+refs/heads/{version}:refs/remotes/{remote}/{version}"));
+            } else if known.tag.is_some() {
+                refs.push(format!("+refs/tags/{version}:refs/tags/{version}"));
+            }
+        }
+        let depth = self.depth.filter(|_| !refs.is_empty()).map(|d| d.to_string());
+        if depth.is_none() && self.bare {
+            refs.extend(["heads", "tags"].map(|kind| format!("+refs/{kind}/*:refs/{kind}/*")));
+        }
+        let mut argv = vec!["fetch"];
+        argv.extend(depth.iter().flat_map(|depth| ["--depth", depth.as_str()]));
+        argv.extend((depth.is_none() && !self.bare).then_some("--tags"));
+        argv.extend(force.then_some("--force"));
+        argv.push(remote);
+        argv.extend(refs.iter().map(String::as_str));
+        self.inside(&argv).map(drop)
+    }
+
+    /// Checks the version out, whatever was fetched.
+    fn switch(&self, known: &Known) -> Result<(), String> {
+        let (version, remote) = (&self.version, &self.remote);
+        let branch = match version.as_str() {
+            "HEAD" => Some(self.branch()?),
+            _ => known.branch.as_ref().map(|_| version.clone()),
+        };
+        let Some(branch) = branch else {
+            return self.inside(&["checkout", "--force", version]).map(drop);
+        };
+        let (here, there) = (format!("refs/heads/{branch}"), format!("refs/remotes/{remote}/{branch}"));
+        let has = |name: &str| Ok::<bool, String>(self.tried(&["show-ref", "--verify", "--quiet", name])?.success());
+        if !has(&there)?
+            && let Some(depth) = self.depth.map(|d| d.to_string())
+        {
+            // A shallow clone has the one branch that it was made of.
+            self.inside(&["fetch", "--depth", &depth, remote, &format!("+{here}:{there}")])?;
+        }
+        if !has(&here)? {
+            let from = format!("{remote}/{branch}");
+            if self.tried(&["checkout", "--force", "--track", "-b", &branch, &from])?.success() {
+                return Ok(());
+            }
+            // Of a clone that was made of one branch, others can't be tracked.
+            return self.inside(&["checkout", "--force", "--no-track", "-b", &branch, &from]).map(drop);
+        }
+        self.inside(&["checkout", "--force", &branch])?;
+        self.inside(&["reset", "--hard", &there, "--"]).map(drop)
+    }
+
+    /// Brings submodules to what the commit says; whether that changed any.
+    fn submodules(&self) -> Result<bool, String> {
+        if !self.call.flag("recursive", true) || !self.dest.join(".gitmodules").is_file() {
+            return Ok(false);
+        }
+        let status = self.inside(&["submodule", "status"])?;
+        if status.lines().all(|line| line.starts_with(' ')) {
+            return Ok(false);
+        }
+        self.inside(&["submodule", "sync"])?;
+        let mut argv = vec!["submodule", "update", "--init", "--recursive"];
+        argv.extend(self.call.flag("force", false).then_some("--force"));
+        self.inside(&argv)?;
+        Ok(true)
+    }
+}
+
+fn is_commit(text: &str) -> bool {
+    (7..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_repository_has() {
+        let listing = "aa\tHEAD\nbb\trefs/heads/v1\ncc\trefs/heads/x/v1\ndd\trefs/tags/v1\nee\trefs/tags/v1^{}\n";
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(Known::of(listing, "v1"), Known { head: some("aa"), branch: some("bb"), tag: some("ee") });
+        assert_eq!(Known::of("aa\tHEAD\n", "v1"), Known { head: some("aa"), ..Known::default() });
+    }
+
+    #[test]
+    fn a_password_is_taken_out_of_an_address() {
+        for (url, plain, with) in [
+            ("https://me:pass@h/x.git", "https://h/x.git", Some("https://me:pass@h/")),
+            ("https://me@h/x.git", "https://me@h/x.git", None),
+            ("ssh://git@h:22/x@y", "ssh://git@h:22/x@y", None),
+            ("git@h:x/y.git", "git@h:x/y.git", None),
+            ("https://h/a:b@c", "https://h/a:b@c", None),
+        ] {
+            let (repo, login) = without_login(url);
+            assert_eq!((repo.as_str(), login.as_ref().map(|(_, with)| with.as_str())), (plain, with));
+        }
+        assert!(is_commit("0123abc") && !is_commit("v1.2") && !is_commit("abc"));
+    }
+}

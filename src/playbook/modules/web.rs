@@ -1,0 +1,385 @@
+//! One question to a web server, for the modules that ask one: options, proxy, trust, redirections, and who asks.
+//!
+//! Nothing of it is in an argument of a program or in a message: an address is told by its host alone.
+
+use super::{Call, Outcome};
+use crate::web::{self, Hop, REQUESTS_MAX, basic};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use ureq::http::{Request, Response};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Body, Proxy};
+
+/// For a task without a limit of its own.
+const ALL_MAX: Duration = Duration::from_secs(3600);
+/// Bytes between two looks at whether the run is cancelled.
+const PIECE: usize = 64 << 10;
+
+/// Which redirections are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    All,
+    None,
+    /// Where nothing is changed: GET and HEAD.
+    Safe,
+    /// As Python's urllib: those, and a POST that becomes a GET.
+    Urllib,
+}
+
+impl Follow {
+    fn follows(self, method: &str, status: u16) -> bool {
+        let looks = method == "GET" || method == "HEAD";
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Safe => looks,
+            Self::Urllib => looks || method == "POST" && (301..=303).contains(&status),
+        }
+    }
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Wish<'a> {
+    pub url: &'a str,
+    pub method: &'a str,
+    /// Beside those that the task's options say.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub follow: Follow,
+    /// In seconds: of a server that says nothing for so long.
+    pub timeout: f64,
+    /// Seconds since 1970: only if it is newer.
+    pub newer_than: Option<i64>,
+}
+
+impl<'a> Wish<'a> {
+    pub fn get(url: &'a str) -> Self {
+        let (headers, body) = (Vec::new(), Vec::new());
+        Self { url, method: "GET", headers, body, follow: Follow::Urllib, timeout: 10.0, newer_than: None }
+    }
+}
+
+/// The last answer, whose body is still to be read.
+#[derive(Debug)]
+pub struct Got {
+    pub status: u16,
+    /// Where it came from in the end.
+    pub url: String,
+    /// Names in lower case, in order.
+    pub headers: Vec<(String, String)>,
+    host: String,
+    response: Response<Body>,
+}
+
+/// Asks, as the options of the task say. Err: there is no answer.
+pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
+    let url = wish.url;
+    if !url.starts_with("http://") && !url.starts_with("https://") {
+        return Err(format!("{} is no http or https address; use provisioner kind: ansible", shown(url)));
+    }
+    let until = Instant::now() + call.timeout.unwrap_or(ALL_MAX);
+    let quiet = call.seconds("timeout", wish.timeout)?.max(Duration::from_millis(100));
+    let user = call.text(&["url_username", "username", "user"]).filter(|u| !u.is_empty());
+    let login = user
+        .map(|user| basic(user.as_bytes(), call.text(&["url_password", "password"]).unwrap_or_default().as_bytes()));
+    let stays = call.list(&["unredirected_headers"]);
+    let mut hop = first(call, wish)?;
+    if let Some(login) = login.as_ref().filter(|_| call.flag("force_basic_auth", false)) {
+        hop.headers.push(("Authorization".into(), login.clone()));
+    }
+    let mut requests = 0;
+    loop {
+        requests += 1;
+        let agent = agent(call, &hop.url, quiet)?;
+        let response = send(&agent, &hop, wish, until)?;
+        let status = response.status().as_u16();
+        let header = |name: &str| {
+            response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        if let (401, Some(login), None) = (status, &login, hop.authorization_given())
+            && header("www-authenticate").is_some_and(|how| how.to_ascii_lowercase().contains("basic"))
+            && requests < REQUESTS_MAX
+            // To nobody else than who was asked.
+            && shown(&hop.url) == shown(url)
+        {
+            hop.headers.push(("Authorization".into(), login.clone()));
+            continue;
+        }
+        let location = header("location").filter(|_| wish.follow.follows(&hop.method, status));
+        let next = hop.next(url, status, location.as_deref());
+        match next.map_err(|_| format!("{} redirects to what is no http or https address", shown(&hop.url)))? {
+            Some(_) if requests >= REQUESTS_MAX => {
+                return Err(format!("{} redirects more than {} times", shown(url), REQUESTS_MAX - 1));
+            }
+            Some(mut next) => {
+                next.headers.retain(|(name, _)| !stays.iter().any(|s| s.eq_ignore_ascii_case(name)));
+                if !next.body {
+                    next.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
+                }
+                hop = next;
+            }
+            None => {
+                let line = |(name, value): (&ureq::http::HeaderName, &ureq::http::HeaderValue)| {
+                    (name.as_str().to_owned(), String::from_utf8_lossy(value.as_bytes()).into_owned())
+                };
+                let headers = response.headers().iter().map(line).collect();
+                return Ok(Got { status, host: shown(&hop.url).to_owned(), url: hop.url, headers, response });
+            }
+        }
+    }
+}
+
+fn first(call: &Call, wish: &Wish) -> Result<Hop, String> {
+    let mut headers = wish.headers.clone();
+    match call.args.get("headers") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(given)) => {
+            for (name, value) in given {
+                headers.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+                headers.push((name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+            }
+        }
+        Some(_) => return Err("`headers` takes a map".into()),
+    }
+    let host = headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.clone());
+    headers.retain(|(name, _)| !name.eq_ignore_ascii_case("host"));
+    if call.flag("force", false) {
+        headers.push(("Cache-Control".into(), "no-cache".into()));
+    } else if let Some(time) = wish.newer_than.and_then(|at| jiff::Timestamp::from_second(at).ok()) {
+        headers.push(("If-Modified-Since".into(), time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()));
+    }
+    Ok(Hop { method: wish.method.to_owned(), url: wish.url.to_owned(), headers, host, body: true })
+}
+
+fn agent(call: &Call, url: &str, quiet: Duration) -> Result<Agent, String> {
+    let mut tls = TlsConfig::builder();
+    if !call.flag("validate_certs", true) {
+        tls = tls.disable_verification(true);
+    } else if url.starts_with("https://") {
+        let certificates = match call.args.contains_key("ca_path") {
+            true => {
+                let path = call.path(&["ca_path"])?;
+                let all = web::certificates(&call.ground.node.read(&path)?);
+                Arc::new(all.map_err(|e| format!("{}: {e}", path.display()))?)
+            }
+            false => web::roots()?,
+        };
+        tls = tls.root_certs(RootCerts::Specific(certificates));
+    }
+    let proxy = proxy_of(call, url).map(|proxy| Proxy::new(&proxy)).transpose();
+    let builder = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .allow_non_standard_methods(true)
+        .proxy(proxy.map_err(|_| "the proxy that the environment names is no address")?)
+        .timeout_connect(Some(quiet))
+        .timeout_per_read(Some(quiet))
+        .timeout_per_write(Some(quiet))
+        .user_agent(call.text(&["http_agent"]).unwrap_or_else(|| "ansible-httpget".into()))
+        .accept_encoding("identity")
+        .tls_config(tls.build());
+    Ok(builder.build().into())
+}
+
+/// The proxy that the environment names for an address: that of the task, else that of this program.
+fn proxy_of(call: &Call, url: &str) -> Option<String> {
+    if !call.flag("use_proxy", true) {
+        return None;
+    }
+    let set = |name: &str| {
+        let own = call.env.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        own.or_else(|| std::env::var(name).ok()).filter(|v| !v.is_empty())
+    };
+    let either = |name: &str| set(name).or_else(|| set(&name.to_ascii_uppercase()));
+    let proxy = either(if url.starts_with("https://") { "https_proxy" } else { "http_proxy" })?;
+    let host = shown(url);
+    let plain = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()));
+    let plain = plain.map_or(host, |(name, _)| name);
+    let beside = either("no_proxy").unwrap_or_default();
+    let direct = beside.split(',').map(|entry| entry.trim().trim_start_matches('.')).any(|entry| {
+        let below = |host: &str| host.strip_suffix(entry).is_some_and(|front| front.is_empty() || front.ends_with('.'));
+        entry == "*" || !entry.is_empty() && (below(host) || below(plain))
+    });
+    (!direct).then_some(proxy)
+}
+
+fn send(agent: &Agent, hop: &Hop, wish: &Wish, until: Instant) -> Result<Response<Body>, String> {
+    let mut request = Request::builder().method(hop.method.as_str()).uri(hop.target());
+    let own = [("Host", hop.host.clone()), ("Authorization", hop.authorization())];
+    let own = own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    for (name, value) in hop.headers.iter().cloned().chain(own) {
+        request = request.header(name, value);
+    }
+    let body = if hop.body { wish.body.clone() } else { Vec::new() };
+    let bad = |_| format!("{}: the method, the address or a header can't be sent as it is", shown(&hop.url));
+    let request = request.body(body).map_err(bad)?;
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let request = agent.configure_request(request).timeout_global(Some(left)).build();
+    agent.run(request).map_err(|e| trouble(&hop.url, &e))
+}
+
+/// Why there is no answer, without the address, which may hold a secret.
+fn trouble(url: &str, error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => format!("{}: the address can't be asked for", shown(url)),
+        other => format!("Request failed: {}: {other}", shown(url)),
+    }
+}
+
+impl Got {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// What Ansible says of an answer.
+    pub fn said(&self) -> String {
+        match self.status {
+            200..=299 => format!("OK ({} bytes)", self.header("content-length").unwrap_or("unknown")),
+            status => format!("HTTP Error {status}: {}", self.response.status().canonical_reason().unwrap_or_default()),
+        }
+    }
+
+    /// The body, at most so many bytes, into `to`; how many there were.
+    pub fn save(self, call: &Call, to: &mut dyn Write, most: u64) -> Result<u64, String> {
+        let host = self.host.clone();
+        let packed = self.header("content-encoding").is_some_and(|how| how.eq_ignore_ascii_case("gzip"));
+        if packed && call.flag("decompress", true) {
+            return Err(format!("{host}: the body is packed by gzip; `decompress: false` takes it as it is"));
+        }
+        let mut from = self.response.into_body().into_reader();
+        let (mut piece, mut all) = (vec![0; PIECE], 0);
+        loop {
+            if call.cancel.cancelled() {
+                return Err("cancelled".into());
+            }
+            let n = match from.read(&mut piece) {
+                Ok(0) => return Ok(all),
+                Ok(n) => n,
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(format!("{host}: {e}")),
+            };
+            all += n as u64;
+            if all > most {
+                return Err(format!("{host}: more than {} MiB; use provisioner kind: ansible", most >> 20));
+            }
+            to.write_all(&piece[..n]).map_err(|e| format!("cannot keep what {host} sends: {e}"))?;
+        }
+    }
+
+    pub fn bytes(self, call: &Call, most: u64) -> Result<Vec<u8>, String> {
+        let mut out = Vec::new();
+        self.save(call, &mut out, most)?;
+        Ok(out)
+    }
+
+    /// The failed task that an answer means which was not wanted.
+    pub fn failure(&self) -> Outcome {
+        let mut out = Outcome { failed: true, msg: format!("Request failed: {}", self.said()), ..Outcome::default() };
+        for (key, value) in
+            [("status_code", json!(self.status)), ("response", json!(self.said())), ("url", json!(masked(&self.url)))]
+        {
+            out.more.insert(key.into(), value);
+        }
+        out
+    }
+}
+
+/// The name that the server gives the file, or else that of the address.
+pub fn file_name(got: &Got) -> String {
+    let given = got.header("content-disposition").and_then(|text| {
+        let (_, rest) = text.split_once("filename=")?;
+        let name = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split('"').next(),
+            None => rest.split(';').next(),
+        };
+        last(name?.trim())
+    });
+    given.or_else(|| last(path_of(&got.url))).unwrap_or_else(|| "index.html".into())
+}
+
+/// The same before there is an answer.
+pub fn name_of(url: &str) -> String {
+    last(path_of(url)).unwrap_or_else(|| "index.html".into())
+}
+
+fn path_of(url: &str) -> &str {
+    let plain = url.split(['?', '#']).next().unwrap_or(url);
+    plain.split_once("://").and_then(|(_, rest)| rest.split_once('/')).map_or("", |(_, path)| path)
+}
+
+fn last(path: &str) -> Option<String> {
+    let name = path.rsplit('/').next().filter(|name| !matches!(*name, "" | "." | ".."))?;
+    (!name.contains('\0')).then(|| name.to_owned())
+}
+
+/// An address without what may be a secret in it: its host, and the port.
+pub fn shown(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+}
+
+/// An address as results have it: without a password.
+pub fn masked(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..end].rsplit_once('@') {
+        Some((user, host)) => {
+            let user = if user.contains(':') {
+                format!("{}:********", user.split(':').next().unwrap_or_default())
+            } else {
+                user.to_owned()
+            };
+            format!("{scheme}://{user}@{host}{}", &rest[end..])
+        }
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_without_their_secrets() {
+        for (url, host, told) in [
+            ("http://me:secret@h:80/x?t=1", "h:80", "http://me:********@h:80/x?t=1"),
+            ("https://me@h", "h", "https://me@h"),
+            ("https://h/a@b", "h", "https://h/a@b"),
+            ("http://h?x=@y", "h", "http://h?x=@y"),
+        ] {
+            assert_eq!((shown(url), masked(url).as_str()), (host, told));
+        }
+    }
+
+    #[test]
+    fn names_of_files_stay_names() {
+        for (url, name) in [
+            ("http://h/a/b.tgz?x=/y", "b.tgz"),
+            ("http://h/a/", "index.html"),
+            ("http://h", "index.html"),
+            ("http://h/a/..", "index.html"),
+        ] {
+            assert_eq!(name_of(url), name, "{url}");
+        }
+    }
+
+    #[test]
+    fn which_redirections_are_followed() {
+        for (follow, method, status, want) in [
+            (Follow::All, "PUT", 307, true),
+            (Follow::None, "GET", 301, false),
+            (Follow::Safe, "HEAD", 308, true),
+            (Follow::Safe, "POST", 302, false),
+            (Follow::Urllib, "POST", 302, true),
+            (Follow::Urllib, "POST", 307, false),
+            (Follow::Urllib, "PUT", 301, false),
+        ] {
+            assert_eq!(follow.follows(method, status), want, "{follow:?} {method} {status}");
+        }
+    }
+}

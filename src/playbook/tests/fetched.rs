@@ -1,0 +1,413 @@
+//! Modules that bring something from elsewhere: `get_url`, `uri`, `unarchive`, `git`; and `mount`.
+
+use super::check::{changed, tree};
+use super::*;
+use std::io::{Read, Write};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A server on the loopback that answers `hello` to who has nothing, and 304 to who has it; its address, and what it was asked.
+fn server() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (count, last) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(String::new())));
+    let (asked, text) = (count.clone(), last.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            asked.fetch_add(1, Ordering::SeqCst);
+            let mut request = vec![0; 4096];
+            let n = stream.read(&mut request).unwrap_or(0);
+            let request = String::from_utf8_lossy(&request[..n]).into_owned();
+            let line = |first: &str, body: &str, more: &str| {
+                format!("HTTP/1.1 {first}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+            };
+            let answer = match request.split(' ').nth(1).unwrap_or_default() {
+                "/packed" => line("200 OK", "x", "Content-Encoding: gzip\r\n"),
+                "/endless" => "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_owned() + &"x".repeat(17 << 20),
+                "/round" => line("302 Found", "", "Location: /round\r\n"),
+                "/away" => line("302 Found", "", "Location: ftp://h/x\r\n"),
+                _ if request.to_ascii_lowercase().contains("if-modified-since") => {
+                    "HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n".to_owned()
+                }
+                _ if request.starts_with("HEAD") => line("200 OK", "hello", "").trim_end_matches("hello").to_owned(),
+                _ => line("200 OK", "hello", ""),
+            };
+            *text.lock().unwrap() = request;
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    (address, count, last)
+}
+
+fn said(ran: &Ran) -> String {
+    ran.end.failure.as_ref().map(|f| f.message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn files_are_fetched_once_and_only_with_the_right_sum() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let (address, count, _) = server();
+    let asked = || count.load(Ordering::SeqCst);
+    let run = |options: &str, check: bool| {
+        let text = format!("    - get_url: {{url: '{address}/x/file.txt?token=swordfish', {options}}}\n");
+        let ran = go(&tasks(d, &text), &RunOptions { check, ..self::options(d) });
+        (ran.end.changed, ran.end.unknown, said(&ran))
+    };
+    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", true), (1, 0, String::new()));
+    assert_eq!((asked(), d.join("file.txt").exists()), (0, false));
+    assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
+    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
+    // It is asked whether there is a newer one, in a check too.
+    for check in [true, false] {
+        assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", check), (0, 0, String::new()));
+        assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0640'", check), (1, 0, String::new()));
+    }
+    assert_eq!(asked(), 5);
+    let sum = "checksum: 'sha1:aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d'";
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 0);
+    assert_eq!(asked(), 5);
+    std::fs::write(d.join("file.txt"), "other").unwrap();
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), true), (1, 0, String::new()));
+    assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 1);
+    std::fs::write(d.join("file.txt"), "something longer").unwrap();
+    assert_eq!(run("dest: '{{ dir }}/file.txt', force: yes", true), (1, 0, String::new()));
+    std::fs::write(d.join("file.txt"), "olleh").unwrap();
+    assert_eq!(run("dest: '{{ dir }}/file.txt', force: yes", true), (0, 1, String::new()));
+    assert_eq!(run("dest: '{{ dir }}/file.txt', force: yes", false).0, 1);
+    let (_, _, message) = run("dest: '{{ dir }}/file.txt', checksum: 'md5:00', force: yes", false);
+    assert!(message.contains("nothing was written") && !message.contains("swordfish"), "{message}");
+    assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
+    let left =
+        std::fs::read_dir(d).unwrap().filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(left.count(), 0, "nothing half-written");
+}
+
+#[test]
+fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let (address, count, last) = server();
+    let run = |path: &str, options: &str| {
+        let text = format!("    - uri: {{url: '{address}{path}', {options}}}\n");
+        said(&go(&tasks(d, &text), &options_of(d)))
+    };
+    fn options_of(d: &Path) -> RunOptions {
+        options(d)
+    }
+    for (path, options, want) in [
+        ("/endless", "return_content: yes", "more than 16 MiB"),
+        ("/packed", "return_content: yes", "`decompress: false` takes it as it is"),
+        ("/packed", "return_content: yes, decompress: no", ""),
+        ("/round", "method: GET", "redirects more than"),
+        ("/away", "method: GET", "redirects to what is no http"),
+        ("/x", "body: {a: 1}, method: POST", "did you mean json?"),
+        ("/x", "method: 'GE T'", "is one word"),
+        ("/x", "headers: [a]", "takes a map"),
+    ] {
+        let message = run(path, options);
+        assert!(message.contains(want) && message.is_empty() == want.is_empty(), "{path} {options}: {message}");
+    }
+    assert_eq!(
+        run("/x", "use_proxy: no, url_username: me, url_password: p, force_basic_auth: yes, http_agent: a b"),
+        ""
+    );
+    let request = last.lock().unwrap().to_ascii_lowercase();
+    assert!(request.contains("user-agent: a b") && request.contains("authorization: basic bwu6ca=="), "{request}");
+    // By the proxy that the environment of the task names, but for who needs none.
+    let text = |beside: &str| {
+        format!(
+            "    - uri: {{url: 'http://127.0.0.2:1/x'}}\n      environment: {{http_proxy: '{address}', no_proxy: '{beside}'}}\n"
+        )
+    };
+    let before = count.load(Ordering::SeqCst);
+    go(&tasks(d, &text("")), &options(d));
+    assert_eq!(count.load(Ordering::SeqCst), before + 1);
+    go(&tasks(d, &text("other, 127.0.0.2")), &options(d));
+    assert_eq!(count.load(Ordering::SeqCst), before + 1);
+    let text = format!(
+        "    - {{name: post, uri: {{url: '{address}/x', method: POST}}, register: r}}\n    - {{name: needs it, debug: {{msg: '{{{{ r.content }}}}'}}}}\n    - {{name: known, assert: {{that: r is not changed}}}}\n"
+    );
+    let check = go(&tasks(d, &text), &RunOptions { check: true, ..options(d) }).good();
+    let statuses: Vec<Status> = check.statuses().into_iter().map(|(_, s)| s).collect();
+    assert_eq!(statuses, [Status::WouldRun, Status::Unknown, Status::Ok]);
+    assert_eq!(count.load(Ordering::SeqCst), before + 1);
+}
+
+/// Makes an archive by a script, in a directory of its own.
+fn packed(d: &Path, script: &str) {
+    let done = Command::new("sh").arg("-ec").arg(script).current_dir(d).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+#[test]
+fn archives_are_unpacked_once_and_a_check_says_so() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    packed(
+        d,
+        "mkdir -p t/sub to; echo one > t/one; echo two > t/sub/two; ln -s ../one t/sub/l; chmod 500 t/sub; tar -czf a.tgz t; chmod 700 t/sub; rm -r t",
+    );
+    let text = "
+    - {name: unpack, unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes, mode: 'go-w'}}
+    - {name: then, lineinfile: {path: '{{ dir }}/to/t/one', line: more}}
+    - {name: newer, unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes, keep_newer: yes}}
+";
+    let plan = tasks(d, text);
+    let before = tree(d);
+    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(tree(d), before);
+    let run = go(&plan, &options(d)).good();
+    assert_eq!(
+        (changed(&check), changed(&run)),
+        (vec!["unpack".into(), "then".into()], vec!["unpack".into(), "then".into()])
+    );
+    assert_eq!(std::fs::read_to_string(d.join("to/t/one")).unwrap(), "one\nmore\n");
+    assert_eq!(std::fs::read_link(d.join("to/t/sub/l")).unwrap(), Path::new("../one"));
+    let mode = std::fs::metadata(d.join("to/t/sub")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o500);
+    assert_eq!(std::fs::read_dir(d.join("to")).unwrap().count(), 1, "nothing of ours is left there");
+    // As it is packed, again; and what a killed run left goes.
+    std::fs::create_dir_all(d.join("to/.remoor-unarchive/root")).unwrap();
+    let again = go(
+        &tasks(d, "    - unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes}\n"),
+        &options(d),
+    )
+    .good();
+    assert_eq!(again.end.changed, 1);
+    let again = go(
+        &tasks(d, "    - unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes}\n"),
+        &options(d),
+    )
+    .good();
+    assert_eq!(again.end.changed, 0);
+    assert_eq!(std::fs::read_dir(d.join("to")).unwrap().count(), 1);
+}
+
+#[test]
+fn archives_that_lead_elsewhere_change_nothing() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    packed(
+        d,
+        "mkdir to x; echo v > victim; echo e > x/f
+        tar -C x --transform 's,^f,../victim,' -cPf up.tar f
+        tar -C x --transform \"s,^f,$PWD/victim,\" -cPf absolute.tar f
+        ln -s /etc x/l; tar -C x -cf link.tar l; rm x/l
+        ln -s ../.. x/l; tar -C x -cf above.tar l; rm x/l
+        mkfifo x/p; tar -C x -cf pipe.tar p; rm x/p
+        echo nonsense > broken.tar; tar -C x -czf cut.tgz f; truncate -s 20 cut.tgz",
+    );
+    let before = tree(&d.join("to"));
+    for (name, want) in [
+        ("up.tar", "Member name contains"),
+        ("absolute.tar", "not below where it is unpacked"),
+        ("link.tar", "leads to /etc"),
+        ("above.tar", "leads to ../.."),
+        ("pipe.tar", "neither a file nor"),
+        ("broken.tar", "can't unpack"),
+        ("cut.tgz", "can't unpack"),
+    ] {
+        let text =
+            format!("    - unarchive: {{src: '{{{{ dir }}}}/{name}', dest: '{{{{ dir }}}}/to', remote_src: yes}}\n");
+        for check in [true, false] {
+            let message = said(&go(&tasks(d, &text), &RunOptions { check, ..options(d) }));
+            assert!(!message.is_empty() && message.contains(want), "{name}: {message}");
+            assert_eq!(tree(&d.join("to")), before, "{name}");
+        }
+    }
+    assert_eq!(std::fs::read_to_string(d.join("victim")).unwrap(), "v\n");
+    // A link that was there before is nobody's way out either, where others could have put it.
+    let without = "
+- hosts: all
+  environment: {PATH: '{{ dir }}/none'}
+  tasks:
+    - unarchive: {src: '{{ dir }}/link.tar', dest: '{{ dir }}/to', remote_src: yes}
+";
+    let message = said(&go(&plan(d, &[("site.yml", without)]), &options(d)));
+    assert!(message.contains("this node needs `tar`"), "{message}");
+}
+
+#[test]
+fn zip_archives() {
+    if Command::new("unzip").arg("-v").output().is_err() || Command::new("zip").arg("-v").output().is_err() {
+        eprintln!("SKIPPED: there is no zip and unzip on this machine");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    packed(
+        d,
+        "mkdir -p t/sub to other; echo one > t/one; echo two > t/sub/two; chmod 640 t/one; zip -qr a.zip t; rm -r t; cp a.zip elsewhere",
+    );
+    let text = "
+    - {name: unpack, unarchive: {src: '{{ dir }}/a.zip', dest: '{{ dir }}/to', remote_src: yes, list_files: yes}, register: r}
+    - {name: again, unarchive: {src: '{{ dir }}/elsewhere', dest: '{{ dir }}/to', remote_src: yes}}
+    - {name: part, unarchive: {src: '{{ dir }}/a.zip', dest: '{{ dir }}/other', remote_src: yes, exclude: ['t/sub/*']}}
+    - {name: told, assert: {that: [\"r.handler == 'ZipArchive'\", \"'t/sub/two' in r.files\"]}}
+";
+    let before = tree(d);
+    let check = go(&tasks(d, text), &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(tree(d), before);
+    let run = go(&tasks(d, text), &options(d)).good();
+    assert_eq!(
+        (changed(&check), changed(&run)),
+        (vec!["unpack".into(), "part".into()], vec!["unpack".into(), "part".into()])
+    );
+    let mode = std::fs::metadata(d.join("to/t/one")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o640);
+    assert!(d.join("other/t/one").exists() && !d.join("other/t/sub/two").exists());
+}
+
+#[test]
+fn a_clone_is_predicted_and_its_password_is_no_argument() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    // A git that writes down what it is called with, and has nothing.
+    std::fs::write(
+        d.join("git"),
+        "#!/bin/sh\necho \"$@ $GIT_SSH_COMMAND\" >> ${0%/*}/argv; echo \"$GIT_CONFIG_KEY_0 $GIT_CONFIG_VALUE_0\" >> ${0%/*}/env\ncase $1 in ls-remote) printf 'aaaaaaaaaa\\tHEAD\\nbbbbbbbbbb\\trefs/tags/v1\\n';; *) exit 1;; esac\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(d.join("git"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let text = "
+    - {name: clone, git: {repo: 'https://me:swordfish@h/x.git', dest: '{{ dir }}/c', executable: '{{ dir }}/git', key_file: '{{ dir }}/a key', accept_hostkey: yes, version: v1}, register: r}
+    - {name: known, assert: {that: [\"r.after == 'bbbbbbbbbb'\", r.before is none]}}
+    - {name: made by it, stat: {path: '{{ dir }}/c/x'}}
+";
+    let check = go(&tasks(d, text), &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(changed(&check), ["clone"]);
+    assert!(!d.join("c").exists());
+    go(&tasks(d, text), &options(d));
+    let read = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
+    assert!(
+        !read("argv").contains("swordfish") && read("argv").contains("clone --origin origin -- https://h/x.git"),
+        "{}",
+        read("argv")
+    );
+    assert!(
+        read("argv").contains("/a key' -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new"),
+        "{}",
+        read("argv")
+    );
+    assert!(read("env").contains("url.https://me:swordfish@h/.insteadOf https://h/"));
+    for (options, want) in [
+        ("repo: --upload-pack=x, dest: /x", "`repo` can't be"),
+        ("repo: x, dest: /x, version: -x", "`version` can't be"),
+        ("repo: x", "`dest` is missing"),
+        ("repo: x, dest: /x/y, executable: /no/git", "this node needs git"),
+    ] {
+        let message = said(&go(&tasks(d, &format!("    - git: {{{options}}}\n")), &self::options(d)));
+        assert!(message.contains(want), "{options}: {message}");
+    }
+}
+
+#[test]
+fn lines_of_fstab_and_what_is_mounted() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let fstab = |options: &str, before: &str| {
+        std::fs::write(d.join("f"), before).unwrap();
+        let plan = tasks(d, &format!("    - ansible.posix.mount: {{fstab: '{{{{ dir }}}}/f', {options}}}\n"));
+        let check = go(&plan, &RunOptions { check: true, ..self::options(d) }).good();
+        assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), before);
+        let run = go(&plan, &self::options(d)).good();
+        assert_eq!(changed(&check), changed(&run), "{options}");
+        assert_eq!(go(&plan, &self::options(d)).good().end.changed, 0, "{options} again");
+        std::fs::read_to_string(d.join("f")).unwrap()
+    };
+    let one = "# a comment\n/dev/a /a ext4 defaults 0 1\n";
+    assert_eq!(
+        fstab("path: /b c, src: /dev/b, fstype: xfs, state: present", one),
+        format!("{one}/dev/b /b\\040c xfs defaults 0 0\n")
+    );
+    assert_eq!(fstab("path: /a, src: /dev/a, fstype: ext4, state: present, passno: 1", one), one);
+    assert_eq!(
+        fstab("path: /a, src: /dev/a, fstype: ext4, state: present", "/dev/a /a ext4 defaults\n"),
+        "/dev/a /a ext4 defaults\n"
+    );
+    assert_eq!(
+        fstab("name: /a, src: /dev/c, fstype: ext4, opts: 'ro,noatime', boot: no, dump: 1, state: present", one),
+        "# a comment\n/dev/c /a ext4 ro,noatime,noauto 1 0\n"
+    );
+    assert_eq!(
+        fstab("path: none, src: /dev/t, fstype: swap, opts: sw, state: present", "/dev/s none swap sw 0 0\n"),
+        "/dev/s none swap sw 0 0\n/dev/t none swap sw 0 0\n"
+    );
+    assert_eq!(fstab("path: /a, state: absent_from_fstab", one), "# a comment\n");
+    assert_eq!(fstab("path: '{{ dir }}/nothing', state: absent", one), one);
+    assert_eq!(fstab("path: '{{ dir }}', state: unmounted", one), one);
+    let set = |set: &str| {
+        let set: BTreeMap<String, Vec<u8>> =
+            [("site.yml".to_owned(), format!("- hosts: all\n  tasks:\n    - {{{set}}}\n").into_bytes())].into();
+        let host = HostContext { name: "w1".into(), group: "web".into(), vars: Map::new() };
+        compile(&FileSet(set), "site.yml", &host, &CompileOptions::default())
+            .err()
+            .map(|f| f[0].to_string())
+            .unwrap_or_default()
+    };
+    for (task, want) in [
+        ("mount: {path: /a, state: mounted, src: x}", "needs `fstype`"),
+        ("mount: {path: /a, state: ephemeral}", "is no state of mount"),
+        ("mount: {path: /a, state: present, src: x, fstype: y, opts_no_log: yes}", "`opts_no_log` of mount"),
+        ("unarchive: {src: /x, dest: /y, copy: no, remote_src: yes}", "not both"),
+        (
+            "unarchive: {src: /x, dest: /y, remote_src: yes, extra_opts: [--to-command=sh]}",
+            "`--to-command=sh` in `extra_opts`",
+        ),
+        (
+            "unarchive: {src: /x, dest: /y, remote_src: yes, extra_opts: [--strip-components, 'x']}",
+            "`x` in `extra_opts`",
+        ),
+        ("uri: {url: x, body_format: form-multipart}", "is no body_format of uri"),
+        ("git: {repo: x, dest: y, refspec: z}", "`refspec` of git"),
+    ] {
+        assert!(set(task).contains(want), "{task}: {}", set(task));
+    }
+}
+
+#[test]
+fn a_real_mount_goes_there_and_back() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let able = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    if !able.is_ok_and(|out| out.status.success()) {
+        eprintln!("SKIPPED: nothing may be mounted here");
+        return;
+    }
+    let task = |name: &str, state: &str, more: &str| {
+        format!(
+            "    - {{name: {name}, mount: {{path: '{{{{ dir }}}}/a/m', src: none, fstype: tmpfs, fstab: '{{{{ dir }}}}/f', state: {state}, opts: 'size=64k{more}'}}}}\n"
+        )
+    };
+    let text = [
+        task("mount", "mounted", ""),
+        task("again", "mounted", ""),
+        task("other options", "mounted", ",noexec"),
+        task("remount", "remounted", ",noexec"),
+        task("off", "unmounted", ",noexec"),
+        task("off again", "unmounted", ",noexec"),
+        task("on", "mounted", ",noexec"),
+        task("gone", "absent", ""),
+    ];
+    let plan = tasks(d, &text.concat());
+    std::fs::write(d.join("f"), "").unwrap();
+    let want = ["mount", "other options", "remount", "off", "on", "gone"];
+    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(changed(&check), want);
+    let run = go(&plan, &options(d));
+    // Whatever failed: nothing stays mounted.
+    let _ = Command::new("umount").arg(d.join("a/m")).stderr(std::process::Stdio::null()).status();
+    assert_eq!(changed(&run.good()), want);
+    assert!(d.join("a").exists() && !d.join("a/m").exists());
+    // What can't be mounted leaves neither a line nor a directory.
+    let bad = tasks(
+        d,
+        "    - mount: {path: '{{ dir }}/b/m', src: /no/such/device, fstype: ext4, fstab: '{{ dir }}/f', state: mounted}\n",
+    );
+    assert!(said(&go(&bad, &options(d))).contains("mount ended with"));
+    assert!(!d.join("b").exists());
+    assert_eq!(std::fs::read_to_string(d.join("f")).unwrap().trim(), "");
+}
