@@ -17,6 +17,7 @@ pub mod playbook; // compile (pure) and run
 pub mod raft; // the log by openraft
 pub mod rpc; // identity, TLS, wire types, client and server plumbing
 pub mod ssh; // the manager's end of an executor session
+pub mod systemd; // systemd over D-Bus
 pub mod telemetry; // logs and metrics
 pub mod web; // redirections and trust, of checks and playbooks alike
 

@@ -1,7 +1,10 @@
 //! Whether cleanup left anything: it is verified, never trusted. Looks only, and what can't be looked at is not clean.
 
 use super::program;
+use super::serve::Tuning;
+use crate::systemd::{Fault, Manager, Patience, unit_name};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +20,8 @@ const DEPTH_MAX: usize = 64;
 
 /// One line for each unit that is not stopped and disabled and each declared file that exists and that no glob of `keep`
 /// covers. Of a managed directory (its path ends in `/`) the files count, not the emptied directories.
-pub(super) fn leftovers(systemctl: &Path, units: &[String], files: &[String], keep: &[String]) -> Vec<String> {
-    let mut found: Vec<String> = units.iter().filter_map(|unit| unit_leftover(systemctl, unit)).collect();
+pub(super) fn leftovers(tuning: &Tuning, units: &[String], files: &[String], keep: &[String]) -> Vec<String> {
+    let mut found = unit_leftovers(tuning, units);
     match globs(keep) {
         Ok(keep) => files.iter().for_each(|declared| file_leftovers(declared, &keep, &mut found)),
         Err(why) => found.push(why),
@@ -31,14 +34,37 @@ pub(super) fn leftovers(systemctl: &Path, units: &[String], files: &[String], ke
     found
 }
 
-fn unit_leftover(systemctl: &Path, unit: &str) -> Option<String> {
+/// In one connection, and where systemd does not answer, by the program.
+fn unit_leftovers(tuning: &Tuning, units: &[String]) -> Vec<String> {
+    if units.is_empty() {
+        return Vec::new();
+    }
+    let patience = Patience { until: None, answer: UNIT_MAX, stop: Box::new(|| false) };
+    let mut manager = Manager::open(&tuning.systemd, patience);
+    let ask = |unit: &String| {
+        let shown = match &mut manager {
+            Ok(manager) => manager.show(&unit_name(unit)).map_err(|e| format!("systemd could not be asked: {e}")),
+            Err(Fault::Absent) => by_program(&tuning.systemctl, unit),
+            Err(e) => Err(format!("systemd could not be asked: {e}")),
+        };
+        match shown {
+            Ok(shown) => unit_leftover(unit, &shown),
+            Err(why) => Some(format!("unit {unit}: {why}")),
+        }
+    };
+    units.iter().filter_map(ask).collect()
+}
+
+fn by_program(systemctl: &Path, unit: &str) -> Result<BTreeMap<String, String>, String> {
     let mut command = Command::new(systemctl);
     command.args(["show", "--property=LoadState,ActiveState,UnitFileState", "--", unit]);
-    let text = match program::output(&mut command, UNIT_MAX) {
-        Ok(out) => out.stdout,
-        Err(e) => return Some(format!("unit {unit}: systemctl could not be asked: {e}")),
-    };
-    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let out = program::output(&mut command, UNIT_MAX).map_err(|e| format!("systemctl could not be asked: {e}"))?;
+    let pairs = out.stdout.lines().filter_map(|line| line.split_once('='));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+fn unit_leftover(unit: &str, shown: &BTreeMap<String, String>) -> Option<String> {
+    let value = |name: &str| shown.get(name).map(String::as_str);
     match (value("LoadState"), value("ActiveState"), value("UnitFileState").unwrap_or("")) {
         (Some("not-found"), Some("inactive" | "failed"), _) => None,
         (Some(_), Some("inactive" | "failed"), file) if !is_enabled(file) => None,
@@ -147,9 +173,15 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
+    /// No systemd answers, only the program.
+    fn by(systemctl: &Path) -> Tuning {
+        let systemd = crate::systemd::Sockets::below(Path::new("/nonexistent"));
+        Tuning { systemctl: systemctl.to_owned(), systemd, ..Tuning::default() }
+    }
+
     fn check(dir: &Path, files: &[&str], keep: &[&str], expected: &[&str]) {
         let here = |list: &[&str]| list.iter().map(|f| format!("{}/{f}", dir.display())).collect::<Vec<_>>();
-        let mut found = leftovers(Path::new("systemctl"), &[], &here(files), &here(keep));
+        let mut found = leftovers(&by(Path::new("systemctl")), &[], &here(files), &here(keep));
         found.sort();
         let expected: Vec<String> = expected.iter().map(|f| format!("{}/{f}: still there", dir.display())).collect();
         assert_eq!(found, expected, "{files:?} without {keep:?}");
@@ -177,9 +209,9 @@ mod tests {
 
     #[test]
     fn what_can_not_be_understood_is_not_clean() {
-        assert_eq!(leftovers(Path::new("x"), &[], &["relative".into()], &[]).len(), 1);
-        assert_eq!(leftovers(Path::new("x"), &[], &[], &["[".into()]).len(), 1);
-        let found = leftovers(Path::new("/nonexistent/systemctl"), &["a.service".into()], &[], &[]);
+        assert_eq!(leftovers(&by(Path::new("x")), &[], &["relative".into()], &[]).len(), 1);
+        assert_eq!(leftovers(&by(Path::new("x")), &[], &[], &["[".into()]).len(), 1);
+        let found = leftovers(&by(Path::new("/nonexistent/systemctl")), &["a.service".into()], &[], &[]);
         assert!(found[0].contains("could not be asked"), "{found:?}");
     }
 
@@ -200,7 +232,7 @@ mod tests {
                 "#!/bin/sh\n[ \"$4\" = etcd.service ] && printf 'LoadState={load}\\nActiveState={active}\\nUnitFileState={file}\\n'\n"
             );
             let fake = program::script(dir.path(), "systemctl", &script);
-            let found = leftovers(&fake, &["etcd.service".into()], &[], &[]);
+            let found = leftovers(&by(&fake), &["etcd.service".into()], &[], &[]);
             assert_eq!(found.is_empty(), clean, "{load} {active} {file}: {found:?}");
         }
         let fake = program::script(
@@ -208,6 +240,6 @@ mod tests {
             "systemctl",
             "#!/bin/sh\necho System has not been booted with systemd >&2\nexit 1\n",
         );
-        assert_eq!(leftovers(&fake, &["a".into()], &[], &[]), ["unit a: systemd does not answer"]);
+        assert_eq!(leftovers(&by(&fake), &["a".into()], &[], &[]), ["unit a: systemd does not answer"]);
     }
 }

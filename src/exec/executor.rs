@@ -116,7 +116,7 @@ impl<'a> Executor<'a> {
             Order::Run(run) => self.run(&run),
             Order::Cleaned { fence, units, files, keep } => match self.refusal(&fence) {
                 Some(refused) => refused,
-                None => Reply::Cleaned { leftovers: clean::leftovers(&self.tuning.systemctl, &units, &files, &keep) },
+                None => Reply::Cleaned { leftovers: clean::leftovers(self.tuning, &units, &files, &keep) },
             },
             Order::Fetch { paths } => self.fetch(&paths),
             Order::Backups => Reply::Backups { attempts: runs::backups(&self.state_dir) },

@@ -3,12 +3,13 @@
 use super::program;
 use super::wire::{Hello, PROTO};
 use crate::model::{AgentRecord, BootId, Exam, Sha256};
+use crate::systemd::{Fault, Manager, Patience, Sockets};
 use sha2::Digest;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const RECORD: &str = "agent.json";
 const SYSTEMCTL_MAX: Duration = Duration::from_secs(3);
@@ -20,7 +21,7 @@ pub fn host_part(state_dir: &Path) -> Exam {
         boot: BootId(line_of("/proc/sys/kernel/random/boot_id")),
         machine_id: line_of("/etc/machine-id"),
         uptime_ms: uptime_ms(&line_of("/proc/uptime")),
-        system_state: system_state(Path::new("systemctl")),
+        system_state: system_state(&Sockets::default(), Path::new("systemctl")),
         agent: agent_record(state_dir).unwrap_or_default(),
         damaged: damaged(state_dir),
         agent_running: agent_running(state_dir),
@@ -66,10 +67,18 @@ fn uptime_ms(text: &str) -> u64 {
     (seconds * 1000.0) as u64
 }
 
-/// systemd's word, `running` or `degraded` for instance; it exits non-zero for most. None where there is no systemd.
-fn system_state(systemctl: &Path) -> Option<String> {
-    let out = program::output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?;
-    match out.stdout.trim() {
+/// systemd's word, `running` or `degraded` for instance; the program exits non-zero for most. None where there is no systemd.
+fn system_state(sockets: &Sockets, systemctl: &Path) -> Option<String> {
+    let until = Some(Instant::now() + SYSTEMCTL_MAX);
+    let patience = Patience { until, answer: SYSTEMCTL_MAX, stop: Box::new(|| false) };
+    let said = match Manager::open(sockets, patience).and_then(|mut manager| manager.system_state()) {
+        Ok(word) => word,
+        Err(Fault::Absent) => {
+            program::output(Command::new(systemctl).arg("is-system-running"), SYSTEMCTL_MAX).ok()?.stdout
+        }
+        Err(_) => return None,
+    };
+    match said.trim() {
         "" | "offline" | "unknown" => None,
         word => Some(word.to_owned()),
     }
@@ -190,9 +199,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (says, expected) in [("degraded", Some("degraded")), ("offline", None)] {
             let fake = program::script(dir.path(), "systemctl", &format!("#!/bin/sh\necho {says}\nexit 1\n"));
-            assert_eq!(system_state(&fake).as_deref(), expected);
+            assert_eq!(system_state(&Sockets::below(dir.path()), &fake).as_deref(), expected);
         }
-        assert_eq!(system_state(Path::new("/nonexistent/systemctl")), None);
+        assert_eq!(system_state(&Sockets::below(dir.path()), Path::new("/nonexistent/systemctl")), None);
         assert_eq!(uptime_ms("12.34 50.1"), 12_340);
     }
 }

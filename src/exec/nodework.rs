@@ -54,6 +54,7 @@ impl Work for NodeWork {
             park_dir: paths.park.clone(),
             secret: order.secret.clone(),
             check: false,
+            ..playbook::RunOptions::default()
         };
         drive(&plan, &options, cancel, sink).0
     }

@@ -19,6 +19,7 @@ use super::outbox::Outbox;
 use super::persist;
 use super::wire::{Order, Reply, frame};
 use super::work::Work;
+use crate::systemd::Sockets;
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid, umask};
 use std::io::{Read, Write};
@@ -47,7 +48,9 @@ pub struct Tuning {
     pub overtime: Duration,
     /// While it waits for somebody, it says so this often.
     pub alive_every: Duration,
-    /// The program that is asked for the state of units.
+    /// Where systemd is asked for the state of units.
+    pub systemd: Sockets,
+    /// The program that is asked where systemd does not answer.
     pub systemctl: PathBuf,
 }
 
@@ -58,6 +61,7 @@ impl Default for Tuning {
             grace: Duration::from_secs(5),
             overtime: Duration::from_secs(10),
             alive_every: Duration::from_secs(5),
+            systemd: Sockets::default(),
             systemctl: PathBuf::from("systemctl"),
         }
     }

@@ -93,6 +93,8 @@ pub struct RunOptions {
     pub secret: Vec<String>,
     /// Nothing is changed; the events say what would be.
     pub check: bool,
+    /// Where systemd is asked.
+    pub systemd: crate::systemd::Sockets,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

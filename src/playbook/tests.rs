@@ -50,6 +50,7 @@ pub(super) fn options(dir: &Path) -> RunOptions {
         journal: dir.join("journal"),
         park_dir: dir.join("parked"),
         task_timeout_ms: 120_000,
+        systemd: crate::systemd::Sockets::below(dir),
         ..RunOptions::default()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::super::spawn::run;
 use super::{Answers, Ask, unknown};
+use crate::systemd::unit_name;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,20 +14,6 @@ pub struct Unit {
     pub running: bool,
     pub enabled: bool,
 }
-
-const SUFFIXES: [&str; 11] = [
-    ".service",
-    ".socket",
-    ".target",
-    ".timer",
-    ".mount",
-    ".automount",
-    ".swap",
-    ".path",
-    ".slice",
-    ".scope",
-    ".device",
-];
 
 pub(super) fn ask(ask: &Ask) -> Answers {
     let unit = ask.world.units().and_then(|units| {
@@ -41,11 +28,6 @@ pub(super) fn ask(ask: &Ask) -> Answers {
         ]),
         Err(why) => ["enabled", "running", "runlevels"].map(|property| (property, Err(unknown(&why)))).into(),
     }
-}
-
-/// As `systemctl` completes it.
-pub(super) fn unit_name(name: &str) -> String {
-    if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) { name.to_owned() } else { format!("{name}.service") }
 }
 
 /// Names with wildcards or a leading dash would mean something else to `systemctl`, and templates have no state.

@@ -1,18 +1,31 @@
-//! `service` and `systemd`: one question to systemd for the state of the unit, then only what differs.
+//! `service` and `systemd`: one question to systemd for the state of the unit, then only what differs. Over D-Bus; where
+//! that does not answer, and for what it does not do, by `systemctl`.
 
 use super::{Answer, Call, Outcome, complaint};
+use crate::systemd::{Fault, Job, Manager, Patience, Sockets, UnitFiles, unit_name};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Of a unit that failed, so many of its last lines are told.
+const LAST_LINES: &str = "10";
+/// Longest wait for them.
+const JOURNAL_MAX: Duration = Duration::from_secs(5);
 
 pub fn service(call: &mut Call) -> Answer {
     if let Some(other) = call.text(&["use"]).filter(|u| !matches!(u.as_str(), "auto" | "systemd")) {
         return Err(format!("services by `{other}` are not known, only by systemd; use provisioner kind: ansible"));
     }
     let mut said: Vec<String> = Vec::new();
-    for (option, verb) in [("daemon_reload", "daemon-reload"), ("daemon_reexec", "daemon-reexec")] {
-        if call.flag(option, call.flag(verb, false)) {
-            systemctl(call, &[verb], &[])?;
-        }
+    let mut way = way(call)?;
+    if call.flag("daemon_reload", call.flag("daemon-reload", false)) {
+        tell(call, &mut way, Order::Reload, "", &[])?;
+    }
+    if call.flag("daemon_reexec", call.flag("daemon-reexec", false)) {
+        // It ends every connection.
+        systemctl(call, &["daemon-reexec"])?;
+        way = self::way(call)?;
     }
     let Some(name) = call.text(&["name", "service", "unit"]) else {
         return Ok(Outcome::ok(""));
@@ -20,7 +33,7 @@ pub fn service(call: &mut Call) -> Answer {
     if name.starts_with('-') || name.is_empty() || name.contains(['*', '?', '[', '/']) {
         return Err(format!("`{name}` is no name of a unit"));
     }
-    let mut unit = show(call, &name)?;
+    let mut unit = show(call, &mut way, &name)?;
     let state = call.text(&["state"]);
     let of = |unit: &BTreeMap<String, String>, key: &str| unit.get(key).cloned().unwrap_or_default();
     let load = of(&unit, "LoadState");
@@ -39,11 +52,12 @@ pub fn service(call: &mut Call) -> Answer {
             ("UnitFileState", if want { "masked" } else { "disabled" }),
             ("LoadState", if want { "masked" } else { "loaded" }),
         ];
-        systemctl(call, &[if want { "mask" } else { "unmask" }, "--", &name], &set)?;
+        let order = Order::Files(if want { UnitFiles::Mask } else { UnitFiles::Unmask });
+        tell(call, &mut way, order, &name, &set)?;
         said.push(if want { "masked" } else { "unmasked" }.into());
         masked = want;
         // Which was hidden behind the mask.
-        unit = show(call, &name)?;
+        unit = show(call, &mut way, &name)?;
     }
     let file = of(&unit, "UnitFileState");
     // One of these has nothing that could be enabled.
@@ -54,35 +68,36 @@ pub fn service(call: &mut Call) -> Answer {
         && (!fixed || want)
         && (want || !masked)
     {
-        let mut argv = vec![if want { "enable" } else { "disable" }];
-        if call.flag("force", false) {
-            argv.push("--force");
+        let force = call.flag("force", false);
+        let order = Order::Files(if want { UnitFiles::Enable { force } } else { UnitFiles::Disable });
+        if is_script(&unit, &name) {
+            // Whose links systemd-sysv-install makes.
+            way = None;
         }
-        argv.extend(["--", &name]);
-        systemctl(call, &argv, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
+        tell(call, &mut way, order, &name, &[("UnitFileState", if want { "enabled" } else { "disabled" })])?;
         said.push(if want { "enabled" } else { "disabled" }.into());
         enabled = want;
     }
     let runs = matches!(active.as_str(), "active" | "activating" | "reloading");
-    let verb = match state.as_deref() {
+    let job = match state.as_deref() {
         None => None,
-        Some("started") => (!runs).then_some("start"),
-        Some("stopped") => (runs || active == "deactivating").then_some("stop"),
-        Some("restarted") => Some("restart"),
-        Some("reloaded") => Some(if runs { "reload" } else { "start" }),
+        Some("started") => (!runs).then_some(Job::Start),
+        Some("stopped") => (runs || active == "deactivating").then_some(Job::Stop),
+        Some("restarted") => Some(Job::Restart),
+        Some("reloaded") => Some(if runs { Job::Reload } else { Job::Start }),
         Some(other) => return Err(format!("`{other}` is no state of a service")),
     };
-    if let Some(verb) = verb {
-        if masked && verb != "stop" {
+    if let Some(job) = job {
+        if masked && job != Job::Stop {
             return Err(format!("`{name}` is masked; `masked: false` makes it one that can be started"));
         }
-        active = if verb == "stop" { "inactive" } else { "active" }.into();
-        let sub = if verb == "stop" { "dead" } else { "running" };
-        systemctl(call, &[verb, "--", &name], &[("ActiveState", &active), ("SubState", sub)])?;
-        said.push(match verb {
-            "stop" => "stopped".into(),
-            "reload" => "reloaded".into(),
-            verb => format!("{verb}ed"),
+        active = if job == Job::Stop { "inactive" } else { "active" }.into();
+        let sub = if job == Job::Stop { "dead" } else { "running" };
+        tell(call, &mut way, Order::Job(job), &name, &[("ActiveState", &active), ("SubState", sub)])?;
+        said.push(match job {
+            Job::Stop => "stopped".into(),
+            Job::Reload => "reloaded".into(),
+            job => format!("{}ed", verb(Order::Job(job))),
         });
     }
     let is_up = matches!(active.as_str(), "active" | "activating" | "reloading");
@@ -98,8 +113,81 @@ pub fn service(call: &mut Call) -> Answer {
     Ok(out)
 }
 
+/// What systemd can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Reload,
+    Files(UnitFiles),
+    Job(Job),
+}
+
+/// What `systemctl` calls it.
+fn verb(order: Order) -> &'static str {
+    match order {
+        Order::Reload => "daemon-reload",
+        Order::Files(UnitFiles::Enable { .. }) => "enable",
+        Order::Files(UnitFiles::Disable) => "disable",
+        Order::Files(UnitFiles::Mask) => "mask",
+        Order::Files(UnitFiles::Unmask) => "unmask",
+        Order::Job(Job::Start) => "start",
+        Order::Job(Job::Stop) => "stop",
+        Order::Job(Job::Restart) => "restart",
+        Order::Job(Job::Reload) => "reload",
+    }
+}
+
+/// The connection to the systemd that is meant; None: `systemctl` is asked.
+fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
+    let sockets = match scope(call)? {
+        None => call.ground.options.systemd.clone(),
+        Some("--user") => {
+            let given = call.env.iter().find(|(name, _)| name == "XDG_RUNTIME_DIR").map(|(_, dir)| PathBuf::from(dir));
+            match given.or_else(|| std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)) {
+                Some(dir) => Sockets::below(&dir),
+                None => return Ok(None),
+            }
+        }
+        Some(_) => return Ok(None),
+    };
+    connect(call, &sockets)
+}
+
+/// To the systemd of these sockets, for as long as the task may take; None: it does not answer.
+pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Option<Manager<'a>>, String> {
+    let cancel = call.cancel;
+    let patience = Patience {
+        until: call.timeout.map(|timeout| Instant::now() + timeout),
+        answer: Manager::ANSWER_MAX,
+        stop: Box::new(move || cancel.cancelled()),
+    };
+    match Manager::open(sockets, patience) {
+        Ok(manager) => Ok(Some(manager)),
+        Err(Fault::Absent) => Ok(None),
+        Err(fault) => Err(format!("systemd was to be asked: {}", told(&fault))),
+    }
+}
+
+/// With what the machine says of it.
+pub(super) fn told(fault: &Fault) -> String {
+    match std::error::Error::source(fault) {
+        Some(source) => format!("{fault}: {source}"),
+        None => fault.to_string(),
+    }
+}
+
+/// Of System V: it has no unit of its own.
+fn is_script(unit: &BTreeMap<String, String>, name: &str) -> bool {
+    let generated = unit.get("FragmentPath").is_none_or(|path| path.starts_with("/run/systemd/generator"));
+    generated && Path::new("/etc/init.d").join(name.trim_end_matches(".service")).exists()
+}
+
 /// The unit's properties, in check mode with what would be.
-fn show(call: &Call, name: &str) -> Result<BTreeMap<String, String>, String> {
+fn show(call: &Call, way: &mut Option<Manager>, name: &str) -> Result<BTreeMap<String, String>, String> {
+    if let Some(manager) = way {
+        let shown = manager.show(&unit_name(name));
+        let shown = shown.map_err(|fault| format!("systemd was asked for `{name}`: {}", told(&fault)))?;
+        return Ok(call.ground.node.unit(name, shown));
+    }
     let mut argv = vec!["systemctl", "show", "--no-pager"];
     argv.extend(scope(call)?);
     argv.extend(["--", name]);
@@ -112,16 +200,80 @@ fn show(call: &Call, name: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(call.ground.node.unit(name, told.collect()))
 }
 
-/// Runs it, or notes what it would `set` of the unit, which is its last word.
-fn systemctl(call: &mut Call, args: &[&str], set: &[(&str, &str)]) -> Result<(), String> {
+/// Has it done, or notes what it would `set` of the unit.
+fn tell(
+    call: &mut Call,
+    way: &mut Option<Manager>,
+    order: Order,
+    name: &str,
+    set: &[(&str, &str)],
+) -> Result<(), String> {
+    if let Some(would) = call.ground.node.would_mut() {
+        set.iter().for_each(|(key, value)| would.set_unit(name, key, value));
+        return Ok(());
+    }
+    let Some(manager) = way else {
+        let force = matches!(order, Order::Files(UnitFiles::Enable { force: true })).then_some("--force");
+        let unit = if name.is_empty() { [None, None] } else { [Some("--"), Some(name)] };
+        let argv: Vec<&str> = [Some(verb(order)), force].into_iter().chain(unit).flatten().collect();
+        return systemctl(call, &argv);
+    };
+    let unit = unit_name(name);
+    let done = match order {
+        Order::Reload => manager.reload().map(|()| None),
+        Order::Files(what) => manager.set_unit_files(what, &unit).map(|()| None),
+        Order::Job(job) => manager.run(job, &unit, !call.flag("no_block", false)),
+    };
+    let why = match done {
+        Ok(None) => return Ok(()),
+        Ok(Some(result)) if matches!(result.as_str(), "done" | "skipped") => return Ok(()),
+        Ok(Some(result)) => failure(call, manager, &unit, &result),
+        Err(fault) => told(&fault),
+    };
+    Err(format!("{} {unit}: {why}", verb(order)).replace("  ", " "))
+}
+
+/// Why a job came to nothing: its result, what systemd knows of the unit, and the unit's last words.
+fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> String {
+    let mut why = match result {
+        "dependency" => "a unit that it needs failed".to_owned(),
+        "timeout" => "the job ran out of time".to_owned(),
+        "canceled" => "the job was cancelled".to_owned(),
+        other => format!("the job ended as `{other}`"),
+    };
+    // No more than the job's end is known where systemd goes away now.
+    let unit_is = manager.show(unit).unwrap_or_default();
+    let of = |key: &str| unit_is.get(key).map(String::as_str).unwrap_or_default();
+    if !matches!(of("Result"), "" | "success") {
+        why.push_str(&format!(", result {}", of("Result")));
+    }
+    match (of("ExecMainCode"), of("ExecMainStatus")) {
+        ("1", status) => why.push_str(&format!(", main process ended with {status}")),
+        ("2" | "3", signal) => why.push_str(&format!(", main process was killed by signal {signal}")),
+        _ => {}
+    }
+    let tool = super::Tool { timeout: Some(JOURNAL_MAX), ..call.tool() };
+    let mut argv = vec!["journalctl"];
+    argv.extend(scope(call).ok().flatten());
+    argv.extend(["--no-pager", "-q", "-o", "cat", "-n", LAST_LINES, "-u", unit]);
+    if let Ok(done) = tool.run(&argv)
+        && done.success()
+        && !done.stdout.trim().is_empty()
+    {
+        why.push_str(&format!("; its last lines:\n{}", done.stdout.trim_end()));
+    }
+    why.chars().take(4000).collect()
+}
+
+/// By the program.
+fn systemctl(call: &mut Call, args: &[&str]) -> Result<(), String> {
     let mut argv = vec!["systemctl"];
     argv.extend(scope(call)?);
     if call.flag("no_block", false) {
         argv.push("--no-block");
     }
     argv.extend(args);
-    let unit = args.last().copied().unwrap_or_default();
-    let done = call.act(&argv, |would| set.iter().for_each(|(key, value)| would.set_unit(unit, key, value)))?;
+    let done = call.act(&argv, |_| {})?;
     if done.success() { Ok(()) } else { Err(complaint(&argv.join(" "), &done)) }
 }
 

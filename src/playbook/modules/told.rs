@@ -1,37 +1,27 @@
 //! `service_facts` and `package_facts`: what the node runs and has, as facts.
 
+use super::service::{connect, told};
 use super::{Answer, Call, Outcome, complaint};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 pub fn service_facts(call: &mut Call) -> Answer {
-    let units =
-        ask(call, &["systemctl", "list-units", "--no-pager", "--plain", "--no-legend", "--all", "--type=service"])?;
-    let files = ask(call, &["systemctl", "list-unit-files", "--no-pager", "--no-legend", "--type=service"])?;
+    let (units, files) = services(call)?;
     let mut services: Map<String, Value> = Map::new();
     let mut put = |name: &str, state: &str, status: &str| {
         services.insert(name.to_owned(), json!({"name": name, "state": state, "status": status, "source": "systemd"}));
     };
-    for line in files.lines() {
-        let mut words = line.split_whitespace();
-        if let (Some(name), Some(status)) = (words.next(), words.next()) {
-            put(name, "unknown", status);
-        }
+    for (name, status) in &files {
+        put(name, "unknown", status);
     }
-    let status = |name: &str| {
-        let line = files.lines().find(|l| l.split_whitespace().next() == Some(name));
-        line.and_then(|l| l.split_whitespace().nth(1)).unwrap_or("unknown").to_owned()
-    };
-    for line in units.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, load, active, sub, ..] = words[..] else { continue };
-        let state = match (active, sub) {
+    for [name, load, active, sub] in &units {
+        let state = match (active.as_str(), sub.as_str()) {
             (_, "running") => "running",
             ("failed", _) => "failed",
             _ => "stopped",
         };
-        let status = if load == "not-found" { "not-found".to_owned() } else { status(name) };
-        put(name, state, &status);
+        let status = if load == "not-found" { Some(load) } else { files.get(name) };
+        put(name, state, status.map_or("unknown", String::as_str));
     }
     // Those that earlier tasks of a check would have changed.
     for (name, entry) in &mut services {
@@ -42,6 +32,36 @@ pub fn service_facts(call: &mut Call) -> Answer {
     }
     let facts = Map::from_iter([("services".to_owned(), Value::Object(services))]);
     Ok(Outcome { facts, ..Outcome::default() })
+}
+
+/// Loaded services (name, load state, active state, sub-state), and the state of each file of one by its name.
+type Services = (Vec<[String; 4]>, BTreeMap<String, String>);
+
+fn services(call: &Call) -> Result<Services, String> {
+    let is_service = |name: &str| name.ends_with(".service");
+    if let Some(mut manager) = connect(call, &call.ground.options.systemd)? {
+        let failed = |fault| format!("systemd was asked for its services: {}", told(&fault));
+        let mut units = manager.units().map_err(failed)?;
+        units.retain(|unit| is_service(&unit[0]));
+        let files = manager.unit_files().map_err(failed)?.into_iter().filter_map(|[path, state]| {
+            let name = path.rsplit('/').next().filter(|name| is_service(name))?;
+            Some((name.to_owned(), state))
+        });
+        return Ok((units, files.collect()));
+    }
+    let units =
+        ask(call, &["systemctl", "list-units", "--no-pager", "--plain", "--no-legend", "--all", "--type=service"])?;
+    let files = ask(call, &["systemctl", "list-unit-files", "--no-pager", "--no-legend", "--type=service"])?;
+    let units = units.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().take(4).collect();
+        let words: [&str; 4] = words.try_into().ok()?;
+        Some(words.map(str::to_owned))
+    });
+    let files = files.lines().filter_map(|line| {
+        let mut words = line.split_whitespace().map(str::to_owned);
+        Some((words.next()?, words.next()?))
+    });
+    Ok((units.collect(), files.collect()))
 }
 
 fn ask(call: &Call, argv: &[&str]) -> Result<String, String> {

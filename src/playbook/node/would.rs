@@ -1,6 +1,7 @@
 //! What units, packages and accounts would be after the tasks so far, and what was not run, whose effects nobody knows.
 
 use super::Node;
+use crate::systemd::unit_name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,7 @@ impl Would {
     }
 
     pub fn set_unit(&mut self, unit: &str, property: &str, value: &str) {
-        self.units.entry(full(unit)).or_default().insert(property.to_owned(), value.to_owned());
+        self.units.entry(unit_name(unit)).or_default().insert(property.to_owned(), value.to_owned());
     }
 
     pub fn set_package(&mut self, name: &str, version: Option<String>) {
@@ -100,16 +101,11 @@ fn of(entries: &BTreeMap<String, Option<Vec<String>>>, key: &str) -> Option<Opti
     entries.get(key).cloned().or_else(by_id)
 }
 
-/// As `systemctl` completes it.
-fn full(unit: &str) -> String {
-    if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") }
-}
-
 impl Node {
     /// The properties of a unit, as systemd has told them, with what tasks before this one would have made of them.
     pub fn unit(&self, name: &str, mut told: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let Some(would) = self.would() else { return told };
-        let name = full(name);
+        let name = unit_name(name);
         let path = UNIT_DIRS.iter().map(|dir| Path::new(dir).join(&name)).find(|p| self.follow(p).is_some());
         let was = told.get("LoadState").is_some_and(|s| s != "not-found" && !s.is_empty());
         let fragment = told.get("FragmentPath").filter(|p| !p.is_empty()).map(PathBuf::from);
