@@ -409,7 +409,11 @@ pub mod peer {
             (b'a', Value::Array(items)) => {
                 let item = &signature[1..];
                 let align = if matches!(item[0], b'(' | b'{' | b't') { 8 } else { 1 };
-                out.array(align, |out| items.iter().for_each(|value| drop(put(out, item, value))));
+                out.array(align, |out| {
+                    for value in items {
+                        put(out, item, value);
+                    }
+                });
                 return &item[one_type(item, 0).unwrap()..];
             }
             (b'(' | b'{', Value::Struct(items)) => {
