@@ -93,6 +93,8 @@ pub struct RunOptions {
     pub secret: Vec<String>,
     /// Nothing is changed; the events say what would be.
     pub check: bool,
+    /// Where this is root by sudo, the number of the user who logged in: commands of tasks without `become` are theirs.
+    pub login: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,7 +40,7 @@ pub const MODULES: &[Spec] = &[
     spec!("package", ["name" "state" "use"], need [["name"] ["state"]]),
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock"], need [["name"]]),
     spec!("group", ["name" "state" "gid" "system"], need [["name"]]),
-    spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg"]),
+    spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg" "exclude_hosts" "active_connection_states"]),
     spec!("blockinfile", ["path" "dest" "destfile" "name" "block" "content" "state" "create" "marker" "marker_begin" "marker_end" "insertafter" "insertbefore" "append_newline" "prepend_newline" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"]]),
     spec!("replace", ["path" "dest" "destfile" "name" "regexp" "replace" "after" "before" "mode" "owner" "group" "backup" "validate" "follow"], need [["path" "dest" "destfile" "name"] ["regexp"]]),
     spec!("ini_file", ["path" "dest" "section" "option" "value" "values" "state" "exclusive" "create" "allow_no_value" "no_extra_spaces" "ignore_spaces" "modify_inactive_option" "mode" "owner" "group" "backup" "follow"], need [["path" "dest"]]),

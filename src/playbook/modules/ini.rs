@@ -52,6 +52,9 @@ pub fn ini_file(call: &mut Call) -> Answer {
     let new = lines.concat();
     // A line end at the end is no change of its own.
     let new = if new.trim_end_matches('\n') == text.trim_end_matches('\n') && old.is_some() { text } else { new };
+    if old.is_none() {
+        place::make_above(call, &path)?;
+    }
     let mut out = place::finish(call, &path, old, new.into_bytes(), "ini_file")?;
     if out.changed && (out.msg == "created" || out.msg.starts_with("content changed")) {
         out.msg = msg.into();
