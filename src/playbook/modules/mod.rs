@@ -19,6 +19,7 @@ mod line;
 mod package;
 mod place;
 mod plain;
+mod secret;
 mod seek;
 mod service;
 mod small;

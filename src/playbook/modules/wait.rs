@@ -80,7 +80,7 @@ pub fn wait_for(call: &mut Call) -> Answer {
             Wanted::Drained(drained) => (drained.connections()? == 0).then(Found::default),
         };
         if let Some(found) = found {
-            return Ok(told(call, found, start.elapsed()));
+            return Ok(told(call, &wanted, found, start.elapsed()));
         }
         if checks {
             return Ok(Outcome::unknown("it is not so now, and check mode does not wait"));
@@ -215,7 +215,7 @@ fn addresses(host: &str) -> Result<BTreeSet<IpAddr>, String> {
     Ok(found.map(|address| address.ip().to_canonical()).collect())
 }
 
-fn told(call: &Call, found: Found, took: Duration) -> Outcome {
+fn told(call: &Call, wanted: &Wanted, found: Found, took: Duration) -> Outcome {
     let mut out = Outcome::ok(format!("waited {} s", took.as_secs()));
     for name in ["port", "path", "search_regex"] {
         out.more.insert(name.into(), call.args.get(name).cloned().unwrap_or_default());
@@ -224,6 +224,9 @@ fn told(call: &Call, found: Found, took: Duration) -> Outcome {
     out.more.insert("elapsed".into(), json!(took.as_secs()));
     out.more.insert("match_groups".into(), Value::Array(found.groups));
     out.more.insert("match_groupdict".into(), Value::Object(found.named));
+    if let Wanted::Path { path, .. } = wanted {
+        call.path_info(path, &mut out);
+    }
     out
 }
 
