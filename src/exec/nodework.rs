@@ -70,8 +70,8 @@ impl Work for NodeWork {
             Ok(plan) => plan,
             Err(error) => return refused(&format!("the plan can't be read: {error}")),
         };
-        if became_root()
-            && plan.needs_root()
+        let login = login().filter(|_| plan.needs_root());
+        if login.is_some()
             && let Some(task) = plan.unelevated()
         {
             let place = format!("{}:{}", task.place.file, task.place.line);
@@ -86,6 +86,7 @@ impl Work for NodeWork {
                 playbook::Gate::new(move |play| gate.pass(play))
             }),
             check: order.check,
+            login,
             ..playbook::RunOptions::default()
         };
         let (mut end, defect) = drive(&plan, &options, cancel, sink);
@@ -149,9 +150,10 @@ fn drive(
     (end, panicked)
 }
 
-/// This process is root by sudo, and whoever logged in is not.
-fn became_root() -> bool {
-    rustix::process::geteuid().is_root() && std::env::var("SUDO_UID").is_ok_and(|uid| uid != "0")
+/// Who logged in, where this process is root by sudo.
+fn login() -> Option<u32> {
+    let login = std::env::var("SUDO_UID").ok()?.parse().ok()?;
+    (rustix::process::geteuid().is_root() && login != 0).then_some(login)
 }
 
 /// While a plan runs: passes stops on to it, and keeps account of the commands that it has begun, so that a newer attempt

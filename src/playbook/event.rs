@@ -95,6 +95,8 @@ pub struct RunOptions {
     pub check: bool,
     /// Where systemd is asked.
     pub systemd: crate::systemd::Sockets,
+    /// Where this is root by sudo, the number of the user who logged in: commands of tasks without `become` are theirs.
+    pub login: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Version of the plan's form; a node refuses others.
-pub const PLAN_VERSION: u32 = 2;
+pub const PLAN_VERSION: u32 = 3;
 
 /// Modules that look and say, and leave the node as it is.
 const IDLE: [&str; 15] = [
@@ -253,6 +253,8 @@ pub struct Task {
     pub no_log: bool,
     /// Root is needed.
     pub elevated: bool,
+    /// Whose its command is, if it is not root's. Only of modules that run one, and of those that touch nothing.
+    pub become_user: Option<String>,
     /// Its failure ends the play for all hosts.
     pub fatal: bool,
     /// Seconds.
@@ -348,6 +350,8 @@ pub struct Asset {
     pub path: String,
     /// Key of the plan's blobs.
     pub sha256: String,
+    /// Where the file's is known: that of a generation is not.
+    pub mode: Option<u32>,
 }
 
 /// Bytes: base64 in JSON, bytes in MessagePack.

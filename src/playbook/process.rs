@@ -27,6 +27,8 @@ const CHUNKS: usize = 64;
 pub struct Job {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
+    /// What this process has in its environment is not handed on.
+    pub clean: bool,
     pub dir: Option<PathBuf>,
     pub stdin: Option<Vec<u8>>,
     pub timeout: Option<Duration>,
@@ -43,6 +45,16 @@ pub struct Finished {
     pub tail: Vec<String>,
     pub timed_out: bool,
     pub cancelled: bool,
+}
+
+impl SpawnError {
+    /// The number of the system's error.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Empty => None,
+            Self::Start { source, .. } => source.raw_os_error(),
+        }
+    }
 }
 
 impl Finished {
@@ -69,6 +81,9 @@ struct Chunk {
 pub fn run(job: &Job, cancel: &Cancel, emit: &mut dyn FnMut(&str)) -> Result<Finished, SpawnError> {
     let (program, args) = job.argv.split_first().ok_or(SpawnError::Empty)?;
     let mut command = Command::new(program);
+    if job.clean {
+        command.env_clear();
+    }
     command
         .args(args)
         .envs(job.env.iter().map(|(k, v)| (k, v)))

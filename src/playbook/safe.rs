@@ -331,6 +331,14 @@ pub fn read_link(path: &Path) -> Result<PathBuf> {
     Ok(OsStr::from_bytes(target.as_bytes()).into())
 }
 
+/// Where a link at `path` leads, and what is there; only links that none but root can have put there are followed.
+pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
+    absolute(path)?;
+    let end = way::end(path).map_err(|lost| refusal(path, "follow the link", lost))?;
+    let stat = look(&end)?;
+    Ok((end, stat))
+}
+
 /// Everything below a directory, parents first, links not followed, other file systems not entered.
 pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut out = Vec::new();

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 mod check;
 mod fetched;
+mod links;
+mod others;
 mod properties;
 mod set_a;
 mod set_b;
@@ -113,27 +115,6 @@ fn file_modules_change_once() {
     assert!(
         std::fs::read_dir(d.join("x")).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().contains("remoor"))
     );
-}
-
-#[test]
-fn a_link_in_the_way_is_not_followed() {
-    let dir = TempDir::new().unwrap();
-    let d = dir.path();
-    std::fs::write(d.join("victim"), "precious").unwrap();
-    std::fs::set_permissions(d.join("victim"), std::fs::Permissions::from_mode(0o600)).unwrap();
-    symlink(d.join("victim"), d.join("trap")).unwrap();
-    for task in [
-        "copy: {content: evil, dest: '{{ dir }}/trap'}",
-        "lineinfile: {path: '{{ dir }}/trap', line: evil}",
-        "file: {path: '{{ dir }}/trap', mode: '0777'}",
-    ] {
-        let ran = go(&tasks(d, &format!("    - {{{task}}}\n")), &options(d));
-        assert!(ran.end.failure.is_some_and(|f| f.message.contains("symbolic link")), "{task}");
-        assert_eq!(std::fs::read_to_string(d.join("victim")).unwrap(), "precious");
-        assert_eq!(std::fs::metadata(d.join("victim")).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-    go(&tasks(d, "    - file: {path: '{{ dir }}/trap', state: absent}\n"), &options(d)).good();
-    assert!(d.join("victim").exists() && d.join("trap").symlink_metadata().is_err());
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! it there. An application that owns `/srv/app` can exchange a directory in it for a link to `/etc` at any moment; whoever
 //! works there as root, by name, would then work in `/etc`.
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlink, readlinkat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// Links that one way follows at most, as the kernel has it.
 const LINKS_MAX: u32 = 40;
@@ -33,11 +33,50 @@ impl From<Errno> for Lost {
 /// Opens the directory at `path`, which is absolute, for use as the start of other calls (`O_PATH`).
 pub fn directory(path: &Path) -> Result<OwnedFd, Lost> {
     let own = rustix::process::geteuid().as_raw();
-    walk(path, &|uid| uid == 0 || uid == own)
+    walk(path, &|uid| uid == 0 || uid == own).map(|(at, _)| at)
 }
 
-/// `root`: whether somebody may do here what root may.
-fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<OwnedFd, Lost> {
+/// Where `path` leads if what lies there is a link, and where that leads if it is one again: a path without links of what is
+/// there, or would be.
+pub fn end(path: &Path) -> Result<PathBuf, Lost> {
+    let own = rustix::process::geteuid().as_raw();
+    led(path, &|uid| uid == 0 || uid == own)
+}
+
+fn led(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<PathBuf, Lost> {
+    let mut path = path.to_owned();
+    for _ in 0..=LINKS_MAX {
+        let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else {
+            return Ok(real(&walk(&path, root)?.0)?);
+        };
+        let (dir, safe) = walk(dir, root)?;
+        let here = fstat(&dir)?;
+        let inner = real(&dir)?.join(name);
+        let thing = match openat(&dir, name, STEP, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(inner),
+            thing => thing?,
+        };
+        let stat = fstat(&thing)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+            return Ok(inner);
+        }
+        if !(safe && root(here.st_uid) && (root(stat.st_uid) || !others_write(&here))) {
+            return Err(Lost::Led(name.to_owned()));
+        }
+        let target = readlinkat(&thing, "", Vec::new())?;
+        path = real(&dir)?.join(OsStr::from_bytes(target.as_bytes()));
+    }
+    Err(Errno::LOOP.into())
+}
+
+/// The path of an open directory.
+fn real(dir: &OwnedFd) -> Result<PathBuf, Errno> {
+    let name = readlink(format!("/proc/self/fd/{}", dir.as_raw_fd()), Vec::new())?;
+    Ok(OsStr::from_bytes(name.as_bytes()).into())
+}
+
+/// The directory, and whether those above it are all root's. `root`: whether somebody may do here what root may.
+fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<(OwnedFd, bool), Lost> {
     let mut at = openat(CWD, "/", STEP | OFlags::DIRECTORY, Mode::empty())?;
     let mut todo = Vec::new();
     push(&mut todo, path);
@@ -80,7 +119,7 @@ fn walk(path: &Path, root: &dyn Fn(u32) -> bool) -> Result<OwnedFd, Lost> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(at)
+    Ok((at, safe))
 }
 
 fn others_write(stat: &Stat) -> bool {
@@ -107,7 +146,7 @@ mod tests {
     }
 
     fn only_root(path: &Path) -> Result<u64, Lost> {
-        walk(path, &|uid| uid == 0).map(|fd| fstat(&fd).unwrap().st_ino)
+        walk(path, &|uid| uid == 0).map(|(fd, _)| fstat(&fd).unwrap().st_ino)
     }
 
     fn inode(path: &Path) -> u64 {
@@ -143,6 +182,32 @@ mod tests {
         assert_eq!(only_root(&d.join("app/none/x")), Err(Lost::Errno(Errno::NOENT)));
         std::fs::write(d.join("app/file"), "").unwrap();
         assert_eq!(only_root(&d.join("app/file")), Err(Lost::Errno(Errno::NOTDIR)));
+    }
+
+    #[test]
+    fn where_a_link_leads_is_told_unless_an_application_may_have_put_it_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let d = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(d.join("real/sub")).unwrap();
+        app_dir(&d.join("app"));
+        std::fs::write(d.join("real/file"), "").unwrap();
+        for (target, link) in [("real/file", "a"), ("../a", "real/b"), ("none", "broken"), ("round", "round")] {
+            symlink(target, d.join(link)).unwrap();
+        }
+        symlink(d.join("real/b"), d.join("c")).unwrap();
+        symlink("app/evil", d.join("d")).unwrap();
+        symlink(d.join("real/file"), d.join("app/evil")).unwrap();
+        symlink("real/sub/..", d.join("up")).unwrap();
+        let only_root = |path: &str| led(&d.join(path), &|uid| uid == 0);
+        for path in ["a", "real/b", "c", "real/file"] {
+            assert_eq!(only_root(path), Ok(d.join("real/file")), "{path}");
+        }
+        assert_eq!(only_root("up"), Ok(d.join("real")));
+        assert_eq!(only_root("broken"), Ok(d.join("none")));
+        assert_eq!(only_root("round"), Err(Lost::Errno(Errno::LOOP)));
+        for path in ["app/evil", "d"] {
+            assert_eq!(only_root(path), Err(Lost::Led("evil".into())), "{path}");
+        }
     }
 
     #[test]

@@ -38,6 +38,28 @@ pub struct Key {
     pub line: u32,
     pub column: u32,
     pub text: String,
+    /// What it is if it stands there as one of the booleans of YAML 1.1 (`on`, `yes`), without quotes.
+    pub boolean: Option<bool>,
+}
+
+impl Key {
+    /// As a variable's map has it: a boolean is called what Python calls it, and found by that value.
+    fn name(&self) -> &str {
+        match self.boolean {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => &self.text,
+        }
+    }
+}
+
+/// The booleans of YAML 1.1.
+fn boolean(source: &str) -> Option<bool> {
+    match source {
+        "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => Some(true),
+        "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => Some(false),
+        _ => None,
+    }
 }
 
 impl Node {
@@ -49,7 +71,7 @@ impl Node {
             Data::Number(n) => Value::Number(n.clone()),
             Data::Text(s) => Value::String(s.clone()),
             Data::List(items) => Value::Array(items.iter().map(Node::json).collect()),
-            Data::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.text.clone(), v.json())).collect()),
+            Data::Map(pairs) => Value::Object(pairs.iter().map(|(k, v)| (k.name().to_owned(), v.json())).collect()),
         }
     }
 
@@ -131,13 +153,7 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
 /// Gives every value its place, and repairs what YAML 1.2 reads otherwise than people mean it.
 fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -> Node {
     let (line, column) = (raw.referenced.line() as u32, raw.referenced.column() as u32);
-    let span = raw.defined.span();
-    let source = span
-        .byte_offset()
-        .zip(span.byte_len())
-        .and_then(|(at, len)| text.get(at as usize..(at + len) as usize))
-        .unwrap_or("")
-        .trim();
+    let source = source_of(&raw, text);
     let data = match raw.value {
         Raw::Null => Data::Null,
         Raw::Bool(_) if matches!(source, "y" | "Y" | "n" | "N") => Data::Text(source.to_owned()),
@@ -160,12 +176,20 @@ fn place(raw: Spanned<Raw>, file: &str, text: &str, warnings: &mut Vec<Fault>) -
                 .into_iter()
                 .map(|(k, v)| {
                     let (line, column) = (k.referenced.line() as u32, k.referenced.column() as u32);
-                    (Key { line, column, text: k.value }, place(v, file, text, warnings))
+                    let boolean = boolean(source_of(&k, text));
+                    (Key { line, column, text: k.value, boolean }, place(v, file, text, warnings))
                 })
                 .collect(),
         ),
     };
     Node { line, column, data }
+}
+
+/// How a value is written, quotes and all.
+fn source_of<'t, T>(raw: &Spanned<T>, text: &'t str) -> &'t str {
+    let span = raw.defined.span();
+    let at = span.byte_offset().zip(span.byte_len());
+    at.and_then(|(at, len)| text.get(at as usize..(at + len) as usize)).unwrap_or("").trim()
 }
 
 enum Raw {
@@ -245,6 +269,10 @@ mod tests {
         assert_eq!(map.get("on").unwrap().data, Data::Bool(true));
         assert_eq!(map.get("key").unwrap().data, Data::Text("y".into()));
         assert_eq!(map.get("list").unwrap().json(), serde_json::json!([1, 2.5, "no"]));
+        let keys = map.json().as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys, ["name", "mode", "True", "key", "list"]);
+        let quoted = parse("p.yml", "{'on': 1, off: 2, \"no\": 3, y: 4}").unwrap().0.json();
+        assert_eq!(quoted, serde_json::json!({"on": 1, "False": 2, "no": 3, "y": 4}));
         assert_eq!(warnings.len(), 1);
         assert!(warnings[0].to_string().starts_with("p.yml:2:9: warning: bare 0644"));
     }

@@ -9,6 +9,7 @@ venv=${1:?usage: record.sh DIR [NAME..]}/ansible-$version
 shift
 if [ ! -x "$venv/bin/ansible-playbook" ]; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet "ansible-core==$version"
+    # The collections are those of one release; modules such as ini_file are in them.
+    "$venv/bin/pip" install --quiet "ansible-core==$version" ansible==12.3.0
 fi
 PATH="$venv/bin:$PATH" exec python3 "$(dirname "$0")/record.py" "$@"

@@ -100,7 +100,7 @@ pub(super) fn prepare(program: &str, play: &Play, dir: &Path) -> Result<Prepared
         ("PYTHONUNBUFFERED", "1".to_owned()),
     ];
     let env = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let job = Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None };
+    let job = Job { argv, env, dir: Some(fleet), stdin: None, timeout: Some(play.timeout), umask: None, clean: false };
     Ok(Prepared { job, hide: passwords(&inventory) })
 }
 

@@ -133,8 +133,14 @@ impl Compiler<'_> {
             self.fault(&own.file, at, format!("`{src}` could mean {} files, at most {MATCHES_MAX}", found.len()));
             return;
         }
+        let preserved = task.args.get("mode").and_then(Value::as_str) == Some("preserve");
         for (name, path) in found {
             let asset = self.asset(&path, &own.file, at);
+            if preserved && asset.mode.is_none() {
+                let message =
+                    format!("`mode: preserve`: the mode of {path} is not known, a fleet keeps none of its files");
+                self.fault(&own.file, at, message).hint = Some("say which mode it is to have".into());
+            }
             if task.module == "template" {
                 self.template(&path, &dirs, &own.file, at, &mut task.parts);
             }
@@ -181,7 +187,7 @@ impl Compiler<'_> {
             }
             self.blobs.insert(sha256.clone(), Blob(content.to_vec()));
         }
-        Asset { path: path.to_owned(), sha256 }
+        Asset { path: path.to_owned(), sha256, mode: self.options.modes.and_then(|modes| modes.get(path).copied()) }
     }
 
     /// Checks a template and takes along those that it includes.

@@ -294,7 +294,7 @@ pub(super) fn first_found(node: &Node) -> Option<Node> {
         data => *data = item,
     }
     let (line, column) = (value.line, value.column);
-    let key = Key { line, column, text: "with_first_found".into() };
+    let key = Key { line, column, text: "with_first_found".into(), boolean: None };
     let list = Node { line, column, data: Data::Text(format!("{{{{ {} }}}}", term.trim())) };
     pairs.push((key, list));
     Some(Node { data: Data::Map(pairs), ..node.clone() })

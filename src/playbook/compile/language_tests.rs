@@ -29,7 +29,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
   tasks:
     - {debug: , throttle: 1}
     - {debug: , debugger: on_failed}
-    - {debug: , become: yes, become_user: postgres}
+    - {copy: {content: x, dest: /x}, become: yes, become_user: postgres}
     - {debug: , become_method: su}
     - {debug: , become_flags: -i}
     - {debug: , check_mode: '{{ nowhere }}'}
@@ -71,7 +71,7 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use provisioner kind: ansible
             site.yml:10:17: `debugger` is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:11:8: `become_user` `postgres` is not part of the language, only root
+            site.yml:11:8: `become_user` `postgres` is for command, shell, raw and script; copy is root's
               hint: use provisioner kind: ansible
             site.yml:12:17: `become_method` `su` is not part of the language
               hint: use provisioner kind: ansible

@@ -61,6 +61,8 @@ pub struct CompileOptions<'a> {
     pub elevated: bool,
     /// The inventory, cut to the hosts that this run is about; None: about the host alone.
     pub hosts: Option<&'a Hosts>,
+    /// Modes of the files, where they are known.
+    pub modes: Option<&'a BTreeMap<String, u32>>,
 }
 
 #[derive(Debug, Clone)]

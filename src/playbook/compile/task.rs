@@ -2,6 +2,7 @@
 
 use super::{Compiler, Context, ELSEWHERE, include, repeat, spec};
 use crate::playbook::data;
+use crate::playbook::elevation;
 use crate::playbook::names::nearest;
 use crate::playbook::plan::{Block, Place, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
@@ -80,10 +81,11 @@ impl Compiler<'_> {
     /// What only a task that is no include has to do; None: it is not for this host, or not for these tags.
     fn here(&mut self, node: &Node, call: &Call, own: &Context, task: &mut Task) -> Option<()> {
         let at = (call.key.line, call.key.column);
-        if own.elevated
-            && let Some(user) = &own.become_user
+        if let Some(user) = &task.become_user
+            && ![&elevation::ANYBODY[..], &elevation::COMMANDS].iter().any(|list| list.contains(&call.spec.name))
         {
-            let message = format!("`become_user` `{user}` is not part of the language, only root");
+            let message =
+                format!("`become_user` `{user}` is for command, shell, raw and script; {} is root's", call.spec.name);
             self.fault_hint(&own.file, at, message, ELSEWHERE);
         }
         match call.spec.name {
@@ -145,6 +147,7 @@ impl Compiler<'_> {
             ignore_errors: own.ignore_errors.clone(),
             no_log: own.no_log,
             elevated: own.elevated,
+            become_user: own.become_user.clone().filter(|_| own.elevated),
             fatal: own.fatal,
             check_mode: own.check_mode.clone(),
             diff: own.diff.clone(),

@@ -1,6 +1,6 @@
 //! `user` and `group`, by the system's own tools, only where something differs.
 
-use super::{Answer, Call, Outcome, complaint};
+use super::{Answer, Call, Outcome, complaint, secret};
 use crate::playbook::node::Would;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -15,22 +15,53 @@ pub fn group(call: &mut Call) -> Answer {
     let mut argv: Vec<String> = Vec::new();
     match (call.text(&["state"]).as_deref() == Some("absent"), now) {
         (true, None) => {}
-        (true, Some(_)) => argv.push("groupdel".into()),
+        (true, Some(_)) => {
+            argv.push("groupdel".into());
+            argv.extend(call.flag("force", false).then(|| "--force".into()));
+        }
         (false, None) => {
             argv.push("groupadd".into());
             argv.extend(system.then(|| "--system".into()));
+            argv.extend(bounds(call, &["gid_min", "gid_max"]));
+            argv.extend(unique(call, gid.is_some()));
             argv.extend(gid.into_iter().flat_map(|g| ["--gid".into(), g]));
         }
         (false, Some(entry)) => {
             if let Some(gid) = gid.filter(|g| *g != entry[2]) {
-                argv.extend(["groupmod".into(), "--gid".into(), gid]);
+                argv.push("groupmod".into());
+                argv.extend(unique(call, true));
+                argv.extend(["--gid".into(), gid]);
             }
         }
     }
     finish(call, argv, name)
 }
 
+/// `-K` for each of these bounds of numbers that is given.
+fn bounds(call: &Call, options: &[&str]) -> Vec<String> {
+    let given = options.iter().filter_map(|o| Some(format!("{}={}", o.to_uppercase(), call.text(&[o])?)));
+    given.flat_map(|bound| ["--key".to_owned(), bound]).collect()
+}
+
+/// A number that another has already is taken where the task says so.
+fn unique(call: &Call, numbered: bool) -> Option<String> {
+    (numbered && call.flag("non_unique", false)).then(|| "--non-unique".to_owned())
+}
+
 pub fn user(call: &mut Call) -> Answer {
+    let mut out = entry(call)?;
+    if call.text(&["state"]).as_deref() != Some("absent") {
+        let created = out.more.remove("created").is_some();
+        secret::password(call, created, &mut out)?;
+        if call.flag("generate_ssh_key", false) {
+            secret::key(call, &mut out)?;
+        }
+    }
+    Ok(out)
+}
+
+/// What stands in passwd and group.
+fn entry(call: &mut Call) -> Answer {
     let name = name(call)?;
     let now = call.ground.node.user(&name).filter(|e| e[0] == name);
     if call.text(&["state"]).as_deref() == Some("absent") {
@@ -42,6 +73,7 @@ pub fn user(call: &mut Call) -> Answer {
         }
         return finish(call, argv, name);
     }
+    let expires = secret::expiry(call, &name)?;
     let primary = call.text(&["group"]).map(|g| call.ground.node.gid(&g).map(|gid| (g, gid))).transpose()?;
     let groups: Option<BTreeSet<String>> =
         call.args.get("groups").map(|_| call.list(&["groups"]).into_iter().collect());
@@ -58,17 +90,28 @@ pub fn user(call: &mut Call) -> Answer {
     set("--comment", call.text(&["comment"]), field(4));
     set("--home", call.text(&["home"]), field(5));
     set("--shell", call.text(&["shell"]), field(6));
-    let lock = call.given_flag("password_lock");
+    set("--expiredate", expires, None);
+    if let Some(at) = flags.iter().position(|flag| flag == "--uid") {
+        unique(call, true).into_iter().for_each(|flag| flags.insert(at, flag));
+    }
     let Some(_) = &now else {
         if let Some(groups) = groups.filter(|g| !g.is_empty()) {
             flags.extend(["--groups".into(), groups.into_iter().collect::<Vec<_>>().join(",")]);
         }
         let home = call.flag("create_home", call.flag("createhome", true));
         flags.push(if home { "--create-home" } else { "--no-create-home" }.into());
+        let skeleton = call.text(&["skeleton"]).filter(|_| home);
+        flags.extend(skeleton.into_iter().flat_map(|dir| ["--skel".into(), dir]));
+        flags.extend(bounds(call, &["umask", "uid_min", "uid_max"]));
         flags.extend(call.flag("system", false).then(|| "--system".into()));
         flags.insert(0, "useradd".into());
-        return finish(call, flags, name);
+        let mut out = finish(call, flags, name)?;
+        out.more.insert("created".into(), json!(true));
+        return Ok(out);
     };
+    if flags.iter().any(|flag| flag == "--home") && call.flag("move_home", false) {
+        flags.push("--move-home".into());
+    }
     if let Some(want) = groups {
         let have = memberships(call, &name);
         let append = call.flag("append", false);
@@ -77,21 +120,14 @@ pub fn user(call: &mut Call) -> Answer {
             flags.extend(["--groups".into(), want.into_iter().collect::<Vec<_>>().join(",")]);
         }
     }
-    if let Some(want) = lock {
-        let shadow = std::fs::read_to_string("/etc/shadow").unwrap_or_default();
-        let locked = shadow.lines().any(|l| l.strip_prefix(&name).is_some_and(|rest| rest.starts_with(":!")));
-        if want != locked {
-            flags.push(if want { "--lock" } else { "--unlock" }.into());
-        }
-    }
     if !flags.is_empty() {
         flags.insert(0, "usermod".into());
     }
     finish(call, flags, name)
 }
 
-fn name(call: &Call) -> Result<String, String> {
-    let name = call.need(&["name"])?;
+pub fn name(call: &Call) -> Result<String, String> {
+    let name = call.need(&["name", "user"])?;
     let good = |c: char| c.is_alphanumeric() || "._-$@".contains(c);
     if name.starts_with('-') || !name.chars().all(good) {
         Err(format!("`{name}` is no name of a user or group"))

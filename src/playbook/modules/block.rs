@@ -80,6 +80,9 @@ pub fn blockinfile(call: &mut Call) -> Answer {
         lines.insert(after, b"\n".to_vec());
     }
     let created = old.is_none();
+    if created {
+        place::make_above(call, &path)?;
+    }
     let mut out = place::finish(call, &path, old, lines.concat(), "blockinfile")?;
     if out.changed && out.diff.is_some() {
         out.msg = if created {

@@ -1,5 +1,5 @@
 //! `command`, `shell`, `raw` and `script`. A command's words were split by the compiler, so a value with blanks stays one
-//! argument. In check mode none is run, and what they give is UNKNOWN.
+//! argument. In check mode none is run, and what they give is UNKNOWN. They are the modules that may be another user's.
 
 use super::content::{asset, blob};
 use super::{Answer, Call, Outcome, UMASK, complaint, started};
@@ -16,7 +16,38 @@ use std::time::Instant;
 /// Entries of directories that one glob of `creates` or `removes` looks at.
 const GLOBBED_MAX: usize = 100_000;
 
+/// Whose a command is if it is not whose this program is.
+struct Account {
+    uid: u32,
+    gid: u32,
+    home: PathBuf,
+}
+
+/// The user that the task names, or who logged in where it has no `become`. The environment of the task is then one that
+/// sudo would make: what that user is, where programs are, the language, and what the task sets itself.
+fn account(call: &mut Call) -> Result<Option<Account>, String> {
+    let key = match (&call.task.become_user, call.ground.options.login) {
+        (Some(name), _) => name.clone(),
+        (None, Some(login)) if !call.task.elevated => login.to_string(),
+        _ => return Ok(None),
+    };
+    let node = &call.ground.node;
+    let entry = node.user(&key).filter(|entry| call.task.become_user.is_none() || entry[0] == key);
+    let entry = entry.ok_or_else(|| node.missing(format!("`become_user`: there is no user `{key}`")))?;
+    let id = |at: usize| entry[at].parse().map_err(|_| format!("`{key}` has no number: {}", entry.join(":")));
+    let account = Account { uid: id(2)?, gid: id(3)?, home: PathBuf::from(&entry[5]) };
+    let shell = if entry[6].is_empty() { "/bin/sh" } else { &entry[6] };
+    let of_user = [("HOME", &*entry[5]), ("USER", &*entry[0]), ("LOGNAME", &*entry[0]), ("SHELL", shell)];
+    let mut env: Vec<(String, String)> = of_user.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let kept = |name: &str| matches!(name, "PATH" | "LANG" | "LANGUAGE" | "TZ") || name.starts_with("LC_");
+    env.extend(std::env::vars().filter(|(name, _)| kept(name)));
+    env.append(&mut call.env);
+    call.env = env;
+    Ok(Some(account))
+}
+
 pub fn command(call: &mut Call) -> Answer {
+    let account = account(call)?;
     let argv = match argv(call)? {
         Some(argv) => argv,
         None => return Ok(Outcome::unknown("its words depend on what was not run")),
@@ -25,7 +56,7 @@ pub fn command(call: &mut Call) -> Answer {
         return Err("the command is empty".into());
     }
     let said = json!(argv);
-    execute(call, argv, said)
+    execute(call, argv, said, account)
 }
 
 /// None: UNKNOWN.
@@ -103,23 +134,26 @@ fn expanded(text: &str, env: &[(String, String)]) -> String {
 }
 
 pub fn shell(call: &mut Call) -> Answer {
+    let account = account(call)?;
     let script = call.need(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
-    execute(call, vec![shell, "-c".into(), script], said)
+    execute(call, vec![shell, "-c".into(), script], said, account)
 }
 
 pub fn raw(call: &mut Call) -> Answer {
+    let account = account(call)?;
     let script = call.need(&["cmd"])?;
     let shell = call.text(&["executable"]).unwrap_or_else(|| "/bin/sh".into());
     let said = json!(script);
-    let mut out = execute(call, vec![shell, "-c".into(), script], said)?;
+    let mut out = execute(call, vec![shell, "-c".into(), script], said, account)?;
     out.whole_output = true;
     Ok(out)
 }
 
 /// A file of the fleet directory, run as a program of its own; the words after its name are its arguments.
 pub fn script(call: &mut Call) -> Answer {
+    let account = account(call)?;
     let Some(mut words) = argv(call)? else {
         return Ok(Outcome::unknown("its words depend on what was not run"));
     };
@@ -137,20 +171,23 @@ pub fn script(call: &mut Call) -> Answer {
     if call.ground.node.checks() {
         argv.push(name);
         argv.extend(words);
-        return execute(call, argv, said);
+        return execute(call, argv, said, account);
     }
     let fail = |e: std::io::Error| format!("cannot write the script: {e}");
     let mut file = tempfile::Builder::new().prefix(".remoor-script-").tempfile().map_err(fail)?;
     file.write_all(content).map_err(fail)?;
     file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700)).map_err(fail)?;
+    if let Some(Account { uid, gid, .. }) = account {
+        std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
+    }
     // A program that is open for writing can't be run.
     let path = file.into_temp_path();
     argv.push(path.display().to_string());
     argv.extend(words);
-    execute(call, argv, said)
+    execute(call, argv, said, account)
 }
 
-fn execute(call: &mut Call, argv: Vec<String>, said: Value) -> Answer {
+fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Account>) -> Answer {
     let dir = call.text(&["chdir"]).map(PathBuf::from);
     if let Some(dir) = dir.as_deref().filter(|dir| !call.ground.node.is_directory(dir)) {
         return Err(call.ground.node.missing(format!("`chdir`: {} is no directory", dir.display())));
@@ -185,9 +222,24 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value) -> Answer {
         }
         text.into_bytes()
     });
-    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK) };
+    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK), clean: false };
+    let job = match &account {
+        Some(account) => as_user(job, account),
+        None => job,
+    };
     let (start, clock) = (jiff::Zoned::now(), Instant::now());
-    let done = process::run(&job, call.cancel, call.emit).map_err(|e| started(&e))?;
+    let done = match process::run(&job, call.cancel, call.emit) {
+        Ok(done) => done,
+        Err(e) => {
+            let mut out = Outcome { failed: true, rc: e.errno(), msg: started(&e), ..Outcome::default() };
+            out.output = Some(Finished::default());
+            if account.is_some() && e.errno() == Some(rustix::io::Errno::NOENT.raw_os_error()) {
+                out.msg.push_str("; next: install util-linux on the node, which has it");
+            }
+            out.more.insert("cmd".into(), said);
+            return Ok(out);
+        }
+    };
     let took = clock.elapsed();
     let failed = !done.success();
     let mut out = Outcome {
@@ -207,6 +259,16 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value) -> Answer {
     let delta = format!("{}:{:02}:{:02}.{:06}", seconds / 3600, seconds / 60 % 60, seconds % 60, took.subsec_micros());
     out.more.insert("delta".into(), json!(delta));
     Ok(out)
+}
+
+/// The same by that user: setpriv is a part of util-linux, takes all of the user's groups and no more, and is gone when the
+/// command begins. Where nobody says where it is run, it is in the user's home, as far as there is one.
+fn as_user(job: Job, account: &Account) -> Job {
+    let ids = ["--reuid", &account.uid.to_string(), "--regid", &account.gid.to_string(), "--init-groups", "--"]
+        .map(str::to_owned);
+    let home = if account.home.is_dir() { account.home.clone() } else { PathBuf::from("/") };
+    let argv = [String::from("setpriv")].into_iter().chain(ids).chain(job.argv).collect();
+    Job { argv, dir: job.dir.or(Some(home)), clean: true, ..job }
 }
 
 /// What check mode says of a command: it would be run, and only its author may say that it changes nothing.

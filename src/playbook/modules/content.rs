@@ -1,6 +1,7 @@
 //! The content that `template` and `copy` give a file, from what the plan carries.
 
 use super::{Answer, Call, Outcome, place};
+use crate::playbook::data::{Var, VarMap};
 use crate::playbook::plan::{Asset, Plan, Task};
 use crate::playbook::scope::{Scope, traced};
 use crate::playbook::template_fault::{Language, TemplateFault};
@@ -49,6 +50,7 @@ pub fn content_of(
         return Ok((bytes.to_vec(), asset.path.clone()));
     }
     let text = template_text(asset, bytes).map_err(ContentError::Source)?;
+    let scope = &scope.with(told(asset, args, scope));
     let fault = |fault| ContentError::Template(Box::new(fault));
     let rendered = match Language::of(&asset.path) {
         Language::Tera => tera_text::render(scope, &asset.path, text).map_err(fault)?,
@@ -57,7 +59,10 @@ pub fn content_of(
             let mut parts: BTreeMap<String, Arc<str>> = BTreeMap::new();
             for (name, part) in &task.parts {
                 let bytes = blob(plan, part).map_err(ContentError::Source)?;
-                parts.insert(name.clone(), String::from_utf8_lossy(bytes).into());
+                let part = String::from_utf8_lossy(bytes);
+                let part = as_asked(&part, args);
+                // Only the outermost template keeps its last line's end.
+                parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
             }
             let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
             rendered.map_err(|e| {
@@ -69,6 +74,20 @@ pub fn content_of(
         }
     };
     Ok((ended(rendered, args).into_bytes(), asset.path.clone()))
+}
+
+/// What a template knows of itself. Of its file only what each run finds the same: no host, no owner, no times.
+fn told(asset: &Asset, args: &serde_json::Map<String, Value>, scope: &Scope) -> VarMap {
+    let mut out = VarMap::default();
+    let mut set = |name: &str, value: &str| out.set(name, Var::Plain(Value::from(value)));
+    if !scope.knows("ansible_managed") {
+        set("ansible_managed", "Ansible managed");
+    }
+    set("template_fullpath", &asset.path);
+    for (name, option) in [("template_path", "src"), ("template_destpath", "dest")] {
+        set(name, args.get(option).and_then(Value::as_str).unwrap_or_default());
+    }
+    out
 }
 
 /// The template of a task, as text, and its path.
@@ -110,6 +129,16 @@ pub fn blob<'p>(plan: &'p Plan, asset: &Asset) -> Result<&'p [u8], String> {
         .ok_or_else(|| format!("{}: its content is not in the plan", asset.path))
 }
 
+/// `mode: preserve` is the mode of the source.
+pub fn preserve(call: &mut Call, asset: &Asset) -> Result<(), String> {
+    if call.text(&["mode"]).as_deref() == Some("preserve") {
+        let mode =
+            asset.mode.ok_or_else(|| format!("the mode of {} is not known; say which it is to be", asset.path))?;
+        call.args.insert("mode".into(), format!("{mode:04o}").into());
+    }
+    Ok(())
+}
+
 pub fn template(call: &mut Call) -> Answer {
     let (content, trace) = traced(|| content_of(call.plan, call.task, &call.args, call.scope));
     if trace.unknown {
@@ -118,6 +147,9 @@ pub fn template(call: &mut Call) -> Answer {
     let (content, source) = content?;
     let dest = call.path(&["dest"])?;
     let name = call.text(&["src"]).unwrap_or_default();
+    if let Some(asset) = asset(call.task, &name).cloned() {
+        preserve(call, &asset)?;
+    }
     place::place(call, &dest, content, &source, Path::new(&name))
 }
 

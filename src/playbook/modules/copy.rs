@@ -1,6 +1,6 @@
 //! `copy`: a file or a directory, of the fleet directory or of the node itself.
 
-use super::content::{ContentError, content_of};
+use super::content::{ContentError, asset, content_of, preserve};
 use super::{Answer, Call, Outcome, checksum, place, said};
 use crate::playbook::event::AttributeChange;
 use crate::playbook::plan::Asset;
@@ -42,13 +42,19 @@ fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
         }
         let (content, source) = content?;
         sum_fits(call, &checksum::sum(&content, "sha1")?)?;
+        if let Some(asset) = asset(call.task, &src).cloned() {
+            preserve(call, &asset)?;
+        }
         ends_in_directory(call, dest)?;
         return place::place(call, dest, content, &source, Path::new(&src));
     }
     let top = into(call, dest, &src)?;
     let mut all = Outcome::default();
     make_directories(call, &top, &mut all)?;
+    let mode = call.args.get("mode").cloned();
     for (name, asset) in files {
+        mode.iter().for_each(|mode| drop(call.args.insert("mode".into(), mode.clone())));
+        preserve(call, &asset)?;
         let content = super::content::blob(call.plan, &asset).map_err(ContentError::Source)?.to_vec();
         let path = top.join(&name);
         make_directories(call, path.parent().unwrap_or(&top), &mut all)?;

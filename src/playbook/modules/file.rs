@@ -5,11 +5,14 @@ use crate::playbook::event::AttributeChange;
 use crate::playbook::safe::{self, Attributes};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Entries that `recurse` looks at.
 const TREE_MAX: usize = 1_000_000;
+/// Options that set something of what is there.
+const ATTRIBUTES: [&str; 5] = ["mode", "owner", "group", "access_time", "modification_time"];
 
 pub fn file(call: &mut Call) -> Answer {
     let path = call.path(&["path", "dest", "name"])?;
@@ -40,6 +43,9 @@ pub fn file(call: &mut Call) -> Answer {
             None => {
                 let message = format!("{} is not there; `state: touch` would make it", path.display());
                 Err(call.ground.node.missing(message))
+            }
+            Some(_) if call.args.contains_key("state") && call.ground.node.is_directory(&path) => {
+                Err(format!("{} is a directory, and no file", path.display()))
             }
             Some(stat) => settle(call, &path, &stat, false, "preserve"),
         },
@@ -102,24 +108,43 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         Some(stat) if safe::kind(stat) == FileType::Directory => settle(call, path, stat, true, "preserve")?,
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
             let led = call.ground.node.follow(path).filter(|(_, stat)| safe::kind(stat) == FileType::Directory);
-            let Some((real, stat)) = led else {
+            if led.is_none() {
                 return Err(format!("{} is a symbolic link that leads to no directory", path.display()));
-            };
-            let want = call.attributes(Some(&stat), 0o755, true)?;
-            if !call.attribute_changes(&stat, want).is_empty() && !call.flag("follow", false) {
-                return Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display()));
             }
-            settle(call, &real, &stat, true, "preserve")?
+            settle(call, path, stat, true, "preserve")?
         }
         Some(_) => return Err(format!("{} is there and is not a directory", path.display())),
     };
     if call.flag("recurse", false) {
-        let top = call.ground.node.follow(path).map_or_else(|| path.to_owned(), |(real, _)| real);
-        let mut count = 0;
-        for (inner, stat) in call.ground.node.walk(&top, TREE_MAX)? {
-            if safe::kind(&stat) == FileType::Symlink {
-                continue;
-            }
+        recurse(call, path, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// Sets the attributes of everything below a directory, and, with `follow`, of what links there lead to. A link that another
+/// than root may have put there is left alone, and so is one to a directory of the system.
+fn recurse(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), String> {
+    let follow = call.flag("follow", true);
+    let mut open = vec![call.ground.node.lead(path)?.0];
+    let (mut seen, mut left, mut count) = (BTreeSet::new(), TREE_MAX, 0);
+    while let Some(top) = open.pop() {
+        if !seen.insert(top.clone()) {
+            continue;
+        }
+        let entries = call.ground.node.walk(&top, left)?;
+        left -= entries.len();
+        for (inner, stat) in entries {
+            let (inner, stat) = match safe::kind(&stat) {
+                FileType::Symlink if !follow => continue,
+                FileType::Symlink => match call.ground.node.lead(&inner) {
+                    Ok((real, Some(stat))) if !super::is_vital(&real) => {
+                        open.extend((safe::kind(&stat) == FileType::Directory).then(|| real.clone()));
+                        (real, stat)
+                    }
+                    _ => continue,
+                },
+                _ => (inner, stat),
+            };
             let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
             let changes = call.attribute_changes(&stat, want);
             if !changes.is_empty() {
@@ -131,27 +156,34 @@ fn directory(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
                 }
             }
         }
-        if count > 0 {
-            out.changed = true;
-            let entries = if count == 1 { "entry" } else { "entries" };
-            out.msg = format!("{} {count} {entries} changed", out.msg).trim().to_owned();
-        }
     }
-    Ok(out)
+    if count > 0 {
+        out.changed = true;
+        let entries = if count == 1 { "entry" } else { "entries" };
+        out.msg = format!("{} {count} {entries} changed", out.msg).trim().to_owned();
+    }
+    Ok(())
+}
+
+/// What a link leads to, to be changed: only where none but root can have put the link there.
+fn led(call: &Call, path: &Path) -> Result<(PathBuf, Stat), String> {
+    if !call.flag("follow", true) {
+        return Err("owner, mode and times of a link itself are not set here; use provisioner kind: ansible".into());
+    }
+    let (real, stat) = call.ground.node.lead(path)?;
+    let message = || format!("{} is a symbolic link that leads nowhere", path.display());
+    stat.map(|stat| (real, stat)).ok_or_else(|| call.ground.node.missing(message()))
 }
 
 /// Sets mode, owner, group and times where they differ. `times`: what the options for them mean when they are not given.
 fn settle(call: &mut Call, path: &Path, stat: &Stat, directory: bool, times: &str) -> Answer {
     if safe::kind(stat) == FileType::Symlink {
-        let led = call.ground.node.follow(path);
-        let message = || format!("{}: cannot follow the link", path.display());
-        let (real, stat) = led.ok_or_else(|| call.ground.node.missing(message()))?;
-        let want = call.attributes(Some(&stat), 0o644, false)?;
-        return match call.attribute_changes(&stat, want) {
-            none if none.is_empty() && times == "preserve" => Ok(Outcome::default()),
-            _ if call.flag("follow", false) => settle(call, &real, &stat, directory, times),
-            _ => Err(format!("{} is a symbolic link; `follow: true` changes what it leads to", path.display())),
-        };
+        let asks = |option: &&str| call.args.contains_key(*option);
+        if times == "preserve" && !ATTRIBUTES.iter().any(asks) {
+            return Ok(Outcome::default());
+        }
+        let (real, stat) = led(call, path)?;
+        return settle(call, &real, &stat, safe::kind(&stat) == FileType::Directory, times);
     }
     let want = call.attributes(Some(stat), 0o644, directory)?;
     let changes = call.attribute_changes(stat, want);
@@ -271,10 +303,10 @@ fn owned_target(call: &mut Call, path: &Path, out: &mut Outcome) -> Result<(), S
     if !["mode", "owner", "group"].iter().any(|o| call.args.contains_key(*o)) {
         return Ok(());
     }
-    if !call.flag("follow", true) {
-        return Err("owner and mode of a link itself are not set here; use provisioner kind: ansible".into());
+    if call.flag("follow", true) && call.ground.node.follow(path).is_none() {
+        return Ok(());
     }
-    let Some((real, stat)) = call.ground.node.follow(path) else { return Ok(()) };
+    let (real, stat) = led(call, path)?;
     let want = call.attributes(Some(&stat), 0o644, safe::kind(&stat) == FileType::Directory)?;
     let changes = call.attribute_changes(&stat, want);
     if !changes.is_empty() {

@@ -119,7 +119,7 @@ pub fn authorized_key(call: &mut Call) -> Answer {
 }
 
 /// The user's `.ssh`, only they may look into it.
-fn directory(call: &mut Call, dir: &Path, ids: &(String, String)) -> Result<(), String> {
+pub fn directory(call: &mut Call, dir: &Path, ids: &(String, String)) -> Result<(), String> {
     if call.ground.node.is_directory(dir) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ pub fn lineinfile(call: &mut Call) -> Answer {
         return Ok(Outcome::unknown(format!("{} is made by what was not run", path.display())));
     }
     let absent = call.text(&["state"]).as_deref() == Some("absent");
-    // The file itself, as Ansible does it; never over somebody else's link.
+    // Where a link leads, unless somebody else may have put it there.
     let path = match call.ground.node.look(&path)? {
         Some(_) => place::regular(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
@@ -53,6 +53,9 @@ pub fn lineinfile(call: &mut Call) -> Answer {
         let (new, said) = present(call, &lines, &line, pattern.as_ref(), searches.then_some(&fits))?;
         (new, said.to_owned())
     };
+    if old.is_none() {
+        place::make_above(call, &path)?;
+    }
     let mut out = place::finish(call, &path, old, new, "lineinfile")?;
     if out.changed && out.msg.starts_with("content changed") || out.msg == "created" {
         out.msg = out.msg.replace("content changed", &said).replace("created", &said);

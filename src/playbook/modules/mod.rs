@@ -21,6 +21,7 @@ mod mount;
 mod package;
 mod place;
 mod plain;
+mod secret;
 mod seek;
 mod service;
 mod small;

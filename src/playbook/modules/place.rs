@@ -31,17 +31,35 @@ pub fn regular(call: &Call, dest: &Path) -> Result<Option<(PathBuf, Option<Stat>
     let mut dest = dest.to_owned();
     let mut now = call.ground.node.look(&dest)?;
     if now.is_some_and(|s| safe::kind(&s) == FileType::Symlink) {
-        if !call.flag("follow", false) {
-            return Err(format!("{} is a symbolic link; `follow: true` writes where it leads", dest.display()));
+        match call.task.module.as_str() {
+            // They change what is in a file, wherever it is.
+            "lineinfile" | "blockinfile" | "replace" => (dest, now) = call.ground.node.lead(&dest)?,
+            _ if call.flag("follow", false) => (dest, now) = call.ground.node.lead(&dest)?,
+            "copy" | "template" if !call.flag("force", true) => return Ok(None),
+            // The file takes the place of the link.
+            "copy" | "template" => now = None,
+            _ => return Err(format!("{} is a symbolic link; `follow: true` writes where it leads", dest.display())),
         }
-        let real = call.ground.node.follow(&dest).map(|(real, _)| real);
-        dest = real.ok_or_else(|| format!("{}: cannot follow the link", dest.display()))?;
-        now = call.ground.node.look(&dest)?;
     }
     if now.is_some_and(|s| safe::kind(&s) != FileType::RegularFile) {
         return Err(format!("{} is there and is not a regular file", dest.display()));
     }
     Ok((now.is_none() || call.flag("force", true)).then_some((dest, now)))
+}
+
+/// Makes the directories that are missing above a file, as a login would.
+pub fn make_above(call: &mut Call, path: &Path) -> Result<(), String> {
+    let mut missing = Vec::new();
+    let mut at = path.parent().unwrap_or(path);
+    while call.ground.node.follow(at).is_none() {
+        missing.push(at.to_owned());
+        at = at.parent().ok_or("the path has no parent")?;
+    }
+    for dir in missing.iter().rev() {
+        call.ground.keep(dir)?;
+        call.ground.node.make_directory(dir, Attributes { mode: Some(0o755), ..Attributes::default() })?;
+    }
+    Ok(())
 }
 
 /// Exchanges the content of a regular file, or makes it, or only sets attributes, or finds nothing to do.
@@ -58,7 +76,7 @@ pub fn finish_with(
     source: &str,
     fresh: u32,
 ) -> Answer {
-    let now = call.ground.node.look(dest)?;
+    let now = call.ground.node.look(dest)?.filter(|stat| safe::kind(stat) != FileType::Symlink);
     let want = call.attributes(now.as_ref(), fresh, false)?;
     let mut out = Outcome::default();
     out.more.insert("dest".into(), json!(dest.display().to_string()));

@@ -58,6 +58,15 @@ impl Node {
         }
     }
 
+    /// Where a link leads whose target is to be changed, and what is there; only links that none but root can have put there
+    /// are followed.
+    pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
+        match &self.would {
+            None => safe::lead(path),
+            Some(would) => would.0.lead(path),
+        }
+    }
+
     pub fn is_directory(&self, path: &Path) -> bool {
         self.follow(path).is_some_and(|(_, stat)| safe::kind(&stat) == FileType::Directory)
     }

@@ -94,8 +94,14 @@ impl Overlay {
 
     /// Where all links lead, and what is there.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
-        let (real, stat) = self.lead(path, Trust::All).ok()?;
+        let (real, stat) = self.led(path, Trust::All).ok()?;
         Some((real, stat?))
+    }
+
+    /// The same over links that only root can have put there, also to what is not there.
+    pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
+        absolute(path)?;
+        self.led(path, Trust::Safe).map_err(|stray| stray.error(path, "follow the link"))
     }
 
     pub fn read(&self, path: &Path) -> Result<Vec<u8>> {
@@ -384,8 +390,8 @@ impl Overlay {
 
     /// The real name of a path and what is there; the last name is not followed.
     fn place(&self, path: &Path) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
-        let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else { return self.lead(path, Trust::Safe) };
-        let (dir, stat) = self.lead(dir, Trust::Safe)?;
+        let (Some(name), Some(dir)) = (path.file_name(), path.parent()) else { return self.led(path, Trust::Safe) };
+        let (dir, stat) = self.led(dir, Trust::Safe)?;
         match stat {
             None => Err(Errno::NOENT.into()),
             Some(stat) if safe::kind(&stat) != FileType::Directory => Err(Errno::NOTDIR.into()),
@@ -398,7 +404,7 @@ impl Overlay {
     }
 
     /// Where a path leads in the end, over all its links.
-    fn lead(&self, path: &Path, trust: Trust) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
+    fn led(&self, path: &Path, trust: Trust) -> std::result::Result<(PathBuf, Option<Stat>), Stray> {
         let own = rustix::process::geteuid().as_raw();
         let root = |uid: u32| uid == 0 || uid == own;
         let top = PathBuf::from("/");

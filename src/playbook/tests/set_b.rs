@@ -69,7 +69,11 @@ fn replacements() {
 #[test]
 fn options_of_sections() {
     for (options, before, after) in [
-        ("section: s, option: a, value: 1", "", "[s]\na = 1\n"),
+        ("section: s, option: a, value: 1", "", "\n[s]\na = 1\n"),
+        ("section: s, option: a, values: [x, y]", "[s]\nb = 1\na = y\n#a = 0\n", "[s]\nb = 1\na = y\na = x\n"),
+        ("section: s, option: a, value: 1", "[s]\na = 1\n;a = 2\n", "[s]\na = 1\n"),
+        ("section: s, option: a, allow_no_value: yes", "[s]\n#a = 1\n", "[s]\na\n"),
+        ("section: s, allow_no_value: yes", "[r]\n", "[r]\n[s]\n"),
         ("section: s, option: a, value: 2", "[s]\na = 1\nb = 1\n[t]\na = 1\n", "[s]\na = 2\nb = 1\n[t]\na = 1\n"),
         ("section: s, option: a, value: 2, no_extra_spaces: yes", "[s]\n", "[s]\na=2\n"),
         ("section: s, option: a, value: 2", "[s]\n#a = 1\n", "[s]\na = 2\n"),
@@ -195,4 +199,44 @@ fn the_kernels_parameters_and_what_the_node_has() {
         use Status::*;
         [Changed, Ok, Ok, Changed, Ok, Changed, Ok, Ok]
     });
+}
+
+/// What the tools would be asked for; nothing is done in check mode.
+#[test]
+fn accounts_are_made_and_changed_as_the_options_say() {
+    let dir = TempDir::new().unwrap();
+    let said = |task: &str| {
+        let site = format!("- hosts: all\n  tasks:\n    - {{{task}}}\n");
+        let ran = go(&plan(dir.path(), &[("site.yml", &site)]), &RunOptions { check: true, ..options(dir.path()) });
+        let told = ran.events.iter().find_map(|e| match e {
+            Event::Task(done) => Some(done.msg.clone()),
+            _ => None,
+        });
+        told.unwrap()
+    };
+    let day = 86_400 * 365;
+    for (task, want) in [
+        (
+            "group: {name: remoor-new, gid: 4242, non_unique: yes, system: yes}",
+            "groupadd --system --non-unique --gid 4242",
+        ),
+        ("group: {name: remoor-new, gid_min: 5000, gid_max: 5999}", "groupadd --key GID_MIN=5000 --key GID_MAX=5999"),
+        ("group: {name: remoor-new, state: absent, force: yes}", ""),
+        ("group: {name: daemon, state: absent, force: yes}", "groupdel --force"),
+        (
+            "user: {name: remoor-new, uid: 0, non_unique: yes, skeleton: /etc/skel, umask: '077', home: /srv/n}",
+            "useradd --non-unique --uid 0 --home /srv/n --create-home --skel /etc/skel --key UMASK=077",
+        ),
+        (
+            "user: {user: remoor-new, password: '$6$x', create_home: no, password_lock: no}",
+            "useradd --no-create-home, password set",
+        ),
+        ("user: {name: remoor-new, generate_ssh_key: yes}", "useradd --create-home, key made"),
+        ("user: {name: daemon, home: /srv/d, move_home: yes}", "usermod --home /srv/d --move-home"),
+        (&format!("user: {{name: daemon, expires: {day}}}"), "usermod --expiredate 1971-01-01"),
+        ("user: {name: daemon, expires: -1}", ""),
+        ("user: {name: daemon, password: '$6$x', update_password: on_create}", ""),
+    ] {
+        assert_eq!(said(task), want, "{task}");
+    }
 }

@@ -2,8 +2,10 @@
 //! is told so; a checkout's own leavings stay out.
 
 use crate::model::{Fault, FileSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Most files, and most bytes of all together.
@@ -24,6 +26,8 @@ const CLIMB_MAX: usize = 3;
 #[derive(Debug)]
 pub struct Files {
     pub set: FileSet,
+    /// Modes of all of them.
+    pub modes: BTreeMap<String, u32>,
     pub playbook: String,
     /// The directory that names are relative to; empty for the current one.
     pub root: PathBuf,
@@ -52,14 +56,21 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let Some(name) = real.strip_prefix(&root).ok().and_then(Path::to_str).map(str::to_owned) else {
         return Err(fault(format!("does not lie below {}", root.display())));
     };
-    let mut load = Load { root: &root, set: FileSet::default(), bytes: 0, left_out: Vec::new(), full: None };
+    let mut load = Load {
+        root: &root,
+        set: FileSet::default(),
+        modes: BTreeMap::new(),
+        bytes: 0,
+        left_out: Vec::new(),
+        full: None,
+    };
     load.directory(&root, 0);
     if let Some(why) = load.full {
         let fault = Fault::error(&root.display().to_string(), 0, 0, why);
         return Err(vec![fault.hint("name the directory with the playbook, its roles and files by --root DIR")]);
     }
-    let Load { set, left_out, .. } = load;
-    Ok(Files { set, playbook: name, root: from_here(&root), left_out })
+    let Load { set, modes, left_out, .. } = load;
+    Ok(Files { set, modes, playbook: name, root: from_here(&root), left_out })
 }
 
 /// `root` as it is shown: relative where it is below the current directory, or is it.
@@ -92,6 +103,7 @@ impl Files {
 struct Load<'a> {
     root: &'a Path,
     set: FileSet,
+    modes: BTreeMap<String, u32>,
     bytes: u64,
     left_out: Vec<PathBuf>,
     full: Option<String>,
@@ -115,7 +127,7 @@ impl Load<'_> {
             } else if meta.is_file() && !name.ends_with('~') && name != ".git" {
                 match meta.len() > FILE_MAX {
                     true => self.leave_out(&path),
-                    false => self.file(&path),
+                    false => self.file(&path, meta.permissions().mode() & 0o7777),
                 }
             }
         }
@@ -129,7 +141,7 @@ impl Load<'_> {
         }
     }
 
-    fn file(&mut self, path: &Path) {
+    fn file(&mut self, path: &Path, mode: u32) {
         let left = BYTES_MAX - self.bytes;
         let mut content = Vec::new();
         let read = File::open(path).and_then(|file| file.take(left + 1).read_to_end(&mut content));
@@ -142,6 +154,7 @@ impl Load<'_> {
             return;
         }
         self.bytes += content.len() as u64;
+        self.modes.insert(key.to_owned(), mode);
         self.set.0.insert(key.to_owned(), content);
         if self.set.0.len() > FILES_MAX {
             self.full = Some(format!("more than {FILES_MAX} files lie below it"));

@@ -62,6 +62,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
             extra_vars: request.extra.clone(),
             elevated: request.elevated || became(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
+            modes: Some(&files.modes),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,

@@ -1,0 +1,89 @@
+//! Links in the way of modules: whose are followed, whose are replaced, and whose are left alone.
+
+use super::*;
+use std::os::unix::fs::{MetadataExt, chown, lchown};
+
+/// A user that no machine has.
+const APP: u32 = 54321;
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+/// A file that is precious, and a directory with a link to it.
+fn ground(dir: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let (victim, app) = (dir.join("victim"), dir.join("app"));
+    std::fs::write(&victim, "precious\n").unwrap();
+    std::fs::set_permissions(&victim, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::create_dir(&app).unwrap();
+    symlink(&victim, app.join("link")).unwrap();
+    (victim, app)
+}
+
+#[test]
+fn a_link_of_roots_is_followed_where_what_is_in_a_file_changes_and_replaced_by_a_file() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let (victim, app) = ground(d);
+    let all = "
+    - {lineinfile: {path: '{{ dir }}/app/link', line: one}}
+    - {blockinfile: {path: '{{ dir }}/app/link', block: two}}
+    - {replace: {path: '{{ dir }}/app/link', regexp: precious, replace: three}}
+    - {file: {path: '{{ dir }}/app/link', mode: '0640'}}
+    - {copy: {content: four, dest: '{{ dir }}/app/link', force: false}}
+";
+    let checked = go(&tasks(d, all), &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!((checked.end.changed, text(&victim).as_str()), (4, "precious\n"));
+    assert_eq!(go(&tasks(d, all), &options(d)).good().end.changed, 4);
+    assert!(text(&victim).starts_with("three\none\n# BEGIN"), "{}", text(&victim));
+    assert_eq!(mode(&victim), 0o640);
+    let before = text(&victim);
+    let ran = go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).good();
+    assert_eq!((ran.end.changed, text(&victim)), (1, before));
+    assert!(!app.join("link").is_symlink() && text(&app.join("link")) == "four" && mode(&app.join("link")) == 0o644);
+}
+
+#[test]
+fn a_link_that_another_may_have_put_there_is_replaced_or_refused_never_followed() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can make the link of another user");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let (victim, app) = ground(d);
+    chown(&app, Some(APP), Some(APP)).unwrap();
+    lchown(app.join("link"), Some(APP), Some(APP)).unwrap();
+    let same = || {
+        assert_eq!((text(&victim).as_str(), mode(&victim)), ("precious\n", 0o600));
+        assert_eq!(std::fs::metadata(&victim).unwrap().uid(), 0);
+    };
+    for task in [
+        "lineinfile: {path: '{{ dir }}/app/link', line: evil}",
+        "replace: {path: '{{ dir }}/app/link', regexp: p, replace: evil}",
+        "file: {path: '{{ dir }}/app/link', mode: '0777'}",
+        "file: {path: '{{ dir }}/app/link', state: touch}",
+        "copy: {content: evil, dest: '{{ dir }}/app/link', follow: true}",
+        "template: {src: t.j2, dest: '{{ dir }}/app/link', follow: true}",
+    ] {
+        let site = format!("- hosts: all\n  tasks:\n    - {{{task}}}\n");
+        let plan = plan(d, &[("site.yml", &site), ("templates/t.j2", "evil")]);
+        for check in [true, false] {
+            let ran = go(&plan, &RunOptions { check, ..options(d) });
+            let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
+            assert!(said.contains("`link` in it is a link in a directory that others"), "{task}: {said}");
+        }
+        same();
+    }
+    let recursive =
+        format!("    - {{file: {{path: '{{{{ dir }}}}/app', state: directory, recurse: true, owner: '{APP}'}}}}\n");
+    assert_eq!(go(&tasks(d, &recursive), &options(d)).good().end.changed, 0);
+    same();
+    go(&tasks(d, "    - {copy: {content: four, dest: '{{ dir }}/app/link'}}\n"), &options(d)).good();
+    same();
+    assert!(!app.join("link").is_symlink() && text(&app.join("link")) == "four");
+}
