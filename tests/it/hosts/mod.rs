@@ -10,6 +10,7 @@ mod announced;
 mod chance;
 mod fleets;
 mod halves;
+mod inverse;
 mod leader;
 mod limits;
 mod moved;
@@ -66,6 +67,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         moved::ALL,
         announced::ALL,
         shipped::ALL,
+        inverse::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {
