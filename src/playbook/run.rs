@@ -59,6 +59,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         end: RunEnd { facts: compile::facts_read(plan, &facts), ..RunEnd::default() },
         notified,
         perhaps: Vec::new(),
+        due: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
         ending: None,
@@ -96,7 +97,9 @@ pub(super) struct Run<'a, 's> {
     pub notified: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
     pub perhaps: Vec<String>,
-    journaled: Vec<String>,
+    /// Of those that were notified, the names whose handlers are run just now or are about to be.
+    pub due: Vec<String>,
+    pub journaled: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
     /// A stop that is no failure: `meta` asked for it.
@@ -247,25 +250,36 @@ impl<'a> Run<'a, '_> {
         })
     }
 
+    /// Names that are owed, those of `more` among them.
+    pub fn owed(&self, more: &[String]) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for name in self.due.iter().chain(&self.notified).chain(more) {
+            if !all.contains(name) {
+                all.push(name.clone());
+            }
+        }
+        all
+    }
+
     /// Brings the journal up to date; on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
-        let path = &self.options.journal;
+        let (path, owed) = (&self.options.journal, self.owed(&[]));
         if path.as_os_str().is_empty()
             || self.options.check
-            || self.journaled == self.notified && !(self.notified.is_empty() && path.exists())
+            || self.journaled == owed && !(owed.is_empty() && path.exists())
         {
             return Ok(());
         }
-        if self.notified.is_empty() {
+        if owed.is_empty() {
             if path.exists() {
                 safe::remove(path, false)?;
             }
         } else {
-            let text = serde_json::to_vec(&self.notified).unwrap_or_default();
+            let text = serde_json::to_vec(&owed).unwrap_or_default();
             let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
-            safe::write(path, &text, private, &mut |_| Ok(()))?;
+            safe::write(self.ground.node.notes(), path, &text, private, &mut |_| Ok(()))?;
         }
-        self.journaled = self.notified.clone();
+        self.journaled = owed;
         Ok(())
     }
 

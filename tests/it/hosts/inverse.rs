@@ -1,7 +1,7 @@
 //! The shipped playbooks there and back, chrony among them: what a provisioning puts on a host, the cleanup takes away again.
 //!
-//! Compared are files, units that start at boot, and ports. What stays by intent (`state:` of the services, logs) is not in the
-//! folders that are looked at. A worker's half of the playbooks; the masters' is not told here, since three of them are needed.
+//! Compared are files, units that start at boot, ports and packages. A worker's half of the playbooks; a master's is told in
+//! `played.rs`, where one is enough.
 
 use super::operator::{Story, clean, ends, hooked};
 use super::roles::under;
@@ -12,14 +12,22 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-pub const ALL: &[Story] = &[("shipped playbooks are undone by their cleanups", there_and_back)];
+pub const ALL: &[Story] = &[("inverse: the shipped playbooks are undone by their cleanups", there_and_back)];
 
-/// One line for each file, each unit that starts at boot, each port.
-const TREE: &str = "find /etc /usr/local -xdev -printf '%p %y %m %u:%g %l\\n'; \
-                    find /etc /usr/local -xdev -type f -print0 | xargs -0 sha256sum; \
-                    systemctl list-unit-files --state=enabled,enabled-runtime --no-legend --no-pager | sed 's/ .*//; s/^/unit /'; \
-                    ss -Hltn | awk '{print \"port\", $4}'";
-const SERVICE: &str = "\n  chrony: {files: [/etc/chrony/chrony.conf], units: [chrony.service]}\n";
+/// One line for each file and its content, each unit that starts at boot, each port, each package. Left out is what stays by
+/// intent: data (`state:` of the services), logs, what systemd, apt and remoor keep for themselves, and what is gone at a boot.
+pub const TREE: &str = "S='( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /var/tmp -o -path /var/log \
+                        -o -path /var/cache -o -path /var/lib/remoor -o -path /var/lib/etcd-contiv -o -path /var/lib/nginx \
+                        -o -path /var/lib/chrony -o -path /var/lib/systemd -o -path /var/lib/private ) -prune -o'; \
+                        set -f; \
+                        find / -xdev $S -printf '%p %y %m %u:%g %l\\n'; \
+                        find / -xdev $S -type f -path '/etc/*' -print0 | xargs -0 sha256sum; \
+                        find / -xdev $S -type f -not -path '/etc/*' -printf '%p has %s\\n'; \
+                        systemctl list-unit-files --state=enabled,enabled-runtime --no-legend --no-pager | sed 's/ .*//; s/^/unit /'; \
+                        ss -Hltn | awk '{print \"port\", $4}'; \
+                        dpkg-query -W -f 'package ${Package} ${Version} ${db:Status-Abbrev}\\n'";
+const SERVICE: &str =
+    "\n  chrony: {files: [/etc/chrony/chrony.conf], keep: [/etc/chrony/chrony.conf], units: [chrony.service]}\n";
 const CHECK: &str = "remoor: {service: chrony}\nfile:\n  /etc/chrony/chrony.conf: {exists: true}\n";
 
 /// The usual fleet, whose workers have chrony set up too: its plays come after the others.
@@ -76,9 +84,9 @@ fn back(c: &Cluster) -> Result<()> {
     for made in [
         "/etc/etcd-proxy-contiv.env f 644 root:root",
         "/etc/default/netplugin f 644 root:root",
-        "/etc/nginx/conf.d d 755 root:root",
-        "/etc/nginx/nginx.conf f 644 root:root",
-        "/etc/chrony/chrony.conf f 644 root:root",
+        "/etc/nginx/conf.d/healthz.conf f 644 root:root",
+        "/etc/nginx/nginx.conf.package f 644 root:root",
+        "/etc/chrony/chrony.conf.package f 644 root:root",
         "unit netplugin.service",
         "unit chrony.service",
     ] {

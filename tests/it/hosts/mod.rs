@@ -16,6 +16,7 @@ mod limits;
 mod moved;
 mod noise;
 mod operator;
+mod played;
 mod power;
 mod refusals;
 mod roads;
