@@ -123,7 +123,8 @@ fn units(task: &Seen) -> Vec<String> {
         let mut out = Vec::new();
         // What comes after one of these is another command.
         for part in texts(task).split(['\n', ';', '&', '|']) {
-            let mut words = tokens(part).skip_while(|word| *word != "systemctl").skip(1).filter(|w| !w.starts_with('-'));
+            let mut words =
+                tokens(part).skip_while(|word| *word != "systemctl").skip(1).filter(|w| !w.starts_with('-'));
             if words.next().is_some_and(|verb| ["start", "enable", "reenable"].contains(&verb)) {
                 out.extend(words.filter(|word| !word.contains(['$', '>', '<'])).map(str::to_owned));
             }

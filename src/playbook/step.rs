@@ -4,6 +4,7 @@ use super::event::{Done, Event, Failure, Status};
 use super::frame;
 use super::modules::{self, Answer, Call, Outcome};
 use super::node::{Ahead, Node};
+use super::notes::Notes;
 use super::plan::{Play, Task};
 use super::run::{Flow, Run, Stop};
 use super::scope::{Scope, traced};
@@ -343,8 +344,8 @@ impl<'a> Run<'a, '_> {
         }
         let check = self.checks(task, scope);
         // A task that differs from the run sees the node as it is, and leaves no prediction behind.
-        let kept =
-            (check != self.ground.node.checks()).then(|| std::mem::replace(&mut self.ground.node, Node::new(check)));
+        let kept = (check != self.ground.node.checks())
+            .then(|| std::mem::replace(&mut self.ground.node, Node::new(check, Notes::default())));
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
         let owed = if check { None } else { self.ahead(task, scope) };

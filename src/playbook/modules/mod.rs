@@ -149,11 +149,14 @@ impl<'a> Ground<'a> {
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
         // Beside the journal, so that no two runs have it that may not run at once.
-        let notes = options.journal.with_file_name("unfinished");
+        let notes = match options.journal.parent().filter(|_| !options.check) {
+            Some(dir) => Notes::open(&dir.join("unfinished")),
+            None => Notes::default(),
+        };
         let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
         Ok(Self {
             options,
-            node: if options.check { Node::new(true) } else { Node::noted_by(Notes::open(&notes)) },
+            node: Node::new(options.check, notes),
             backup,
             secrets: Secrets::new(&options.secret),
             protect,

@@ -40,14 +40,9 @@ pub struct Ahead {
 }
 
 impl Node {
-    /// `check`: everything is looked at, nothing is written.
-    pub fn new(check: bool) -> Self {
-        Self { would: check.then(Box::default), ..Self::default() }
-    }
-
-    /// The node itself, where what is made is noted first.
-    pub fn noted_by(notes: Notes) -> Self {
-        Self { notes, ..Self::default() }
+    /// `check`: everything is looked at, nothing is written. Otherwise what is made is noted first.
+    pub fn new(check: bool, notes: Notes) -> Self {
+        Self { would: check.then(Box::default), notes, ..Self::default() }
     }
 
     pub fn notes(&self) -> &Notes {
