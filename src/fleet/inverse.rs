@@ -1,7 +1,8 @@
 //! Whether a group's cleanup mentions what its provisioning declares: files, units, and ports that a firewall lets through.
 //!
 //! Only what the provisioning certainly does on a host is asked about; a task under a condition that only the node can tell
-//! is not. What stays by intent (`state` and `keep` of a service) is left out, and so is what does not outlive a boot.
+//! is not. What stays by intent (`state` and `keep` of a service) is left out, and so is what does not outlive a boot, and
+//! packages: nobody installs them anew for a repair.
 //! Pure. Not here: what a cleanup names, see `mentions`; whether it did it, which the cleaned check of an attempt asks the node.
 
 use super::mentions::{Mentions, covers, one_of, plain, strings, tokens};
@@ -49,10 +50,10 @@ pub(super) fn left_behind(
             let hint = "remove it there; what is to stay is named in `state` of its service in remoor.yml";
             warn(task, format!("{path} is made"), hint);
         }
-        if let Some(unit) = unit(task)
-            && !mentions.unit(&unit)
-        {
-            warn(task, format!("the unit {} is started", plain(&unit)), "stop and disable it there");
+        for unit in units(task) {
+            if !mentions.unit(&unit) {
+                warn(task, format!("the unit {} is started", plain(&unit)), "stop and disable it there");
+            }
         }
         for port in ports(task) {
             if !mentions.port(&port) {
@@ -94,6 +95,10 @@ fn file(task: &Seen) -> Option<String> {
     let state = args.get("state").and_then(Value::as_str).unwrap_or_default();
     let path = match task.module.as_str() {
         "template" | "copy" | "get_url" => one_of(args, &["dest", "path"])?,
+        "cron" if state != "absent" => match one_of(args, &["cron_file"])? {
+            path if path.starts_with('/') => path,
+            name => format!("/etc/cron.d/{name}"),
+        },
         "file" if ["touch", "link", "hard"].contains(&state) => one_of(args, &["path", "dest", "name"])?,
         _ => return None,
     };
@@ -111,29 +116,51 @@ fn removed(task: &Seen) -> Option<String> {
     (task.module == "file" && absent).then(|| one_of(args, &["path", "dest", "name"]))?
 }
 
-/// The unit that is to run, or to run at boot, from here on.
-fn unit(task: &Seen) -> Option<String> {
-    if !["systemd", "systemd_service", "service", "sysvinit"].contains(&task.module.as_str()) {
-        return None;
+/// The units that are to run, or to run at boot, from here on: by a module, or by `systemctl start`, `systemctl enable`.
+fn units(task: &Seen) -> Vec<String> {
+    let Some(args) = task.args.as_ref() else { return Vec::new() };
+    if is_command(task) {
+        let mut out = Vec::new();
+        // What comes after one of these is another command.
+        for part in texts(task).split(['\n', ';', '&', '|']) {
+            let mut words =
+                tokens(part).skip_while(|word| *word != "systemctl").skip(1).filter(|w| !w.starts_with('-'));
+            if words.next().is_some_and(|verb| ["start", "enable", "reenable"].contains(&verb)) {
+                out.extend(words.filter(|word| !word.contains(['$', '>', '<'])).map(str::to_owned));
+            }
+        }
+        return out;
     }
-    let args = task.args.as_ref()?;
+    if !["systemd", "systemd_service", "service", "sysvinit"].contains(&task.module.as_str()) {
+        return Vec::new();
+    }
     let on = |value: &Value| match value {
         Value::Bool(on) => *on,
         Value::String(text) => ["yes", "true", "on", "1"].contains(&text.to_lowercase().as_str()),
         _ => false,
     };
     let started = args.get("state").and_then(Value::as_str) == Some("started");
-    (started || args.get("enabled").is_some_and(on)).then(|| one_of(args, &["name", "unit", "service"]))?
+    let runs = started || args.get("enabled").is_some_and(on);
+    one_of(args, &["name", "unit", "service"]).filter(|_| runs).into_iter().collect()
+}
+
+fn is_command(task: &Seen) -> bool {
+    ["command", "shell", "raw"].contains(&task.module.as_str())
+}
+
+/// What a command runs: the words of one on one line, a script as it is.
+fn texts(task: &Seen) -> String {
+    let mut texts = Vec::new();
+    task.args.iter().for_each(|args| strings(args, &mut texts));
+    if task.module == "command" { texts.join(" ") } else { texts.join("\n") }
 }
 
 /// Ports that a command opens: `iptables -A ... --dport 80`, `firewall-cmd --add-port=80/tcp`, `ufw allow 80/tcp`.
 fn ports(task: &Seen) -> Vec<String> {
-    if !["command", "shell", "raw"].contains(&task.module.as_str()) {
+    if !is_command(task) {
         return Vec::new();
     }
-    let mut texts = Vec::new();
-    task.args.iter().for_each(|args| strings(args, &mut texts));
-    let text = if task.module == "command" { texts.join(" ") } else { texts.join("\n") };
+    let text = texts(task);
     let number = |word: &str| {
         let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
         let ends = word[digits.len()..].chars().next().is_none_or(|c| c == '/' || c == ':');

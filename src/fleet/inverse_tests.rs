@@ -50,6 +50,10 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
       changed_when: false
     - command: ufw allow 9090/tcp
       changed_when: false
+    - shell: systemctl -q enable --now third.service fourth && echo fifth
+      changed_when: false
+    - cron: {name: x, job: /bin/true, user: root, cron_file: app-cron}
+    - apt: {name: app, state: present}
 ";
     let down = "    - file: {path: /etc/app/a.conf, state: absent}\n";
     expect_test::expect![[r#"
@@ -64,7 +68,13 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
         up.yml:9:1: warning: the firewall is opened for port 8080 here, and down.yml does not mention it
           hint: close it there
         up.yml:12:1: warning: the firewall is opened for port 9090 here, and down.yml does not mention it
-          hint: close it there"#]]
+          hint: close it there
+        up.yml:14:1: warning: the unit fourth is started here, and down.yml does not mention it
+          hint: stop and disable it there
+        up.yml:14:1: warning: the unit third is started here, and down.yml does not mention it
+          hint: stop and disable it there
+        up.yml:16:1: warning: /etc/cron.d/app-cron is made here, and down.yml does not mention it
+          hint: remove it there; what is to stay is named in `state` of its service in remoor.yml"#]]
     .assert_eq(&told(up, down).join("\n"));
 }
 
@@ -96,6 +106,14 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
         (unit, "    - command: systemctl disable --now app.service\n"),
         (unit, "    - file: {path: /etc/systemd/system/multi-user.target.wants/app.service, state: absent}\n"),
         (unit, "    - yum: {name: app, state: absent}\n"),
+        (
+            "    - command: systemctl enable app\n      changed_when: false\n",
+            "    - systemd: {name: app, state: stopped, enabled: false}\n",
+        ),
+        (
+            "    - cron: {name: x, job: y, user: root, cron_file: app}\n",
+            "    - file: {path: /etc/cron.d/app, state: absent}\n",
+        ),
         (port, "    - command: iptables -D INPUT -p tcp --dport 8080 -j ACCEPT\n"),
         (port, "    - command: iptables -F INPUT\n"),
     ] {
@@ -153,8 +171,8 @@ fn the_shipped_playbooks_forget_nothing() {
     assert_eq!(linted(), Vec::new());
     // A task less in the cleanups, and lint says so.
     for (file, line, said) in [
-        ("chrony-cleanup.yml", "        path: /etc/chrony/chrony.conf\n", "/etc/chrony/chrony.conf is made"),
-        ("cleanup.yml", "        - /etc/nginx/nginx.conf\n", "/etc/nginx/nginx.conf is made"),
+        ("chrony-cleanup.yml", "        dest: /etc/chrony/chrony.conf\n", "/etc/chrony/chrony.conf is made"),
+        ("cleanup.yml", "        path: /etc/nginx/conf.d\n", "/etc/nginx/conf.d/healthz.conf is made"),
         ("cleanup.yml", "        - /etc/etcd-proxy-contiv.env\n", "/etc/etcd-proxy-contiv.env is made"),
     ] {
         let path = dir.path().join("playbooks").join(file);

@@ -1,5 +1,6 @@
 //! What was there before a run: every path is copied aside once, before its first change, with a manifest that `undo` reads.
 
+use super::notes::Notes;
 use super::safe::{self, Attributes, SafeError};
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
@@ -167,7 +168,13 @@ impl Backup {
                     if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
                         self.keep_large(path, (&file, &stat), &dir.join(&copy), fate)?;
                     } else {
-                        safe::write(&dir.join(&copy), &safe::read_open(path, &file)?, PRIVATE, &mut |_| Ok(()))?;
+                        safe::write(
+                            &Notes::default(),
+                            &dir.join(&copy),
+                            &safe::read_open(path, &file)?,
+                            PRIVATE,
+                            &mut |_| Ok(()),
+                        )?;
                     }
                     Was::File { copy, mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
@@ -215,7 +222,7 @@ impl Backup {
         if size.saturating_add(RESERVE_MAX.min(all / 10)) > free {
             return Err(refuse(format!("{} has {} MiB free", copy.display(), free >> 20)));
         }
-        safe::copy(file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
+        safe::copy(&Notes::default(), file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
         self.copied += size;
         Ok(())
     }
@@ -225,7 +232,7 @@ impl Backup {
         let path = dir.join("manifest.json");
         let text = serde_json::to_vec_pretty(&self.entries)
             .map_err(|e| SafeError::refused(&path, format!("cannot be written, so nothing is taken away: {e}")))?;
-        safe::write(&path, &text, PRIVATE, &mut |_| Ok(()))
+        safe::write(&Notes::default(), &path, &text, PRIVATE, &mut |_| Ok(()))
     }
 }
 
@@ -298,9 +305,9 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
                 Some(stat) if safe::kind(stat) == FileType::Directory => safe::set_attributes(path, attributes)?,
                 Some(_) => {
                     safe::remove(path, false)?;
-                    safe::make_directory(path, attributes)?;
+                    safe::make_directory(&Notes::default(), path, attributes)?;
                 }
-                None => safe::make_directory(path, attributes)?,
+                None => safe::make_directory(&Notes::default(), path, attributes)?,
             }
             Ok(true)
         }
@@ -312,6 +319,7 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             }
             // Never by the copy's own name: an undo may be repeated.
             safe::copy(
+                &Notes::default(),
                 &safe::open(&copy)?.0,
                 path,
                 Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) },
@@ -323,7 +331,7 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
             if link && safe::read_link(path)? == *target {
                 return Ok(false);
             }
-            safe::link(path, target)?;
+            safe::link(&Notes::default(), path, target)?;
             Ok(true)
         }
         Was::Parked { to } => {
@@ -462,10 +470,10 @@ mod tests {
                 for (doing, refused) in [
                     ("look", safe::look(&shadow).map(drop)),
                     ("read", safe::read(&shadow).map(drop)),
-                    ("write", safe::write(&shadow, b"", all, &mut |_| Ok(()))),
+                    ("write", safe::write(&Notes::default(), &shadow, b"", all, &mut |_| Ok(()))),
                     ("attributes", safe::set_attributes(&shadow, all)),
-                    ("directory", safe::make_directory(&x.join("made"), all)),
-                    ("link", safe::link(&x.join("link"), Path::new("shadow"))),
+                    ("directory", safe::make_directory(&Notes::default(), &x.join("made"), all)),
+                    ("link", safe::link(&Notes::default(), &x.join("link"), Path::new("shadow"))),
                     ("second name", safe::second_name(elsewhere, &x.join("name"))),
                     ("second name of", safe::second_name(&shadow, &elsewhere.with_file_name("name"))),
                     ("rename", safe::rename(elsewhere, &shadow, "move it")),

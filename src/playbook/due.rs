@@ -27,23 +27,27 @@ impl<'a> Run<'a, '_> {
             }
             let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
             self.notified.retain(|name| !names.contains(name));
+            // Of a flush that this one is within.
+            let outer = self.due.clone();
             for (at, i) in due.iter().enumerate() {
-                let flow = if self.cancel.stopped() { Err(Stop) } else { self.handler(play, &play.handlers[*i]) };
                 // Until the last handler that a name means has run, the name is owed.
-                let rest = &due[if flow.is_ok() { at + 1 } else { at }..];
-                let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
-                let mut all: Vec<String> = owed.cloned().collect();
-                all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
+                let owed = |rest: &[usize]| {
+                    let owed = names.iter().filter(|name| rest.iter().any(|i| play.answers(*i, name)));
+                    owed.cloned().collect::<Vec<_>>()
+                };
+                self.due = [outer.clone(), owed(&due[at..])].concat();
+                let flow = if self.cancel.stopped() { Err(Stop) } else { self.handler(play, &play.handlers[*i]) };
                 if flow.is_err() {
-                    self.notified = all;
+                    let mut all = owed(&due[at..]);
+                    all.extend(self.notified.iter().filter(|n| !names.contains(n)).cloned());
+                    (self.notified, self.due) = (all, outer);
                     self.journal_or_stop()?;
                     return flow;
                 }
-                let fresh = std::mem::replace(&mut self.notified, all);
-                let written = self.journal_or_stop();
-                self.notified = fresh;
-                written?;
+                self.due = [outer.clone(), owed(&due[at + 1..])].concat();
+                self.journal_or_stop()?;
             }
+            self.due = outer;
             self.journal_or_stop()?;
         }
         Ok(())

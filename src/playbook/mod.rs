@@ -25,6 +25,7 @@ mod loops;
 mod modules;
 mod names;
 mod node;
+mod notes;
 mod opened;
 mod owner;
 mod plan;

@@ -60,6 +60,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         notified: Vec::new(),
         owed,
         perhaps: Vec::new(),
+        due: Vec::new(),
         journaled: Vec::new(),
         last_failure: Value::Null,
         ending: None,
@@ -80,7 +81,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     }
     run.end.cancelled = cancel.stopped() && flow.is_err();
     // A check has run no handler: what was owed is owed.
-    let pending_handlers = if options.check { before } else { run.outstanding() };
+    let pending_handlers = if options.check { before } else { run.owed(&[]) };
     RunEnd { pending_handlers, ..run.end }
 }
 
@@ -101,7 +102,9 @@ pub(super) struct Run<'a, 's> {
     owed: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
     pub perhaps: Vec<String>,
-    journaled: Vec<String>,
+    /// Of those that were notified, the names whose handlers are run just now or are about to be.
+    pub due: Vec<String>,
+    pub journaled: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
     /// A stop that is no failure: `meta` asked for it.
@@ -259,31 +262,30 @@ impl<'a> Run<'a, '_> {
         })
     }
 
-    /// Names whose handlers have not run, of this run and the one before.
-    fn outstanding(&self) -> Vec<String> {
-        union([&self.owed, &self.notified])
+    /// Names that are owed, of this run and the one before, those of `more` among them.
+    pub fn owed(&self, more: &[String]) -> Vec<String> {
+        union([&self.owed, &self.due, &self.notified, more])
     }
 
     /// Brings the journal up to date; on disk when this returns.
     pub fn write_journal(&mut self) -> Result<(), String> {
-        let path = &self.options.journal;
-        let all = self.outstanding();
+        let (path, owed) = (&self.options.journal, self.owed(&[]));
         if path.as_os_str().is_empty()
             || self.options.check
-            || self.journaled == all && !(all.is_empty() && path.exists())
+            || self.journaled == owed && !(owed.is_empty() && path.exists())
         {
             return Ok(());
         }
-        if all.is_empty() {
+        if owed.is_empty() {
             if path.exists() {
                 safe::remove(path, false)?;
             }
         } else {
-            let text = serde_json::to_vec(&all).unwrap_or_default();
+            let text = serde_json::to_vec(&owed).unwrap_or_default();
             let private = safe::Attributes { mode: Some(0o600), ..safe::Attributes::default() };
-            safe::write(path, &text, private, &mut |_| Ok(()))?;
+            safe::write(self.ground.node.notes(), path, &text, private, &mut |_| Ok(()))?;
         }
-        self.journaled = all;
+        self.journaled = owed;
         Ok(())
     }
 
@@ -319,7 +321,7 @@ impl<'a> Run<'a, '_> {
 }
 
 /// All names, each once.
-fn union<const N: usize>(lists: [&Vec<String>; N]) -> Vec<String> {
+fn union<const N: usize>(lists: [&[String]; N]) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for name in lists.into_iter().flatten() {
         if !out.contains(name) {

@@ -2,8 +2,9 @@
 //! followed, and of those before it only root's own links are (see [`way`]); contents are exchanged by rename, attributes
 //! are set before a file gets its name.
 
+use super::notes::{self, Notes};
 use super::way::{self, Lost};
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -164,24 +165,25 @@ pub fn open(path: &Path) -> Result<(File, Stat)> {
 
 /// Puts `content` at `path` in one step, with its attributes; `check` sees the new file before it gets its name.
 pub fn write(
+    notes: &Notes,
     path: &Path,
     content: &[u8],
     attributes: Attributes,
     check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
 ) -> Result<()> {
     let mut fill = |file: &mut File| file.write_all(content);
-    put(path, &mut fill, attributes, check)
+    put(notes, path, &mut fill, attributes, check)
 }
 
 /// Puts the content of `from`, of whatever size, at `path`, as [`write`] does: shared with it where the file system can
 /// do that, else copied piece by piece.
-pub fn copy(from: &File, path: &Path, attributes: Attributes) -> Result<()> {
+pub fn copy(notes: &Notes, from: &File, path: &Path, attributes: Attributes) -> Result<()> {
     let mut source = from;
     let mut fill = |file: &mut File| match rustix::fs::ioctl_ficlone(&*file, source) {
         Ok(()) => Ok(()),
         Err(_) => std::io::copy(&mut source, file).map(drop),
     };
-    put(path, &mut fill, attributes, &mut |_| Ok(()))
+    put(notes, path, &mut fill, attributes, &mut |_| Ok(()))
 }
 
 /// Gives the file at `path` a second name. Both are one file until `path` gets another content by [`write`] or goes.
@@ -244,17 +246,14 @@ fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
 }
 
 fn put(
+    notes: &Notes,
     path: &Path,
     fill: &mut dyn FnMut(&mut File) -> std::io::Result<()>,
     attributes: Attributes,
     check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
 ) -> Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
     let (dir, name) = parent(path)?;
-    let mut temp = b".remoor-".to_vec();
-    temp.extend_from_slice(format!("{}-{}-", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)).as_bytes());
-    temp.extend_from_slice(&name.as_bytes()[..name.len().min(120)]);
-    let temp = OsStr::from_bytes(&temp);
+    let temp = &beside(notes, path, name)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&dir, temp, flags, Mode::from_raw_mode(0o600))
         .map_err(io(path, "create a file beside it"))?;
@@ -275,6 +274,16 @@ fn put(
     done
 }
 
+/// A name in the directory of `path` that nobody else uses, noted.
+fn beside(notes: &Notes, path: &Path, name: &OsStr) -> Result<OsString> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut temp = OsString::from(format!("{}{}-{count}-", notes::PREFIX, std::process::id()));
+    temp.push(OsStr::from_bytes(&name.as_bytes()[..name.len().min(120)]));
+    notes.note(&path.with_file_name(&temp)).map_err(failed(path, "note what is made beside it"))?;
+    Ok(temp)
+}
+
 fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Result<()> {
     if attributes.uid.is_some() || attributes.gid.is_some() {
         rustix::fs::fchown(fd, attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw))
@@ -291,14 +300,28 @@ pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
     set(&open_at(path, OFlags::RDONLY, "open it")?, path, attributes)
 }
 
-/// Makes a directory with its attributes; its parents exist.
-pub fn make_directory(path: &Path, attributes: Attributes) -> Result<()> {
+/// Makes a directory in one step, with its attributes; its parents exist, and nothing lies there.
+pub fn make_directory(notes: &Notes, path: &Path, attributes: Attributes) -> Result<()> {
     let (dir, name) = parent(path)?;
     let what = "make the directory";
-    rustix::fs::mkdirat(&dir, name, Mode::from_raw_mode(0o700)).map_err(io(path, what))?;
-    let made = rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty()).map_err(io(path, what))?;
-    set(&made, path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
-    rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
+    let temp = &beside(notes, path, name)?;
+    rustix::fs::mkdirat(&dir, temp, Mode::from_raw_mode(0o700)).map_err(io(path, what))?;
+    let attempt = || -> Result<()> {
+        let made = rustix::fs::openat(&dir, temp, DIRECTORY, Mode::empty()).map_err(io(path, what))?;
+        set(&made, path, Attributes { mode: Some(attributes.mode.unwrap_or(0o755)), ..attributes })?;
+        // Some file systems do not know the flag. Without it nothing but an empty directory could be replaced.
+        match rustix::fs::renameat_with(&dir, temp, &dir, name, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&dir, temp, &dir, name),
+            done => done,
+        }
+        .map_err(io(path, what))?;
+        rustix::fs::fsync(&dir).map_err(io(path, "sync its directory"))
+    };
+    let done = attempt();
+    if done.is_err() {
+        let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::REMOVEDIR);
+    }
+    done
 }
 
 /// Removes one file, link or empty directory.
@@ -309,12 +332,9 @@ pub fn remove(path: &Path, directory: bool) -> Result<()> {
 }
 
 /// Makes a symbolic link in one step, in the place of a file or link.
-pub fn link(path: &Path, target: &Path) -> Result<()> {
+pub fn link(notes: &Notes, path: &Path, target: &Path) -> Result<()> {
     let (dir, name) = parent(path)?;
-    let mut temp = b".remoor-link-".to_vec();
-    temp.extend_from_slice(format!("{}-", std::process::id()).as_bytes());
-    temp.extend_from_slice(&name.as_bytes()[..name.len().min(120)]);
-    let temp = OsStr::from_bytes(&temp);
+    let temp = &beside(notes, path, name)?;
     rustix::fs::symlinkat(target, &dir, temp).map_err(io(path, "make a link beside it"))?;
     rustix::fs::renameat(&dir, temp, &dir, name).map_err(|e| {
         let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());

@@ -3,7 +3,8 @@
 use super::event::{Done, Event, Failure, Status};
 use super::frame;
 use super::modules::{self, Answer, Call, Outcome};
-use super::node::Node;
+use super::node::{Ahead, Node};
+use super::notes::Notes;
 use super::plan::{Play, Task};
 use super::run::{Flow, Run, Stop};
 use super::scope::{Scope, traced};
@@ -121,28 +122,24 @@ impl<'a> Run<'a, '_> {
         }
         let perhaps = unknown::is_unknown(&result["changed"]) || judged.status == Status::Unknown;
         if changed || perhaps {
-            let scope = self.frame.scope(play, task);
-            let notified = std::mem::take(&mut self.notified);
-            for name in &task.notify {
-                match expr::render_json(&scope, &json!(name)) {
-                    Ok(Value::Array(names)) => names.iter().filter_map(Value::as_str).for_each(|n| self.notify(n)),
-                    Ok(Value::String(name)) => self.notify(&name),
-                    Ok(_) => {}
-                    Err(e) => {
-                        return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false);
-                    }
+            let named = match notifies(&self.frame.scope(play, task), task) {
+                Ok(named) => named,
+                Err(e) => {
+                    return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false);
                 }
-            }
-            let named = std::mem::replace(&mut self.notified, notified);
+            };
             for name in named {
                 match changed {
                     true => self.notify(&name),
                     false => self.perhaps.push(name),
                 }
             }
-            if let Err(message) = self.write_journal() {
-                return self.broken(task, task.place.line, &format!("journal of handlers: {message}"), false);
-            }
+        }
+        // Without a change too: what was written ahead of it is not owed.
+        if (changed || !task.notify.is_empty())
+            && let Err(message) = self.write_journal()
+        {
+            return self.broken(task, task.place.line, &format!("journal of handlers: {message}"), false);
         }
         if judged.status != Status::Failed {
             return Ok(());
@@ -347,10 +344,15 @@ impl<'a> Run<'a, '_> {
         }
         let check = self.checks(task, scope);
         // A task that differs from the run sees the node as it is, and leaves no prediction behind.
-        let kept =
-            (check != self.ground.node.checks()).then(|| std::mem::replace(&mut self.ground.node, Node::new(check)));
+        let kept = (check != self.ground.node.checks())
+            .then(|| std::mem::replace(&mut self.ground.node, Node::new(check, Notes::default())));
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
+        let owed = if check { None } else { self.ahead(task, scope) };
+        self.ground.node.set_ahead(owed.as_ref().map(|names| Ahead {
+            path: self.options.journal.clone(),
+            content: serde_json::to_vec(names).unwrap_or_default(),
+        }));
         let mut faucet = Faucet::default();
         let sink = &mut *self.sink;
         let mut emit = |line: &str| {
@@ -371,6 +373,11 @@ impl<'a> Run<'a, '_> {
             emit: &mut emit,
         };
         let (answer, trace) = traced(|| modules::call(&mut call));
+        if let Some(names) = owed
+            && self.ground.node.set_ahead(None).is_none()
+        {
+            self.journaled = names;
+        }
         let vague = self.ground.node.take_vague() || trace.unknown;
         self.ground.node = kept.unwrap_or_else(|| std::mem::take(&mut self.ground.node));
         let answer = match answer {
@@ -385,6 +392,17 @@ impl<'a> Run<'a, '_> {
             (self.sink)(Event::Output { i: task.id, line: format!("[truncated: {} more lines]", faucet.dropped) });
         }
         answer
+    }
+
+    /// Names that this task will notify if it changes anything, with those that are owed: whoever is killed between the
+    /// change and its end owes them too. None where all of them are in the journal, or there is none.
+    fn ahead(&self, task: &Task, scope: &Scope) -> Option<Vec<String>> {
+        if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
+            return None;
+        }
+        // What only the result can name is named when it is there.
+        let all = self.owed(&notifies(scope, task).unwrap_or_default());
+        (all != self.journaled).then_some(all)
     }
 
     /// Waits as long as `loop_control` says.
@@ -417,6 +435,19 @@ impl<'a> Run<'a, '_> {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
         }
     }
+}
+
+/// The names that a task notifies.
+fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
+    let mut names = Vec::new();
+    for name in &task.notify {
+        match expr::render_json(scope, &json!(name))? {
+            Value::Array(more) => names.extend(more.iter().filter_map(Value::as_str).map(str::to_owned)),
+            Value::String(name) => names.push(name),
+            _ => {}
+        }
+    }
+    Ok(names)
 }
 
 /// The registered result: what the module says, then what `failed_when` and `changed_when` make of it.

@@ -1,6 +1,7 @@
 //! The one test binary: what crosses module borders. Tests of one module stand beside its code.
 
 mod hosts;
+mod killed;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod local;

@@ -9,7 +9,7 @@ use crate::playbook::scope::traced;
 use crate::playbook::{data, expr, split, unknown};
 use serde_json::{Value, json};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -174,9 +174,13 @@ pub fn script(call: &mut Call) -> Answer {
         return execute(call, argv, said, account);
     }
     let fail = |e: std::io::Error| format!("cannot write the script: {e}");
-    let mut file = tempfile::Builder::new().prefix(".remoor-script-").tempfile().map_err(fail)?;
+    let notes = call.ground.node.notes();
+    let make = |path: &Path| {
+        notes.note(path)?;
+        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(path)
+    };
+    let mut file = tempfile::Builder::new().prefix(".remoor-script-").make(make).map_err(fail)?;
     file.write_all(content).map_err(fail)?;
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o700)).map_err(fail)?;
     if let Some(Account { uid, gid, .. }) = account {
         std::os::unix::fs::fchown(file.as_file(), Some(uid), Some(gid)).map_err(fail)?;
     }
@@ -222,6 +226,7 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
         }
         text.into_bytes()
     });
+    call.ground.node.begin()?;
     let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK), clean: false };
     let job = match &account {
         Some(account) => as_user(job, account),

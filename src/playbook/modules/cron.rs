@@ -119,6 +119,7 @@ fn write(call: &mut Call, table: &Table, old: &str, new: &str) -> Answer {
             let argv = of_user(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
             let stdin = Some(new.as_bytes().to_vec());
             let job = Job { argv, env: call.env.clone(), stdin, timeout: call.timeout, ..Job::default() };
+            call.ground.node.begin()?;
             let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::started(&e))?;
             if done.success() { Ok(out) } else { Err(complaint("crontab", &done)) }
         }

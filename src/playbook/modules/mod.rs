@@ -38,6 +38,7 @@ pub use content::{ContentError, content_of, template_of};
 use super::backup::Backup;
 use super::event::{AttributeChange, Cancel, Phase, RunOptions};
 use super::node::{Node, Would};
+use super::notes::Notes;
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
@@ -157,10 +158,15 @@ impl<'a> Ground<'a> {
             }
         }
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
+        // Beside the journal, so that no two runs have it that may not run at once.
+        let notes = match options.journal.parent().filter(|_| !options.check) {
+            Some(dir) => Notes::open(&dir.join("unfinished")),
+            None => Notes::default(),
+        };
         let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
         Ok(Self {
             options,
-            node: Node::new(options.check),
+            node: Node::new(options.check, notes),
             backup,
             secrets: Secrets::new(&options.secret),
             protect,
@@ -205,6 +211,7 @@ impl<'a> Ground<'a> {
             self.parked += 1;
             to = dir.join(format!("{flat}.{}", self.parked));
         }
+        self.node.begin()?;
         self.backup.parked(path, &to)?;
         let moved = safe::rename(path, &to, "park it (it is protected, and nothing was removed)");
         moved.inspect_err(|_| self.backup.not_parked(path))?;
@@ -450,6 +457,7 @@ impl<'a> Call<'a, '_> {
     }
 
     fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
+        self.ground.node.begin()?;
         let (env, timeout) = (self.env.clone(), self.timeout);
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };

@@ -113,6 +113,7 @@ pub fn tempfile(call: &mut Call) -> Answer {
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(&suffix).rand_bytes(8);
     let fail = |e: std::io::Error| format!("{}: {e}", within.display());
+    call.ground.node.begin()?;
     let path = if directory {
         builder.permissions(std::fs::Permissions::from_mode(0o700)).tempdir_in(&within).map_err(fail)?.keep()
     } else {

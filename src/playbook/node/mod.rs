@@ -7,6 +7,7 @@
 mod overlay;
 mod would;
 
+use super::notes::Notes;
 use super::owner;
 use super::safe::{self, Attributes, SafeError};
 use overlay::Overlay;
@@ -24,14 +25,42 @@ type Result<T> = std::result::Result<T, SafeError>;
 pub struct Node {
     /// In check mode.
     would: Option<Box<(Overlay, Would)>>,
+    notes: Notes,
+    /// What is to be on disk before anything is changed.
+    ahead: Option<Ahead>,
     /// Something was looked for in vain that what was not run may make.
     vague: Cell<bool>,
 }
 
+/// A file and its content, private.
+#[derive(Debug)]
+pub struct Ahead {
+    pub path: PathBuf,
+    pub content: Vec<u8>,
+}
+
 impl Node {
-    /// `check`: everything is looked at, nothing is written.
-    pub fn new(check: bool) -> Self {
-        Self { would: check.then(Box::default), vague: Cell::new(false) }
+    /// `check`: everything is looked at, nothing is written. Otherwise what is made is noted first.
+    pub fn new(check: bool, notes: Notes) -> Self {
+        Self { would: check.then(Box::default), notes, ..Self::default() }
+    }
+
+    pub fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// What is to be written before the next change; None: nothing. Gives back what was to be, and was not needed.
+    pub fn set_ahead(&mut self, ahead: Option<Ahead>) -> Option<Ahead> {
+        std::mem::replace(&mut self.ahead, ahead)
+    }
+
+    /// The node is about to be changed. Whoever changes it otherwise than by this type says so here.
+    pub fn begin(&mut self) -> Result<()> {
+        let Some(Ahead { path, content }) = &self.ahead else { return Ok(()) };
+        let private = Attributes { mode: Some(0o600), ..Attributes::default() };
+        safe::write(&self.notes, path, content, private, &mut |_| Ok(()))?;
+        self.ahead = None;
+        Ok(())
     }
 
     pub fn checks(&self) -> bool {
@@ -121,8 +150,9 @@ impl Node {
         attributes: Attributes,
         check: &mut dyn FnMut(&Path) -> std::result::Result<(), String>,
     ) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
-            None => safe::write(path, content, attributes, check),
+            None => safe::write(&self.notes, path, content, attributes, check),
             Some(would) => would.0.write(path, content, attributes),
         };
         self.noted(done)
@@ -130,8 +160,9 @@ impl Node {
 
     /// The content of one file, of whatever size, at another path.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
-            None => safe::copy(&safe::open(from)?.0, path, attributes),
+            None => safe::copy(&self.notes, &safe::open(from)?.0, path, attributes),
             Some(would) => would.0.copy(from, path, attributes),
         };
         self.noted(done)
@@ -152,6 +183,7 @@ impl Node {
     }
 
     pub fn set_attributes(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
             None => safe::set_attributes(path, attributes),
             Some(would) => would.0.set_attributes(path, attributes),
@@ -161,6 +193,7 @@ impl Node {
 
     /// Sets times, in seconds since 1970; None leaves.
     pub fn set_times(&mut self, path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
             None => safe::set_times(path, accessed, modified),
             Some(would) => would.0.set_times(path, accessed, modified),
@@ -169,8 +202,9 @@ impl Node {
     }
 
     pub fn make_directory(&mut self, path: &Path, attributes: Attributes) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
-            None => safe::make_directory(path, attributes),
+            None => safe::make_directory(&self.notes, path, attributes),
             Some(would) => would.0.make_directory(path, attributes),
         };
         self.noted(done)
@@ -178,6 +212,7 @@ impl Node {
 
     /// One file, link or empty directory.
     pub fn remove(&mut self, path: &Path, directory: bool) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
             None => safe::remove(path, directory),
             Some(would) => would.0.remove(path, directory),
@@ -186,6 +221,7 @@ impl Node {
     }
 
     pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
             None => safe::remove_tree(path),
             Some(would) => would.0.remove_tree(path),
@@ -195,14 +231,16 @@ impl Node {
 
     /// Makes a symbolic link in one step, in the place of a file or link.
     pub fn link(&mut self, path: &Path, target: &Path) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
-            None => safe::link(path, target),
+            None => safe::link(&self.notes, path, target),
             Some(would) => would.0.link(path, target),
         };
         self.noted(done)
     }
 
     pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
             None => safe::second_name(path, name),
             Some(would) => would.0.second_name(path, name),

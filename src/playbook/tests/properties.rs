@@ -1,9 +1,10 @@
 //! Whatever the tasks are: a check predicts the run and writes nothing, a second run changes nothing, and a run that was
-//! ended at any task and begun again ends in the same tree.
+//! ended at any task and begun again ends in the same tree. A run that was killed: `tests/it/killed.rs`.
 
 use super::check::{changed, tree};
 use super::*;
 use proptest::prelude::*;
+use proptest::test_runner::{TestError, TestRunner};
 
 /// A task over a small set of names, so that they meet. All of them can be repeated.
 fn task() -> impl Strategy<Value = String> {
@@ -26,13 +27,83 @@ fn task() -> impl Strategy<Value = String> {
         1 => (name(), name()).prop_map(move |(n, m)| format!("copy: {{src: {}, dest: {}, remote_src: yes}}", at(m), at(n))),
         1 => name().prop_map(move |n| format!("file: {{path: {}, state: touch, modification_time: preserve, access_time: preserve}}", at(n))),
         1 => (name(), name()).prop_map(move |(n, m)| format!("command: touch {} creates={}", at(m), at(n))),
+        2 => (name(), mode(), prop::bool::ANY).prop_map(move |(n, m, f)| format!("template: {{src: t.j2, dest: {}, mode: {m}, force: {f}}}", at(n))),
+        1 => (name(), mode()).prop_map(move |(n, m)| format!("copy: {{src: tree/, dest: {}, directory_mode: {m}}}", at(n))),
+        1 => (name(), name()).prop_map(move |(n, m)| format!("copy: {{src: {}, dest: {}, remote_src: yes, mode: preserve}}", at(m), at(n))),
+        2 => (name(), text(), prop::bool::ANY).prop_map(move |(n, t, c)| format!("blockinfile: {{path: {}, block: \"{t}\", create: {c}}}", at(n))),
+        1 => name().prop_map(move |n| format!("blockinfile: {{path: {}, state: absent}}", at(n))),
+        1 => name().prop_map(move |n| format!("replace: {{path: {}, regexp: '^x=.*$', replace: y=3}}", at(n))),
+        2 => (name(), prop::bool::ANY).prop_map(move |(n, c)| format!("ini_file: {{path: {}, section: s, option: o, value: '1', create: {c}}}", at(n))),
+        1 => name().prop_map(move |n| format!("ini_file: {{path: {}, section: s, state: absent}}", at(n))),
+        1 => name().prop_map(move |n| format!("sysctl: {{name: remoor.test, value: '1', sysctl_file: {}, reload: no}}", at(n))),
+        1 => name().prop_map(move |n| format!("stat: {{path: {}}}", at(n))),
+        1 => name().prop_map(move |n| format!("slurp: {{src: {}}}", at(n))),
+        1 => name().prop_map(move |n| format!("find: {{paths: {}, file_type: any, recurse: yes}}", at(n))),
+        1 => name().prop_map(move |n| format!("include_tasks: {{file: more.yml}}, vars: {{at: {}}}", at(n))),
+        1 => Just("set_fact: {seen: '{{ seen | int + 1 }}'}".to_owned()),
+        1 => Just("assert: {that: [seen | int < 2]}".to_owned()),
+        1 => Just("fail: {msg: so}".to_owned()),
+        1 => Just("debug: {var: seen}".to_owned()),
+        1 => Just("ping: {}".to_owned()),
+        1 => Just("meta: flush_handlers".to_owned()),
     ]
 }
 
-/// Tasks that may fail, as they do then: later ones go on.
+/// What stands beside a module: a condition on the task before, a loop, handlers.
+fn beside() -> impl Strategy<Value = String> {
+    let when = prop::sample::select(vec![
+        "",
+        "",
+        "",
+        ", when: before is changed",
+        ", when: before is not failed",
+        ", when: '(before.stat | default({})).exists | default(true)'",
+        ", when: '(before.files | default([]) | length) < 2'",
+        ", when: [before is not skipped, seen | int < 3]",
+    ]);
+    let repeat = prop::sample::select(vec!["", "", "", ", loop: [1, 2]", ", loop: []", ", with_dict: {k: 1, l: 2}"]);
+    let notify = prop::sample::select(vec!["", "", ", notify: h1", ", notify: [h2, both]"]);
+    (when, repeat, notify).prop_map(|(when, repeat, notify)| format!("{when}{repeat}{notify}"))
+}
+
+/// Tasks with what stands beside them.
+fn tasks_of(task: impl Strategy<Value = String>, most: usize) -> impl Strategy<Value = Vec<String>> {
+    let one = (task, beside()).prop_map(|(task, beside)| match task.starts_with("meta") {
+        true => task,
+        // What is included notifies by itself.
+        false if task.starts_with("include") => task + beside.split(", notify").next().unwrap_or_default(),
+        false => task + &beside,
+    });
+    prop::collection::vec(one, 1..most)
+}
+
+/// Run by the handlers, which so find out whether they ran.
+const HANDLERS: &str = "  handlers:
+    - {name: h1, listen: both, copy: {content: told, dest: '{{ dir }}/t/h1'}, ignore_errors: yes}
+    - {name: h2, lineinfile: {path: '{{ dir }}/t/h2', line: told, create: yes}, notify: h3, ignore_errors: yes}
+    - {name: h3, listen: both, file: {path: '{{ dir }}/t/h1', mode: '0600', state: touch, access_time: preserve, modification_time: preserve}, ignore_errors: yes}
+";
+
+/// Tasks that may fail, as they do then: later ones go on. Each may ask what the one before came to.
 fn playbook(tasks: &[String]) -> String {
-    let lines = tasks.iter().enumerate().map(|(i, t)| format!("    - {{{t}, name: t{i}, ignore_errors: yes}}\n"));
-    format!("- hosts: all\n  tasks:\n{}", lines.map(|l| quoted(&l)).collect::<String>())
+    let lines = tasks.iter().enumerate().map(|(i, t)| match t.starts_with("meta") || t.starts_with("include_tasks") {
+        true => format!("    - {{{t}, name: t{i}}}\n"),
+        false => format!("    - {{{t}, name: t{i}, register: before, ignore_errors: yes}}\n"),
+    });
+    let lines: String = lines.map(|l| quoted(&l)).collect();
+    format!("- hosts: all\n  vars: {{seen: 0, before: {{changed: false, failed: false}}}}\n  tasks:\n{lines}{HANDLERS}")
+}
+
+/// The plan of a playbook with the files that its tasks name.
+fn made(dir: &TempDir, tasks: &[String]) -> Plan {
+    let files = [
+        ("site.yml", &*playbook(tasks)),
+        ("more.yml", "- {name: more, copy: {content: more, dest: '{{ at }}'}, ignore_errors: yes, notify: h1}\n"),
+        ("templates/t.j2", "x={{ 1 + 1 }}\n{% for i in [1, 2] %}\n{{ i }}\n{% endfor %}\n"),
+        ("files/tree/one", "1\n"),
+        ("files/tree/sub/two", "2\n"),
+    ];
+    plan(dir.path(), &files)
 }
 
 /// A command line within a flow map.
@@ -67,30 +138,25 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_check_predicts_the_run_and_writes_nothing(tasks in prop::collection::vec(task(), 1..10)) {
-        let dir = fresh();
-        let plan = plan(dir.path(), &[("site.yml", &playbook(&tasks))]);
-        let before = tree(dir.path());
-        let check = go(&plan, &RunOptions { check: true, ..options(dir.path()) });
-        prop_assert_eq!(tree(dir.path()), before);
-        prop_assume!(check.end.unknown == 0);
-        // After a command that was not run nothing is certain, though nothing of it was reported.
-        prop_assume!(check.end.would_run == 0);
-        let run = go(&plan, &options(dir.path()));
-        prop_assert_eq!(changed(&check), changed(&run), "{:#?}\n{:#?}", check.statuses(), run.events);
-        prop_assert_eq!(failed(&check), failed(&run));
+    fn a_check_predicts_the_run_and_writes_nothing(tasks in tasks_of(task(), 10)) {
+        predicted(&tasks, |dir, plan| go(plan, &RunOptions { check: true, ..options(dir.path()) }))?;
     }
 
     #[test]
     fn a_second_run_of_one_task_changes_nothing(task in task()) {
         let dir = fresh();
-        let plan = plan(dir.path(), &[("site.yml", &playbook(&[task]))]);
+        let plan = made(&dir, &[task]);
         go(&plan, &options(dir.path()));
         let after = at_t(&dir);
         let second = go(&plan, &options(dir.path()));
         prop_assume!(!again(&plan));
         prop_assert_eq!(second.end.changed, 0, "{:#?}", second.events);
         prop_assert_eq!(at_t(&dir), after);
+    }
+
+    #[test]
+    fn a_second_run_changes_nothing_where_each_task_has_paths_of_its_own(tasks in tasks_of(task(), 8)) {
+        settled(&tasks, |_| {})?;
     }
 
     #[test]
@@ -114,6 +180,126 @@ proptest! {
         go(&plan, &options(cut.path())).good();
         prop_assert_eq!(at_t(&whole), at_t(&cut));
     }
+}
+
+/// That the check, made by `check`, tells what a run then does. What it can't tell is left out.
+fn predicted(tasks: &[String], check: impl Fn(&TempDir, &Plan) -> Ran) -> Result<(), TestCaseError> {
+    let dir = fresh();
+    let plan = made(&dir, tasks);
+    let before = tree(dir.path());
+    let check = check(&dir, &plan);
+    prop_assert_eq!(tree(dir.path()), before);
+    prop_assume!(check.end.unknown == 0);
+    // After a command that was not run nothing is certain, though nothing of it was reported. Handlers are told so too.
+    let command = |(name, status): &(String, Status)| *status == Status::WouldRun && !name.starts_with('h');
+    prop_assume!(!check.statuses().iter().any(command));
+    let run = go(&plan, &options(dir.path()));
+    prop_assert_eq!(changed(&check), changed(&run), "{:#?}\n{:#?}", check.statuses(), run.events);
+    prop_assert_eq!(failed(&check), failed(&run));
+    Ok(())
+}
+
+/// That a second run finds nothing to do. `between` may do something to the tree before it.
+fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseError> {
+    let dir = fresh();
+    let own = |(i, task): (usize, &String)| task.replace("/t/", &format!("/t/own{i}/"));
+    let mut all: Vec<String> = (0..tasks.len())
+        .flat_map(|i| {
+            let at = format!("'{{{{ dir }}}}/t/own{i}");
+            [
+                format!("file: {{path: {at}/d', state: directory}}"),
+                format!("copy: {{content: \"x=1\\n\", dest: {at}/a', force: no}}"),
+            ]
+        })
+        .collect();
+    all.extend(tasks.iter().enumerate().map(own));
+    let plan = made(&dir, &all);
+    // It has been there already, and is not made again when a task takes it away.
+    let rest = made(&dir, &all[2 * tasks.len()..]);
+    prop_assume!(!again(&rest));
+    go(&plan, &options(dir.path()));
+    let after = at_t(&dir);
+    between(&dir);
+    let second = go(&rest, &options(dir.path()));
+    prop_assert_eq!(changed(&second), Vec::<String>::new(), "{:#?}", second.events);
+    prop_assert_eq!(at_t(&dir), after);
+    Ok(())
+}
+
+/// Whether `property` fails of some of many playbooks, always the same ones.
+fn found(property: impl Fn(&[String]) -> Result<(), TestCaseError>) -> bool {
+    let config =
+        ProptestConfig { cases: 300, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() };
+    let rng = proptest::test_runner::TestRng::deterministic_rng(config.rng_algorithm);
+    let end = TestRunner::new_with_rng(config, rng).run(&tasks_of(task(), 10), |tasks| property(&tasks));
+    matches!(end, Err(TestError::Fail(..)))
+}
+
+/// Each of these defects is one that a change of the code could bring.
+#[test]
+fn the_properties_find_what_is_planted() {
+    let check = |dir: &TempDir| RunOptions { check: true, ..options(dir.path()) };
+    let edit = |plan: &Plan, edit: &dyn Fn(&mut Task)| {
+        let mut plan = plan.clone();
+        for step in plan.plays.iter_mut().flat_map(|play| play.sections.iter_mut()).flatten() {
+            if let Step::Task(task) = step {
+                edit(task);
+            }
+        }
+        plan
+    };
+    assert!(!found(|tasks| predicted(tasks, |dir, plan| go(plan, &check(dir)))), "nothing is planted");
+    let without = |name: &'static str| {
+        move |tasks: &[String]| {
+            predicted(tasks, |dir, plan| {
+                let forgets = |task: &mut Task| {
+                    task.args.remove(name);
+                };
+                go(&edit(plan, &forgets), &check(dir))
+            })
+        }
+    };
+    for option in ["mode", "force", "create", "directory_mode"] {
+        assert!(found(without(option)), "a check that does not look at {option}");
+    }
+    let conditions = |task: &mut Task| task.when.clear();
+    assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &conditions), &check(dir)))), "conditions");
+    let handlers = |task: &mut Task| task.notify.clear();
+    assert!(found(|tasks| predicted(tasks, |dir, plan| go(&edit(plan, &handlers), &check(dir)))), "handlers");
+    // Each task as if nothing were made by those before it.
+    let alone = |tasks: &[String]| {
+        predicted(tasks, |dir, plan| {
+            let mut whole = go(plan, &check(dir));
+            let mut seen = BTreeMap::new();
+            for (i, task) in tasks.iter().enumerate() {
+                let one = go(&made(dir, std::slice::from_ref(task)), &check(dir));
+                let first = one.statuses().into_iter().find(|(name, _)| name == "t0");
+                seen.extend(first.map(|(_, status)| (format!("t{i}"), status)));
+            }
+            for event in &mut whole.events {
+                if let Event::Task(done) = event
+                    && let Some(status) = seen.get(&done.name)
+                {
+                    done.status = *status;
+                }
+            }
+            whole
+        })
+    };
+    assert!(found(alone), "a check that forgets what earlier tasks would make");
+    let writes = |tasks: &[String]| {
+        predicted(tasks, |dir, plan| {
+            std::fs::write(dir.path().join("t/d/written"), "").unwrap();
+            go(plan, &check(dir))
+        })
+    };
+    assert!(found(writes), "a check that writes");
+    let undone = |dir: &TempDir| {
+        for (name, _) in at_t(dir).into_iter().filter(|(_, what)| what.contains("100644") || what.starts_with("644")) {
+            std::fs::set_permissions(dir.path().join("t").join(name), std::fs::Permissions::from_mode(0o640)).unwrap();
+        }
+    };
+    assert!(found(|tasks| settled(tasks, undone)), "what is made, and is not so afterwards");
 }
 
 /// Whether a task may always find something to do: a command, whose file may be another than it looks for.

@@ -10,11 +10,13 @@ mod announced;
 mod chance;
 mod fleets;
 mod halves;
+mod inverse;
 mod leader;
 mod limits;
 mod moved;
 mod noise;
 mod operator;
+mod played;
 mod power;
 mod refusals;
 mod roads;
@@ -66,6 +68,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         moved::ALL,
         announced::ALL,
         shipped::ALL,
+        inverse::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

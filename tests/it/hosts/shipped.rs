@@ -12,14 +12,14 @@ pub const ALL: &[Story] = &[("shipped checks of sshd, chrony and every node", sh
 
 /// A host may not set the clock, which is this machine's, so chronyd is told to leave it alone, and to follow its own. Debian's
 /// own unit would be passed over without the right to set it.
-const CHRONY: &str = "[Unit]
+pub const CHRONY: &str = "[Unit]
 Description=chronyd that leaves the clock alone
 [Service]
 ExecStart=/usr/sbin/chronyd -n -x -F 0
 [Install]
 WantedBy=multi-user.target
 ";
-const UNIT: &str = "/etc/systemd/system/chrony.service";
+pub const UNIT: &str = "/etc/systemd/system/chrony.service";
 const OWN_CLOCK: &str = "/etc/chrony/conf.d/lab.conf";
 const RESOLV: &str = "/etc/resolv.conf";
 
