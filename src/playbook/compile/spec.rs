@@ -32,12 +32,12 @@ pub const MODULES: &[Spec] = &[
     spec!("shell", ["cmd" "chdir" "creates" "removes" "stdin" "stdin_add_newline" "executable"], need [["cmd"]], free "cmd"),
     spec!("raw", ["cmd" "executable"], need [["cmd"]], free "cmd"),
     spec!("script", ["cmd" "chdir" "creates" "removes" "executable"], need [["cmd"]], free "cmd"),
-    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"], need [["name"]]),
+    spec!("service", ["name" "state" "enabled" "daemon_reload" "masked" "use" "args" "arguments" "pattern" "sleep" "runlevel"], need [["name" "daemon_reload"]]),
     spec!("systemd", ["name" "service" "unit" "state" "enabled" "daemon_reload" "daemon-reload" "daemon_reexec" "daemon-reexec" "masked" "no_block" "scope" "force"]),
     spec!("apt", ["name" "pkg" "package" "state" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade"]),
     spec!("dnf", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
     spec!("yum", ["name" "pkg" "state" "update_cache" "update_only" "autoremove" "allow_downgrade" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"]),
-    spec!("package", ["name" "state" "use"], need [["name"] ["state"]]),
+    spec!("package", ["name" "state" "use" "pkg" "package" "update_cache" "update-cache" "update_cache_retries" "update_cache_retry_max_delay" "cache_valid_time" "purge" "autoremove" "autoclean" "clean" "deb" "upgrade" "install_recommends" "install-recommends" "default_release" "default-release" "force" "force_apt_get" "auto_install_module_deps" "allow_downgrade" "allow-downgrade" "allow_downgrades" "allow_unauthenticated" "allow-unauthenticated" "allow_change_held_packages" "fail_on_autoremove" "lock_timeout" "dpkg_options" "only_upgrade" "update_only" "allowerasing" "best" "bugfix" "cacheonly" "conf_file" "disable_excludes" "disable_gpg_check" "disable_plugin" "disablerepo" "download_dir" "download_only" "enable_plugin" "enablerepo" "exclude" "install_weak_deps" "nobest" "releasever" "security" "skip_broken" "sslverify" "use_backend" "validate_certs"], need [["name"] ["state"]]),
     spec!("user", ["name" "state" "uid" "group" "groups" "append" "shell" "home" "create_home" "createhome" "system" "comment" "remove" "force" "password_lock"], need [["name"]]),
     spec!("group", ["name" "state" "gid" "system"], need [["name"]]),
     spec!("wait_for", ["host" "port" "path" "state" "timeout" "delay" "sleep" "connect_timeout" "search_regex" "msg"]),
@@ -72,8 +72,15 @@ pub const MODULES: &[Spec] = &[
     spec!("include_vars", ["file" "dir" "name" "depth" "files_matching" "ignore_files" "extensions" "ignore_unknown_extensions" "hash_behaviour"], free "file"),
 ];
 
-/// Other spellings of the same module.
-pub const ALIASES: &[(&str, &str)] = &[("systemd_service", "systemd"), ("include", "include_tasks")];
+/// Other spellings of the same module: of Ansible's own, and those that collections have by now.
+pub const ALIASES: &[(&str, &str)] = &[
+    ("systemd_service", "systemd"),
+    ("include", "include_tasks"),
+    ("ansible.posix.authorized_key", "authorized_key"),
+    ("ansible.posix.sysctl", "sysctl"),
+    ("community.general.ini_file", "ini_file"),
+    ("community.general.modprobe", "modprobe"),
+];
 
 /// Modules that exist elsewhere and not here; only to tell them from a slip of the pen.
 pub const ELSEWHERE: &str = "uri apt_repository rpm_key \

@@ -1,6 +1,7 @@
 //! `wait_for`: a port, a path or a text in a file, asked again and again until it is so or the time is up.
 
 use super::{Answer, Call, Outcome};
+use crate::playbook::pyregex;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ pub fn wait_for(call: &mut Call) -> Answer {
     let wanted = !matches!(call.text(&["state"]).as_deref(), Some("absent" | "stopped" | "drained"));
     let pattern = call.text(&["search_regex"]);
     let pattern = pattern
-        .map(|p| regex::bytes::Regex::new(&format!("(?m){p}")).map_err(|e| format!("pattern `{p}`: {e}")))
+        .map(|p| pyregex::bytes(&p).multi_line(true).build().map_err(|e| format!("pattern `{p}`: {e}")))
         .transpose()?;
     let checks = call.ground.node.checks();
     let start = Instant::now();
