@@ -79,7 +79,8 @@ bench-checks: test-tools
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
 
-# A playbook beside ansible-core, mitogen and pyinfra, which come by pip into target/tmp; it says which can't. Minutes, any user.
+# A playbook beside ansible-core, mitogen, pyinfra, cf-agent and puppet, which come by pip and apt into target/tmp; it says which
+# can't. A quarter of an hour, any user.
 bench-playbooks: tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench playbooks

@@ -92,7 +92,7 @@ fn main() -> Result<()> {
 fn times(lab: &Lab, command: &str) -> Result<Times> {
     let told = lab.shell(HOST, &format!("python3 /srv/bench.py {ROUNDS} {command}"))?;
     let ms: [u64; 3] = serde_json::from_str(&told).with_context(|| format!("{command}: {told}"))?;
-    let kb = lab.shell(HOST, &format!("python3 -I -S /srv/peak.py {ROUNDS} {command}"))?;
+    let kb = lab.shell(HOST, &format!("cd /srv && python3 -I -S peak.py {ROUNDS} {command}"))?;
     let kb: f64 = kb.trim().parse().with_context(|| format!("{command}: {kb}"))?;
     Ok(Times { median: ms[0], least: ms[1], most: ms[2], mb: kb / 1024.0 })
 }

@@ -1,23 +1,35 @@
-//! The hosts: an sshd on five addresses of the loopback, with keys, a configuration and a home of its own; and what a command
-//! costs here and behind that sshd.
+//! The hosts: an sshd on fifty addresses of the loopback, with keys, a configuration and a home of its own; and what a
+//! command costs here and behind that sshd.
 
-use crate::{Cost, well};
+use crate::{Cost, relay, well};
 use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-pub const HOSTS: usize = 5;
+/// On how many hosts a playbook is run.
+pub const COUNTS: [usize; 4] = [1, 5, 20, 50];
+pub const HOSTS: usize = 50;
+/// One sshd listens on no more than 16 addresses.
+const HOSTS_OF_ONE: usize = 13;
+/// Where the first host is to be had by the long way.
+pub const FAR: &str = "127.0.1.2";
+pub const ROUND_TRIP: Duration = Duration::from_millis(20);
+/// After so long a tool hangs.
+const RUN_MAX: &str = "600";
 const SSHD: &str = "/usr/sbin/sshd";
 /// In which the kernel counts processor time, a second.
 const TICKS: f64 = 100.0;
+const SPOILT: &str = "port 0\n";
 const LONG: Duration = Duration::from_secs(60);
 
 pub struct Node {
     dir: tempfile::TempDir,
-    sshd: Child,
+    sshds: Vec<Child>,
     pub port: u16,
 }
 
@@ -47,15 +59,28 @@ impl Node {
             fs::create_dir_all("/run/sshd").context("sshd needs it as root")?;
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut node = Self { sshd: sshd(dir.path(), port)?, dir, port };
+        let mut node = Self { sshds: Vec::new(), dir, port };
+        for first in (1..=HOSTS).step_by(HOSTS_OF_ONE) {
+            let hosts = first..=HOSTS.min(first + HOSTS_OF_ONE - 1);
+            node.sshds.push(sshd(node.dir.path(), port, hosts)?);
+        }
         node.configure()?;
         let begun = Instant::now();
         while (1..=HOSTS).any(|n| TcpStream::connect((address(n), port)).is_err()) {
-            if begun.elapsed() > LONG || node.sshd.try_wait()?.is_some() {
+            let mut ended = false;
+            for sshd in &mut node.sshds {
+                ended |= sshd.try_wait()?.is_some();
+            }
+            if begun.elapsed() > LONG || ended {
                 bail!("sshd does not start: {}", fs::read_to_string(node.path("log"))?);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        relay::start(
+            (FAR.parse::<std::net::IpAddr>()?, port).into(),
+            (address(1).parse::<std::net::IpAddr>()?, port).into(),
+            ROUND_TRIP / 2,
+        )?;
         Ok(node)
     }
 
@@ -67,29 +92,53 @@ impl Node {
         let (dir, port) = (self.dir.path().display(), self.port);
         let key = fs::read_to_string(self.path("host.pub"))?;
         let user = well(Command::new("id").arg("-un"))?;
-        let mut config = String::new();
-        let mut known = String::new();
+        let mut hosts = String::new();
+        let mut known = format!("[{FAR}]:{port} {key}");
         for n in 1..=HOSTS {
-            config += &format!("Host n{n}\n  HostName {}\n", address(n));
+            hosts += &format!("Host n{n}\n  HostName {}\n", address(n));
             known += &format!("[{}]:{port} {key}", address(n));
         }
-        config += &format!(
+        let all = format!(
             "Host *\n  Port {port}\n  User {}\n  IdentityFile {dir}/user\n  IdentitiesOnly yes\n  BatchMode yes\n  \
              UserKnownHostsFile {dir}/known\n",
             user.trim()
         );
-        fs::write(self.path("ssh_config"), config)?;
+        fs::write(self.path("ssh_config"), format!("{hosts}{all}"))?;
+        // The first value wins.
+        fs::write(self.path("ssh_config_far"), format!("Host n1\n  HostName {FAR}\n{all}"))?;
         fs::write(self.path("known"), known)?;
         crate::tools::write(self, user.trim())
     }
 
-    /// A command with a clean environment: nobody's settings, and no slow start of a shell.
-    pub fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+    /// A command with a clean environment: nobody's settings, and no slow start of a shell. One that hangs is ended.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", RUN_MAX]).arg(program);
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("HOME", self.path("home")).env("LC_ALL", "C.UTF-8");
         command.current_dir(self.dir.path()).stdin(Stdio::null());
         command
+    }
+
+    /// The first host has never seen remoor.
+    pub fn forget(&self) -> Result<()> {
+        match fs::remove_dir_all(self.path("state/n1")) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    /// All hosts have the program that the first one has. Links, since fifty copies would measure the disk.
+    pub fn spread(&self) -> Result<()> {
+        for host in names(HOSTS).iter().skip(1) {
+            let bin = self.path("state").join(host).join("bin");
+            fs::create_dir_all(&bin)?;
+            for entry in fs::read_dir(self.path("state/n1/bin"))? {
+                let entry = entry?;
+                fs::hard_link(entry.path(), bin.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes away what the tools have made.
@@ -112,15 +161,36 @@ impl Node {
         Ok(())
     }
 
-    /// Runs it to its end and to that of its sessions.
-    pub fn timed(&self, command: &mut Command) -> Result<Cost> {
+    /// Lets five files of each host be others than the playbook has them.
+    pub fn spoil(&self, hosts: usize) -> Result<()> {
+        for host in names(hosts) {
+            for n in 1..=5 {
+                fs::write(self.path("top").join(&host).join(format!("d{n}/template")), SPOILT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// That they are left so.
+    pub fn spoilt(&self, hosts: usize) -> Result<()> {
+        for host in names(hosts) {
+            for n in 1..=5 {
+                let text = fs::read_to_string(self.path("top").join(&host).join(format!("d{n}/template")))?;
+                ensure!(text == SPOILT, "{host}: template {n} has become {text:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs it to its end and to that of its sessions. With what it said.
+    pub fn timed(&self, command: &mut Command) -> Result<(Cost, String)> {
         let (local, node) = (children("self")?, self.cpu()?);
         let begun = Instant::now();
-        well(command)?;
+        let said = well(command)?;
         let wall = begun.elapsed().as_secs_f64();
         let local = children("self")? - local;
         self.quiet()?;
-        Ok(Cost { wall, local, node: self.cpu()? - node })
+        Ok((Cost { wall, local, node: self.cpu()? - node }, said))
     }
 
     /// Ends connections that are kept for later, and waits until sshd has accounted for all of them.
@@ -131,41 +201,49 @@ impl Node {
             // One that has ended by itself is as good.
             let _gone = end.args(["-F", "none", "-O", "exit", "-o", &control, "none"]).output()?;
         }
-        let own = format!("/proc/{0}/task/{0}/children", self.sshd.id());
         let begun = Instant::now();
-        while !fs::read_to_string(&own)?.trim().is_empty() {
-            ensure!(begun.elapsed() < LONG, "sessions do not end");
-            std::thread::sleep(Duration::from_millis(10));
+        for sshd in &self.sshds {
+            let own = format!("/proc/{0}/task/{0}/children", sshd.id());
+            while !fs::read_to_string(&own)?.trim().is_empty() {
+                ensure!(begun.elapsed() < LONG, "sessions do not end");
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
         Ok(())
     }
 
     /// Of sshd and all that it started and that has ended.
     fn cpu(&self) -> Result<f64> {
-        let id = self.sshd.id().to_string();
-        Ok(own(&id)? + children(&id)?)
+        let of = |sshd: &Child| {
+            let id = sshd.id().to_string();
+            Ok(own(&id)? + children(&id)?)
+        };
+        self.sshds.iter().map(of).sum()
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        let _ended = self.sshd.kill();
-        let _reaped = self.sshd.wait();
+        for sshd in &mut self.sshds {
+            let _ended = sshd.kill();
+            let _reaped = sshd.wait();
+        }
     }
 }
 
-fn sshd(dir: &Path, port: u16) -> Result<Child> {
+fn sshd(dir: &Path, port: u16, hosts: RangeInclusive<usize>) -> Result<Child> {
     let path = dir.display();
-    let listen: String = (1..=HOSTS).map(|n| format!("ListenAddress {}\n", address(n))).collect();
+    let name = format!("sshd_config{}", hosts.start());
+    let listen: String = hosts.map(|n| format!("ListenAddress {}\n", address(n))).collect();
     let config = format!(
         "Port {port}\n{listen}HostKey {path}/host\nAuthorizedKeysFile {path}/authorized\nUsePAM no\nStrictModes no\n\
          PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n\
          MaxStartups 100\nSubsystem sftp internal-sftp\nSetEnv HOME={path}/home PATH=/usr/sbin:/usr/bin:/sbin:/bin\n"
     );
-    fs::write(dir.join("sshd_config"), config)?;
-    let log = fs::File::create(dir.join("log"))?;
+    fs::write(dir.join(&name), config)?;
+    let log = fs::File::options().create(true).append(true).open(dir.join("log"))?;
     let mut command = Command::new(SSHD);
-    command.args(["-D", "-e", "-f"]).arg(dir.join("sshd_config"));
+    command.args(["-D", "-e", "-f"]).arg(dir.join(&name));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().context(SSHD)
 }
 

@@ -1,6 +1,6 @@
 //! remoor and its peers, each with the same 20 tasks: 5 directories, 5 copies, 5 templates, 3 lines and 2 commands.
 
-use crate::node::{HOSTS, Node, address, names};
+use crate::node::{COUNTS, FAR, Node, address, names};
 use crate::well;
 use anyhow::{Context, Result};
 use std::fs;
@@ -8,38 +8,70 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub const REMOOR: &str = "remoor";
+pub const LOGIN: &str = "`ssh host true`";
+pub const SCRIPT: &str = "`ssh host sh -s`";
 pub const ANSIBLE: &str = "ansible-core 2.19.14 with pipelining";
 const PYINFRA_DEPLOY: &str = include_str!("deploy.py");
+const WORK: &str = include_str!("work.sh");
 
-pub struct Tool {
-    pub name: &'static str,
-    /// One that is left out if it can't.
-    pub peer: bool,
-    /// On the first so many hosts.
-    pub command: fn(&Node, usize) -> Command,
+/// What is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// The first so many.
+    pub hosts: usize,
+    /// By the long way, to one host.
+    pub far: bool,
+    /// Only looks, and shows differences.
+    pub check: bool,
 }
 
-impl Tool {
-    pub fn remoor(_: &Node) -> Self {
-        Self { name: REMOOR, peer: false, command: remoor }
+impl Case {
+    pub fn near(hosts: usize) -> Self {
+        Self { hosts, far: false, check: false }
+    }
+
+    fn ssh_config(self) -> &'static str {
+        if self.far { "ssh_config_far" } else { "ssh_config" }
     }
 }
 
-/// Those that pip could have; the others are named.
-pub fn peers(node: &Node) -> Vec<Tool> {
-    let all = [
-        (Tool { name: ANSIBLE, peer: true, command: ansible }, "ansible-core==2.19.14", "bin/ansible-playbook"),
-        (Tool { name: "mitogen", peer: true, command: mitogen }, "mitogen", "mitogen-is-there"),
-        (Tool { name: "pyinfra", peer: true, command: pyinfra }, "pyinfra", "bin/pyinfra"),
+pub struct Tool {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Can look only, and show differences.
+    pub checks: bool,
+    pub command: fn(&Node, Case) -> Command,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Ours,
+    /// ssh alone.
+    Floor,
+    /// Left out if it can't; run less often, the more hosts it is.
+    Peer,
+}
+
+/// remoor, the floors, and the peers that pip could have; the others are named.
+pub fn all(node: &Node) -> Vec<Tool> {
+    let mut tools = vec![
+        Tool { name: LOGIN, kind: Kind::Floor, checks: false, command: login },
+        Tool { name: SCRIPT, kind: Kind::Floor, checks: false, command: script },
+        Tool { name: REMOOR, kind: Kind::Ours, checks: true, command: remoor },
     ];
-    let had = |(tool, package, made): (Tool, &str, &str)| match have(node, package, made) {
-        Ok(()) => Some(tool),
-        Err(why) => {
-            println!("NOT TO BE HAD, LEFT OUT: {}: {why:#}", tool.name);
-            None
+    let peer = |name, checks, command| Tool { name, kind: Kind::Peer, checks, command };
+    let peers = [
+        (peer(ANSIBLE, true, ansible), "ansible-core==2.19.14", "bin/ansible-playbook"),
+        (peer("mitogen", true, mitogen), "mitogen", "mitogen-is-there"),
+        (peer("pyinfra", false, pyinfra), "pyinfra", "bin/pyinfra"),
+    ];
+    for (tool, package, made) in peers {
+        match have(node, package, made) {
+            Ok(()) => tools.push(tool),
+            Err(why) => println!("NOT TO BE HAD, LEFT OUT: {}: {why:#}", tool.name),
         }
-    };
-    all.into_iter().filter_map(had).collect()
+    }
+    tools
 }
 
 /// A virtual environment for all of them.
@@ -101,63 +133,98 @@ pub fn write(node: &Node, user: &str) -> Result<()> {
     fs::write(node.path("copy"), "a copied line\n")?;
     fs::write(node.path("template.j2"), "port {{ port }}\n")?;
     fs::write(node.path("deploy.py"), PYINFRA_DEPLOY)?;
+    fs::write(node.path("work.sh"), WORK)?;
     let state = node.path("state").display().to_string();
     let python = venv().join("bin/python").display().to_string();
-    for count in [1, HOSTS] {
+    let pyinfra = |n: usize, address: &str| {
+        let (dir, port) = (node.path("").display().to_string(), node.port);
+        format!(
+            "    (\"{address}\", {{\"ssh_user\": \"{user}\", \"ssh_port\": {port}, \"ssh_key\": \"{dir}user\", \
+             \"ssh_known_hosts_file\": \"{dir}known\", \"own\": \"{top}/n{n}\"}}),\n"
+        )
+    };
+    for count in COUNTS {
         let line =
             |name: &String| format!("{name} remoor_state_dir={state}/{name} ansible_python_interpreter={python}\n");
         fs::write(node.path(&format!("hosts{count}")), names(count).iter().map(line).collect::<String>())?;
-        let host = |n: usize| {
-            let (dir, port) = (node.path("").display().to_string(), node.port);
-            format!(
-                "    (\"{}\", {{\"ssh_user\": \"{user}\", \"ssh_port\": {port}, \"ssh_key\": \"{dir}user\", \
-                 \"ssh_known_hosts_file\": \"{dir}known\", \"own\": \"{top}/n{n}\"}}),\n",
-                address(n)
-            )
-        };
-        let hosts: String = (1..=count).map(host).collect();
+        let hosts: String = (1..=count).map(|n| pyinfra(n, &address(n))).collect();
         fs::write(node.path(&format!("hosts{count}.py")), format!("hosts = [\n{hosts}]\n"))?;
     }
+    fs::write(node.path("far.py"), format!("hosts = [\n{}]\n", pyinfra(1, FAR)))?;
     Ok(())
 }
 
-fn remoor(node: &Node, hosts: usize) -> Command {
-    play(node, hosts, "site.yml")
+/// For each host at once; what fails is seen by what it did not do.
+fn each(node: &Node, case: Case, does: &str) -> Command {
+    let list = names(case.hosts).join(" ");
+    let mut command = node.command("sh");
+    command.arg("-c").arg(format!("for h in {list}; do ssh -F \"$0\" $h {does} & done; wait"));
+    command.arg(node.path(case.ssh_config()));
+    command
+}
+
+fn login(node: &Node, case: Case) -> Command {
+    each(node, case, "true")
+}
+
+fn script(node: &Node, case: Case) -> Command {
+    each(node, case, &format!("sh -s {}/$h <work.sh", node.path("top").display()))
+}
+
+pub fn remoor(node: &Node, case: Case) -> Command {
+    let mut command = play(node, case.hosts, "site.yml");
+    command.args(["--ssh-config", case.ssh_config()]);
+    if case.check {
+        command.args(["--check", "--diff"]);
+    }
+    command
+}
+
+/// On this machine itself.
+pub fn local(node: &Node) -> Command {
+    let mut command = play(node, 1, "site.yml");
+    command.args(["--connection", "local"]);
+    command
 }
 
 fn play(node: &Node, hosts: usize, playbook: &str) -> Command {
     let mut command = node.command(env!("CARGO_BIN_EXE_remoor"));
-    command.args(["play", playbook, "-i", &format!("hosts{hosts}"), "--ssh-config", "ssh_config", "-o", "json"]);
+    command.args(["play", playbook, "-i", &format!("hosts{hosts}"), "-o", "json"]);
     command
 }
 
-fn ansible(node: &Node, hosts: usize) -> Command {
-    let mut command = node.command(&venv().join("bin/ansible-playbook").display().to_string());
-    command.args(["site.yml", "-i", &format!("hosts{hosts}"), "--forks", "10"]);
-    let args = format!("-F {} -C -o ControlMaster=auto -o ControlPersist=60s", node.path("ssh_config").display());
+fn ansible(node: &Node, case: Case) -> Command {
+    let mut command = node.command(venv().join("bin/ansible-playbook"));
+    command.args(["site.yml", "-i", &format!("hosts{}", case.hosts), "--forks", "10"]);
+    if case.check {
+        command.args(["--check", "--diff"]);
+    }
+    let config = node.path(case.ssh_config());
+    let args = format!("-F {} -C -o ControlMaster=auto -o ControlPersist=60s", config.display());
     command.env("ANSIBLE_SSH_ARGS", args).env("ANSIBLE_SSH_CONTROL_PATH_DIR", node.path("masters"));
     command.env("ANSIBLE_PIPELINING", "true").env("ANSIBLE_REMOTE_TEMP", node.path("home/remote"));
     command
 }
 
-fn mitogen(node: &Node, hosts: usize) -> Command {
-    let mut command = ansible(node, hosts);
+fn mitogen(node: &Node, case: Case) -> Command {
+    let mut command = ansible(node, case);
     let plugins = fs::read_dir(venv().join("lib")).ok().and_then(|mut all| all.next()?.ok());
     let plugins = plugins.map(|entry| entry.path().join("site-packages/ansible_mitogen/plugins/strategy"));
     command.env("ANSIBLE_STRATEGY", "mitogen_linear").env("ANSIBLE_STRATEGY_PLUGINS", plugins.unwrap_or_default());
     command
 }
 
-fn pyinfra(node: &Node, hosts: usize) -> Command {
-    let mut command = node.command(&venv().join("bin/pyinfra").display().to_string());
-    command.args(["-y", &format!("hosts{hosts}.py"), "deploy.py"]);
+fn pyinfra(node: &Node, case: Case) -> Command {
+    let mut command = node.command(venv().join("bin/pyinfra"));
+    let hosts = if case.far { "far.py".to_owned() } else { format!("hosts{}.py", case.hosts) };
+    command.args(["-y", &hosts, "deploy.py"]);
     command
 }
 
 /// The most that the executor has resident during such a run, in MB.
 pub fn peak(node: &Node) -> Result<f64> {
     node.empty()?;
-    let said = well(&mut play(node, 1, "peak.yml"))?;
+    let said = well(play(node, 1, "peak.yml").args(["--ssh-config", "ssh_config"]))?;
     let kb = said.lines().filter(|line| line.contains("VmHWM")).find_map(|line| {
         let (_, rest) = line.split_once("VmHWM:")?;
         rest.trim_start_matches([' ', '\\', 't']).split(' ').next()?.parse::<f64>().ok()

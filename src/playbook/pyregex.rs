@@ -26,6 +26,13 @@ pub fn regex(pattern: &str, flags: Flags, subject: &str) -> Result<Regex, String
         .map_err(|e| format!("pattern `{pattern}`: {}", e.to_string().replace('\n', " ")))
 }
 
+/// The same for the bytes of files, which are of any encoding; look-around and references back are not known here.
+pub fn bytes(pattern: &str) -> regex::bytes::RegexBuilder {
+    let mut builder = regex::bytes::RegexBuilder::new(&translated(pattern, false, false));
+    builder.size_limit(1 << 20);
+    builder
+}
+
 /// Where Python's patterns read otherwise: `[` and `&&` in classes, bare braces, `\Z`, and `$` before a last line's end.
 fn translated(pattern: &str, multiline: bool, ends_line: bool) -> String {
     let chars: Vec<char> = pattern.chars().collect();

@@ -3,7 +3,7 @@
 use super::{Compiler, ELSEWHERE, kinds, options, spec};
 use crate::playbook::names::nearest;
 use crate::playbook::yaml::{Data, Key, Node};
-use crate::playbook::{data, expr, split};
+use crate::playbook::{data, expr, pyregex, split};
 use serde_json::{Map, Value, json};
 
 impl Compiler<'_> {
@@ -86,7 +86,7 @@ impl Compiler<'_> {
             self.fault_hint(file, place, format!("unknown option `{name}` of {}", spec.name), hint);
         }
         for group in spec.required {
-            if !group.iter().any(|name| out.contains_key(*name)) {
+            if !group.iter().any(|name| out.get(*name).is_some_and(|value| !value.is_null())) {
                 self.fault(file, at, format!("{} needs `{}`", spec.name, group.join("` or `")));
             }
         }
@@ -147,14 +147,14 @@ impl Compiler<'_> {
     fn patterns(&mut self, file: &str, at: (u32, u32), args: &Map<String, Value>, places: &[(String, (u32, u32))]) {
         for name in ["regexp", "regex", "insertafter", "insertbefore"] {
             let Some(text) = args.get(name).and_then(Value::as_str).filter(|t| !data::has_markup(t)) else { continue };
-            if let Err(e) = regex::bytes::Regex::new(text) {
+            if let Err(e) = pyregex::bytes(text).build() {
                 let place = places.iter().find(|(n, _)| n == name).map_or(at, |(_, p)| *p);
                 let last = e.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
                 self.fault_hint(
                     file,
                     place,
                     format!("pattern of `{name}`: {last}"),
-                    "look-around and back-references in patterns are not known",
+                    "look-around and back-references in patterns are not known; use provisioner kind: ansible",
                 );
             }
         }

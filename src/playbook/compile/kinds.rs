@@ -6,23 +6,23 @@ use crate::playbook::names::nearest;
 use crate::playbook::owner;
 use serde_json::{Map, Value};
 
-const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow_change_held_packages allow-downgrade allow_downgrade \
+const BOOLEANS: &str = "allow_duplicates decompress ignore_unknown_extensions public rolespec_validate accept_hostkey accept_newhostkey allow_change_held_packages allow-downgrade allow_downgrade \
     allow_downgrades allow_no_value allow-unauthenticated allow_unauthenticated allowerasing append append_newline autoclean \
     autoremove auto_install_module_deps backrefs backup bare best boot bugfix cacheonly clean clone create create_home createhome \
     daemon-reexec daemon_reexec daemon-reload daemon_reload disable_gpg_check disabled download_only echo enabled exact_mode \
     exclusive expand_argument_vars fail_key fail_on_autoremove firstmatch follow force force_apt_get force_basic_auth get_attributes \
     get_checksum get_mime hidden ignore_spaces ignoreerrors install-recommends install_recommends install_weak_deps keep_newer \
-    list_files local local_follow lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home \
+    list_files local_follow lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home \
     no_block no_extra_spaces nobest non_unique only_upgrade password_lock prepend_newline purge quiet read_whole_file recurse \
     recursive reload remote_src remove return_content security single_branch skip_broken sslverify stdin_add_newline \
-    strip_empty_ends sysctl_set system track_submodules trim_blocks update update-cache update_cache update_only use_proxy \
+    strip_empty_ends sysctl_set system trim_blocks update update-cache update_cache update_only use_proxy \
     use_regex validate_certs";
 /// Booleans of one module whose name means something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
-const NUMBERS: &str = "cache_valid_time connect_timeout delay depth gid limit lock_timeout minutes port retries seconds sleep \
+const NUMBERS: &str = "dump gid_max gid_min io_buffer_size passno ssh_key_bits uid_max uid_min cache_valid_time connect_timeout delay depth gid limit lock_timeout minutes port  seconds sleep \
     timeout uid update_cache_retries update_cache_retry_max_delay verbosity";
 const LISTS: &str = "active_connection_states argv deb disable_plugin disablerepo enable_plugin enablerepo exclude exclude_hosts \
-    excludes extra_opts filter gather_subset groups include manager package paths pattern patterns pkg profile status_code that \
+    excludes extensions extra_opts filter gather_subset groups ignore_files include manager package paths pattern patterns pkg  status_code that unredirected_headers \
     values";
 /// Modules of which `name` is a list, and which take other lists.
 const LISTS_OF: &[(&str, &str)] =

@@ -362,14 +362,17 @@ impl<'a> Compiler<'a> {
 
     fn template_fault(&mut self, file: &str, at: (u32, u32), error: &minijinja::Error) {
         use minijinja::ErrorKind;
+        // Of what Ansible has and remoor refuses it is said why, by `check_names`.
+        let refused = error.detail().is_some_and(|detail| detail.contains("is not part of the language"));
+        let unknown = if refused { "" } else { "unknown " };
         let message = match error.kind() {
             ErrorKind::SyntaxError => format!("template: {}", error.detail().unwrap_or("syntax error")),
-            ErrorKind::UnknownFilter => format!("unknown filter {}", error.detail().unwrap_or("")),
-            ErrorKind::UnknownTest => format!("unknown test {}", error.detail().unwrap_or("")),
+            ErrorKind::UnknownFilter => format!("{unknown}filter {}", error.detail().unwrap_or("")),
+            ErrorKind::UnknownTest => format!("{unknown}test {}", error.detail().unwrap_or("")),
             ErrorKind::UnknownMethod => format!("method {}", error.detail().unwrap_or("")),
             _ => format!("template: {}", expr::explain(error)),
         };
-        self.fault(file, at, message);
+        self.fault(file, at, message).hint = refused.then(|| ELSEWHERE.to_owned());
     }
 
     /// `when` and its kin: one condition or a list of them.

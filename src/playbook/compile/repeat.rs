@@ -82,8 +82,12 @@ impl Compiler<'_> {
             let mut files = BTreeSet::new();
             for name in names {
                 let open = name.trim_start_matches(['{', ' ']).is_empty() || whole(&name);
-                for dir in out.dirs.iter().filter(|dir| !open || !(dir.is_empty() || **dir == self.base)) {
-                    files.extend(assets::matching(self.files, dir, &name).into_iter().map(|(_, path)| path));
+                let leads = name.trim_start().starts_with('{');
+                for dir in &out.dirs {
+                    let top = dir.is_empty() || *dir == self.base;
+                    let found = assets::matching(self.files, dir, &name).into_iter();
+                    let meant = found.filter(|(name, _)| !top || !open && !(leads && is_of_others(name)));
+                    files.extend(meant.map(|(_, path)| path));
                 }
                 files.extend(self.files.get(&name).map(|_| name.clone()));
             }
@@ -167,6 +171,12 @@ impl Compiler<'_> {
 /// Whether the name is nothing but one piece of markup.
 fn whole(name: &str) -> bool {
     name.trim().starts_with("{{") && name.trim().ends_with("}}") && name.matches("{{").count() == 1
+}
+
+/// Whether a path below the playbook's directory belongs to a role, or to hosts: a name that begins with a variable does not
+/// mean all of those.
+fn is_of_others(path: &str) -> bool {
+    path.split('/').any(|part| matches!(part, "roles" | "group_vars" | "host_vars"))
 }
 
 /// The names of files that the terms of a loop over files hold.

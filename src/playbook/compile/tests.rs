@@ -271,3 +271,25 @@ fn what_depends_on_the_run_is_left_out_of_rendered() {
     let files = crate::playbook::rendered(&plan, facts.as_object().unwrap());
     assert_eq!(files.keys().collect::<Vec<_>>(), ["/d1", "/d2", "/e"]);
 }
+
+#[test]
+fn a_name_that_begins_with_a_fact_means_no_files_of_other_roles_or_hosts() {
+    let tasks = "\
+- include_vars: '{{ item }}'
+  with_first_found: ['{{ ansible_facts.distribution }}_{{ port }}.yml', '{{ ansible_facts.os_family }}.yml']
+";
+    let others: Vec<String> = (0..101).map(|n| format!("roles/o{n}/vars/Debian.yml")).collect();
+    let mut list = vec![
+        ("site.yml", "- {hosts: all, roles: [r]}\n"),
+        ("roles/r/tasks/main.yml", tasks),
+        ("roles/r/vars/Debian.yml", "a: 1\n"),
+        ("vars/RedHat.yml", "a: 2\n"),
+        ("group_vars/web.yml", "a: 3\n"),
+    ];
+    list.extend(others.iter().map(|path| (path.as_str(), "a: 4\n")));
+    let mut found = Vec::new();
+    for play in &compiled(&list, &[]).plan.plays {
+        closure::each_task(play, &mut |task| found.extend(task.vars_files.keys().cloned()));
+    }
+    assert_eq!(found, ["roles/r/vars/Debian.yml", "vars/RedHat.yml"]);
+}

@@ -2,8 +2,7 @@
 
 use super::line::pattern_text;
 use super::{Answer, Call, Outcome, place};
-use crate::playbook::filters;
-use regex::bytes::RegexBuilder;
+use crate::playbook::{filters, pyregex};
 use std::path::PathBuf;
 
 /// A file, and what is in it; None: there is no file.
@@ -121,7 +120,7 @@ pub fn replace(call: &mut Call) -> Answer {
         return Err(call.ground.node.missing(format!("{} is not there", path.display())));
     };
     let build = |text: &str, many: bool| {
-        let built = RegexBuilder::new(text).multi_line(many).dot_matches_new_line(!many).size_limit(1 << 20).build();
+        let built = pyregex::bytes(text).multi_line(many).dot_matches_new_line(!many).build();
         built.map_err(|e| format!("pattern `{text}`: {e}"))
     };
     let pattern = build(&call.need(&["regexp"])?, true)?;

@@ -1,7 +1,7 @@
 //! `lineinfile`: one line of a file, replaced, inserted or removed.
 
 use super::{Answer, Call, Outcome, place};
-use crate::playbook::filters;
+use crate::playbook::{filters, pyregex};
 use regex::bytes::Regex;
 use serde_json::json;
 
@@ -128,7 +128,7 @@ fn present(
 
 /// A pattern of Python as this crate has it; what it has not is an error that says so.
 pub fn pattern_text(text: &str) -> Result<Regex, String> {
-    regex::bytes::RegexBuilder::new(text).size_limit(1 << 20).build().map_err(|e| format!("pattern `{text}`: {e}"))
+    pyregex::bytes(text).build().map_err(|e| format!("pattern `{text}`: {e}"))
 }
 
 fn body(line: &[u8]) -> &[u8] {

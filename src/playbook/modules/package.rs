@@ -1,18 +1,28 @@
-//! `package`: by the package manager that this node has.
+//! `package`: by the package manager that this node has, which gets all options but `use`.
 
 use super::{Answer, Call, apt, dnf};
+use crate::playbook::compile::spec;
 use std::path::Path;
 
 pub fn package(call: &mut Call) -> Answer {
     let there = |program: &str| ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     match call.text(&["use"]).as_deref() {
-        Some("apt") => apt::apt(call),
-        Some("dnf" | "dnf4" | "dnf5" | "yum") => dnf::dnf(call),
-        None | Some("auto") if there("apt-get") => apt::apt(call),
-        None | Some("auto") if there("dnf") || there("yum") => dnf::dnf(call),
+        Some("apt") => by("apt", apt::apt, call),
+        Some("dnf" | "dnf4" | "dnf5" | "yum") => by("dnf", dnf::dnf, call),
+        None | Some("auto") if there("apt-get") => by("apt", apt::apt, call),
+        None | Some("auto") if there("dnf") || there("yum") => by("dnf", dnf::dnf, call),
         None | Some("auto") => {
             Err("this node has neither apt-get nor dnf nor yum; use provisioner kind: ansible".into())
         }
         Some(other) => Err(format!("packages by `{other}` are not known; use provisioner kind: ansible")),
+    }
+}
+
+/// What the other manager takes is refused, as Ansible does it.
+fn by(manager: &str, module: fn(&mut Call) -> Answer, call: &mut Call) -> Answer {
+    let known = spec::find(manager).map_or(&[][..], |spec| spec.options);
+    match call.args.keys().find(|option| *option != "use" && !known.contains(&option.as_str())) {
+        None => module(call),
+        Some(option) => Err(format!("`{option}` is no option of {manager}, which this node has")),
     }
 }

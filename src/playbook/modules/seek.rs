@@ -1,7 +1,7 @@
 //! `find` and `slurp`: which files there are, and what is in one.
 
 use super::{Answer, Call, Outcome, checksum};
-use crate::playbook::safe;
+use crate::playbook::{pyregex, safe};
 use base64::Engine as _;
 use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::Regex;
@@ -154,7 +154,7 @@ fn wanted(call: &Call) -> Result<Wanted, String> {
     };
     let whole = call.flag("read_whole_file", false);
     let contains = call.text(&["contains"]).map(|text| {
-        let built = regex::bytes::RegexBuilder::new(&text).multi_line(whole).size_limit(1 << 20).build();
+        let built = pyregex::bytes(&text).multi_line(whole).build();
         built.map_err(|e| format!("pattern `{text}`: {e}"))
     });
     Ok(Wanted {

@@ -2,6 +2,7 @@
 //! it is so or the time is up.
 
 use super::{Answer, Call, Outcome};
+use crate::playbook::pyregex;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -103,7 +104,7 @@ fn wanted(call: &Call) -> Result<Wanted, String> {
     let port = call.text(&["port"]).map(|p| p.parse::<u16>().map_err(|_| format!("`{p}` is no port"))).transpose()?;
     let path = call.text(&["path"]).map(|_| call.path(&["path"])).transpose()?;
     let state = call.text(&["state"]).unwrap_or_else(|| "started".into());
-    let compile = |p: String| Regex::new(&format!("(?m){p}")).map_err(|e| format!("pattern `{p}`: {e}"));
+    let compile = |p: String| pyregex::bytes(&p).multi_line(true).build().map_err(|e| format!("pattern `{p}`: {e}"));
     let pattern = call.text(&["search_regex"]).map(compile).transpose()?;
     if call.args.contains_key("exclude_hosts") && state != "drained" {
         return Err("`exclude_hosts` goes with `state: drained`".into());

@@ -105,7 +105,7 @@ fn answers_have_bounds_and_requests_are_not_sent_in_a_check() {
         ("/away", "method: GET", "redirects to what is no http"),
         ("/x", "body: {a: 1}, method: POST", "did you mean json?"),
         ("/x", "method: 'GE T'", "is one word"),
-        ("/x", "headers: [a]", "takes a map"),
+        ("/x", "headers: '{{ [1] }}'", "takes a map"),
     ] {
         let message = run(path, options);
         assert!(message.contains(want) && message.is_empty() == want.is_empty(), "{path} {options}: {message}");

@@ -43,6 +43,9 @@ fn lineinfile_as_ansible_has_it() {
         ("a1\nb\na2\n", "regexp: ^a, state: absent", "b\n"),
         ("a.b\naxb\n", "search_string: a.b, state: absent", "axb\n"),
         ("a\r\n", "line: a", "a\n"),
+        // A brace that counts nothing is itself, as Python reads it.
+        ("http {\n}\n", "line: '  x;', insertafter: '^http {'", "http {\n  x;\n}\n"),
+        ("a{1}\n", "regexp: '^a\\{1}$', line: x", "x\n"),
     ] {
         let dir = TempDir::new().unwrap();
         std::fs::write(dir.path().join("f"), before).unwrap();
@@ -232,6 +235,14 @@ fn options_that_are_not_there_are_refused_by_name() {
         ("stat: {path: /a, checksum_algorithm: crc}", "`crc` is no checksum_algorithm of stat"),
         ("copy: {content: x, src: y, dest: /z}", "`src` or `content`, not both"),
         ("file: {path: /a, unsafe_writes: no}", ""),
+        ("package: {name: a, state: present, enablerepo: epel}", ""),
+        ("package: {name: a, state: present, upgrade: dist, nothing: of the kind}", "unknown option `nothing`"),
+        ("service: {daemon_reload: yes}", ""),
+        ("service: {state: started}", "service needs `name` or `daemon_reload`"),
+        ("ansible.posix.sysctl: {name: a, value: 1}", ""),
+        ("community.general.sysctl: {name: a, value: 1}", "`community.general.sysctl` is not part"),
+        ("lineinfile: {path: /a, line: b, regexp: '^b(?!c)'}", "look-around"),
+        ("debug: {msg: '{{ 5 | random(seed=1) }}'}", ": filter `random` is not part of the language"),
     ] {
         let found = faults(&format!("    - {task}\n"));
         let found: Vec<&String> = found.iter().filter(|f| !f.contains("is not in the fleet directory")).collect();

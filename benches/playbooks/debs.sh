@@ -1,0 +1,20 @@
+#!/bin/sh
+# Puts a Debian package and all that it needs into a directory, installing nothing: debs.sh DIRECTORY PACKAGE.
+set -eu
+dir=$1 package=$2
+if ! apt-cache show "$package" >/dev/null 2>&1; then
+    [ "$(id -u)" = 0 ] || { echo "apt does not know it; next: apt-get update, as root" >&2; exit 1; }
+    apt-get update -qq
+fi
+rm -rf "$dir.new"
+mkdir -p "$dir.new/debs"
+cd "$dir.new/debs"
+# What an installation would bring along, and the package itself where it is installed.
+wanted=$(apt-get install --reinstall --print-uris -qq --no-install-recommends "$package" | awk '{print $2}' | sed 's/_.*//')
+apt-get download -qq -o APT::Sandbox::User=root $wanted
+for file in *.deb; do
+    dpkg-deb -x "$file" "$dir.new"
+done
+cd "$dir.new"
+rm -rf debs
+mv "$dir.new" "$dir"

@@ -1,0 +1,160 @@
+//! The same 20 tasks on this machine itself, without a login: remoor, CFEngine's cf-agent and Puppet's apply. Both come as
+//! Debian packages into a directory below target, installed nowhere; one that can't be had is named and left out.
+
+use crate::node::Node;
+use crate::{Cost, Spread, tools, well};
+use anyhow::{Context, Result};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const POLICY: &str = include_str!("policy.cf");
+const MANIFEST: &str = include_str!("site.pp");
+const DEBS: &str = include_str!("debs.sh");
+const PEAK: &str = include_str!("../peak.py");
+const CFENGINE: &str = "cfengine3";
+const PUPPET: &str = "puppet-agent";
+/// By which it keeps its keys, locks and state somewhere else than in the system.
+const CFENGINE_DIR: &str = "CFENGINE_TEST_OVERRIDE_WORKDIR";
+
+/// What a tool costs here, when nothing is to be changed.
+pub struct Local {
+    pub name: &'static str,
+    pub wall: Spread,
+    /// Of its largest process.
+    pub mb: Option<f64>,
+}
+
+type Make = fn(&Node) -> Result<()>;
+
+pub fn runs(node: &Node, rounds: usize) -> Result<Vec<Local>> {
+    let mut locals = vec![run(node, tools::REMOOR, tools::local, rounds)?];
+    let peers: [(&'static str, &str, Make, fn(&Node) -> Command); 2] =
+        [("cf-agent", CFENGINE, make_cfengine, cfengine), ("puppet apply", PUPPET, make_puppet, puppet)];
+    for (name, package, make, command) in peers {
+        let local = have(package).and_then(|()| make(node)).and_then(|()| run(node, name, command, rounds));
+        match local {
+            Ok(local) => locals.push(local),
+            Err(why) => println!("NOT TO BE HAD, LEFT OUT: {name} (Debian: {package}): {why:#}"),
+        }
+    }
+    Ok(locals)
+}
+
+fn run(node: &Node, name: &'static str, command: fn(&Node) -> Command, rounds: usize) -> Result<Local> {
+    node.empty()?;
+    fs::create_dir(node.path("top/n1"))?;
+    well(&mut command(node))?;
+    node.made(1)?;
+    let costs: Result<Vec<Cost>> = (0..rounds).map(|_| Ok(node.timed(&mut command(node))?.0)).collect();
+    node.made(1)?;
+    let wall = Spread::of(&costs?, |cost| cost.wall);
+    let mb = match peak(node, &command(node)) {
+        Ok(mb) => Some(mb),
+        Err(why) => {
+            println!("the memory of {name} was not measured: {why:#}");
+            None
+        }
+    };
+    Ok(Local { name, wall, mb })
+}
+
+/// By a small process: what the kernel tells of one counts the one that it was split off from, too.
+fn peak(node: &Node, command: &Command) -> Result<f64> {
+    let mut small = node.command("python3");
+    small.args(["-I", "-S", "-c", PEAK, "1"]).arg(command.get_program()).args(command.get_args());
+    small.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let said = well(&mut small)?;
+    Ok(said.trim().parse::<f64>().with_context(|| format!("no number: {said}"))? / 1024.0)
+}
+
+/// Where a package is, with all that it needs, and without its installation.
+fn root(package: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("playbook-peers-debs").join(package)
+}
+
+fn have(package: &str) -> Result<()> {
+    let dir = root(package);
+    if dir.exists() {
+        return Ok(());
+    }
+    println!("getting Debian's {package} into {}, installing nothing", dir.display());
+    // With the caller's own settings, as with pip.
+    well(Command::new("sh").args(["-c", DEBS, "debs.sh"]).arg(&dir).arg(package)).map(drop)
+}
+
+/// A program of a package, which finds the libraries that came with it.
+fn of(node: &Node, package: &str, program: &str) -> Command {
+    let root = root(package);
+    let mut libraries = vec![root.join("usr/lib")];
+    for dir in ["usr/lib", "lib"] {
+        libraries.extend(of_architectures(&root.join(dir)));
+    }
+    let mut command = node.command(root.join("usr/bin").join(program));
+    command.env("LD_LIBRARY_PATH", joined(&libraries));
+    command
+}
+
+fn make_cfengine(node: &Node) -> Result<()> {
+    let own = node.path("top/n1").display().to_string();
+    let (policy, work) = (node.path("policy.cf"), node.path("cfengine"));
+    fs::write(&policy, POLICY.replace("OWN", &own))?;
+    fs::set_permissions(&policy, fs::Permissions::from_mode(0o600))?;
+    // It has its policies checked by a program in there. No other one is there, so that nothing is started for good.
+    fs::create_dir_all(work.join("bin"))?;
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o700))?;
+    symlink(root(CFENGINE).join("usr/bin/cf-promises"), work.join("bin/cf-promises"))?;
+    well(of(node, CFENGINE, "cf-key").env(CFENGINE_DIR, work)).map(drop)
+}
+
+fn cfengine(node: &Node) -> Command {
+    let mut command = of(node, CFENGINE, "cf-agent");
+    command.env(CFENGINE_DIR, node.path("cfengine"));
+    // Also when it has just been run.
+    command.args(["--no-lock", "--file"]).arg(node.path("policy.cf"));
+    command
+}
+
+fn make_puppet(node: &Node) -> Result<()> {
+    let own = node.path("top/n1").display().to_string();
+    Ok(fs::write(node.path("site.pp"), MANIFEST.replace("OWN", &own))?)
+}
+
+fn puppet(node: &Node) -> Command {
+    let ruby = root(PUPPET).join("usr/lib/ruby");
+    let mut command = of(node, PUPPET, "ruby");
+    let mut paths = vec![ruby.join("vendor_ruby")];
+    // The version's own, and the architecture's.
+    paths.extend(below(&ruby).filter(|path| is_version(path)));
+    for dir in of_architectures(&root(PUPPET).join("usr/lib")) {
+        paths.extend(
+            below(&dir.join("ruby")).chain(below(&dir.join("ruby/vendor_ruby"))).filter(|path| is_version(path)),
+        );
+    }
+    command.env("RUBYLIB", joined(&paths));
+    command.env("GEM_PATH", joined(&below(&root(PUPPET).join("usr/share/rubygems-integration")).collect::<Vec<_>>()));
+    command.arg(root(PUPPET).join("usr/bin/puppet")).arg("apply");
+    for dir in ["confdir", "vardir", "rundir", "logdir", "ssldir", "publicdir"] {
+        command.arg(format!("--{dir}")).arg(node.path(&format!("puppet/{dir}")));
+    }
+    command.arg(node.path("site.pp"));
+    command
+}
+
+fn below(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// As `x86_64-linux-gnu`.
+fn of_architectures(dir: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    below(dir).filter(|path| path.to_string_lossy().contains("-linux-"))
+}
+
+fn is_version(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn joined(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
+}
