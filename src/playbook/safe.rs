@@ -204,11 +204,11 @@ pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
 
 /// Gives a file of our own another name, with these attributes, in the place of a file or link there. Its content is synced
 /// by whoever made it; where the name is on another file system, it is copied.
-pub fn adopt(from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+pub fn adopt(notes: &Notes, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
     set_attributes(from, attributes)?;
     match rename(from, path, "give it its name") {
         Err(SafeError::Io { source, .. }) if source.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
-            copy(&open(from)?.0, path, attributes)
+            copy(notes, &open(from)?.0, path, attributes)
         }
         done => done,
     }

@@ -6,24 +6,26 @@ use crate::playbook::names::nearest;
 use crate::playbook::owner;
 use serde_json::{Map, Value};
 
-const BOOLEANS: &str = "allow_duplicates decompress ignore_unknown_extensions public rolespec_validate accept_hostkey accept_newhostkey allow_change_held_packages allow-downgrade allow_downgrade \
-    allow_downgrades allow_no_value allow-unauthenticated allow_unauthenticated allowerasing append append_newline autoclean \
-    autoremove auto_install_module_deps backrefs backup bare best boot bugfix cacheonly clean clone create create_home createhome \
-    daemon-reexec daemon_reexec daemon-reload daemon_reload disable_gpg_check disabled download_only echo enabled exact_mode \
-    exclusive expand_argument_vars fail_key fail_on_autoremove firstmatch follow force force_apt_get force_basic_auth get_attributes \
-    get_checksum get_mime hidden ignore_spaces ignoreerrors install-recommends install_recommends install_weak_deps keep_newer \
-    list_files local_follow lstrip_blocks manage_dir masked mime mime-type mime_type modify_inactive_option move_home \
-    no_block no_extra_spaces nobest non_unique only_upgrade password_lock prepend_newline purge quiet read_whole_file recurse \
-    recursive reload remote_src remove return_content security single_branch skip_broken sslverify stdin_add_newline \
-    strip_empty_ends sysctl_set system trim_blocks update update-cache update_cache update_only use_proxy \
-    use_regex validate_certs";
+const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \
+    allow_downgrade allow_downgrades allow_duplicates allow_no_value allow_unauthenticated allowerasing append \
+    append_newline auto_install_module_deps autoclean autoremove backrefs backup bare best boot bugfix cacheonly \
+    clean clone create create_home createhome daemon-reexec daemon-reload daemon_reexec daemon_reload decompress \
+    disable_gpg_check disabled download_only echo enabled exact_mode exclusive expand_argument_vars fail_key \
+    fail_on_autoremove firstmatch follow force force_apt_get force_basic_auth get_attributes get_checksum get_mime \
+    hidden ignore_spaces ignore_unknown_extensions ignoreerrors install-recommends install_recommends \
+    install_weak_deps keep_newer list_files local_follow lstrip_blocks manage_dir masked mime mime-type mime_type \
+    modify_inactive_option move_home no_block no_extra_spaces nobest non_unique only_upgrade password_lock \
+    prepend_newline public purge quiet read_whole_file recurse recursive reload remote_src remove return_content \
+    rolespec_validate security single_branch skip_broken sslverify stdin_add_newline strip_empty_ends sysctl_set \
+    system trim_blocks update update-cache update_cache update_only use_proxy use_regex validate_certs";
 /// Booleans of one module whose name means something else in another.
 const BOOLEANS_OF: &[(&str, &str)] = &[("cron", "env"), ("unarchive", "copy"), ("user", "generate_ssh_key")];
-const NUMBERS: &str = "dump gid_max gid_min io_buffer_size passno ssh_key_bits uid_max uid_min cache_valid_time connect_timeout delay depth gid limit lock_timeout minutes port  seconds sleep \
-    timeout uid update_cache_retries update_cache_retry_max_delay verbosity";
+const NUMBERS: &str = "cache_valid_time connect_timeout delay depth dump gid gid_max gid_min io_buffer_size limit lock_timeout \
+    minutes passno port seconds sleep ssh_key_bits timeout uid uid_max uid_min update_cache_retries \
+    update_cache_retry_max_delay verbosity";
 const LISTS: &str = "active_connection_states argv deb disable_plugin disablerepo enable_plugin enablerepo exclude exclude_hosts \
-    excludes extensions extra_opts filter gather_subset groups ignore_files include manager package paths pattern patterns pkg  status_code that unredirected_headers \
-    values";
+    excludes extensions extra_opts filter gather_subset groups ignore_files include manager package paths pattern \
+    patterns pkg status_code that unredirected_headers values";
 /// Modules of which `name` is a list, and which take other lists.
 const LISTS_OF: &[(&str, &str)] =
     &[("apt", "name"), ("dnf", "name"), ("yum", "name"), ("package", "name"), ("find", "name path")];

@@ -146,14 +146,14 @@ fn yard(call: &mut Call, top: &Path) -> Result<PathBuf, String> {
     if safe::look(&path)?.is_some() {
         safe::remove_tree(&path)?;
     }
-    safe::make_directory(&path, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+    safe::make_directory(call.ground.node.notes(), &path, Attributes { mode: Some(0o700), ..Attributes::default() })?;
     Ok(path)
 }
 
 fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, top: &Path) -> Answer {
     // What is unpacked lies one deeper, since an archive may change the mode of the directory that it is unpacked in.
     let root = yard.join("root");
-    safe::make_directory(&root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+    safe::make_directory(call.ground.node.notes(), &root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
     let members = match kind {
         Kind::Zip => unpack::unzip(call, archive, &root)?,
         Kind::Tar(packed) => unpack::untar(call, archive, packed, yard, &root)?,

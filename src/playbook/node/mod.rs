@@ -170,8 +170,9 @@ impl Node {
 
     /// A file of this run's own, whose content is on the disk already, in the place of what is at another path.
     pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+        self.begin()?;
         let done = match &mut self.would {
-            None => safe::adopt(from, path, attributes),
+            None => safe::adopt(&self.notes, from, path, attributes),
             Some(would) => would.0.copy(from, path, attributes),
         };
         self.noted(done)
