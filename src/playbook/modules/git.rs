@@ -68,6 +68,9 @@ pub fn git(call: &mut Call) -> Answer {
     let mut clone = opened(call, dest.clone().unwrap_or_default())?;
     let inside = if clone.bare { clone.dest.join("config") } else { clone.dest.join(".git") };
     let there = dest.is_some() && clone.call.ground.node.follow(&inside).is_some();
+    if update || !there {
+        clone.call.ground.node.begin()?;
+    }
     let mut out = if !there {
         clone.fresh(clones)?
     } else if update {

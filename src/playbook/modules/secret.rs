@@ -104,6 +104,7 @@ fn run(call: &mut Call, job: Job) -> Result<(), String> {
     if call.ground.node.checks() {
         return Ok(());
     }
+    call.ground.node.begin()?;
     let program = job.argv.first().cloned().unwrap_or_default();
     let job = Job { env: call.env.clone(), timeout: call.timeout, umask: Some(UMASK), ..job };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| started(&e))?;

@@ -218,6 +218,7 @@ fn tell(
         let argv: Vec<&str> = [Some(verb(order)), force].into_iter().chain(unit).flatten().collect();
         return systemctl(call, &argv);
     };
+    call.ground.node.begin()?;
     let unit = unit_name(name);
     let done = match order {
         Order::Reload => manager.reload().map(|()| None),
