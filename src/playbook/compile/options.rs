@@ -23,7 +23,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("replace", "encoding"),
     ("script", "decrypt"),
     ("set_fact", "cacheable"),
-    ("setup", "gather_subset gather_timeout fact_path"),
+    ("setup", "gather_timeout fact_path"),
     ("shell", "warn"),
     (
         "template",

@@ -57,7 +57,7 @@ pub const MODULES: &[Spec] = &[
     spec!("getent", ["database" "key" "service" "fail_key" "split"], need [["database"]]),
     spec!("ping", ["data"]),
     spec!("pause", ["seconds" "minutes" "prompt" "echo"]),
-    spec!("setup", ["filter"]),
+    spec!("setup", ["filter" "gather_subset"]),
     spec!("tempfile", ["state" "path" "prefix" "suffix"]),
     spec!("assert", ["that" "fail_msg" "msg" "success_msg" "quiet"], need [["that"]]),
     spec!("debug", ["msg" "var" "verbosity"]),
