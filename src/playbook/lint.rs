@@ -157,7 +157,8 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
                 // A list of them.
                 [Token::Sign(','), Token::Sign('['), after @ ..] if closes(after).is_some() => {
                     let (list, after) = after.split_at(closes(after).unwrap_or_default());
-                    let texts = list.iter().filter_map(|token| if let Token::Text(text) = token { Some(*text) } else { None });
+                    let texts =
+                        list.iter().filter_map(|token| if let Token::Text(text) = token { Some(*text) } else { None });
                     terms.iter_mut().for_each(|terms| terms.extend(texts.clone().map(str::to_owned)));
                     rest = &after[1..];
                 }

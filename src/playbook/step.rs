@@ -80,7 +80,7 @@ impl<'a> Run<'a, '_> {
             vague |= judged.status == Status::Unknown;
             skipped &= judged.status == Status::Skipped;
             for (name, value) in &judged.facts {
-                self.frame.set(name, value);
+                self.learn(task, name, value);
             }
             results.push(judged.result.clone());
             let scope = registered(&inner, task, &judged.result);
@@ -120,7 +120,7 @@ impl<'a> Run<'a, '_> {
     /// Registers the result, notifies, and says whether the run goes on.
     fn conclude(&mut self, play: &'a Play, task: &'a Task, judged: &Judged, result: Value) -> Flow {
         for (name, value) in &judged.facts {
-            self.frame.set(name, value);
+            self.learn(task, name, value);
         }
         let changed = result["changed"] == true && result["failed"] != true;
         if let Some(name) = &task.register {
@@ -157,6 +157,14 @@ impl<'a> Run<'a, '_> {
         self.last_failure = result;
         self.end.failure = judged.failure.clone();
         Err(Stop)
+    }
+
+    /// A fact that a task has set. What a module found out is one of the node's facts from here on.
+    fn learn(&mut self, task: &Task, name: &str, value: &Value) {
+        match task.module.as_str() {
+            "set_fact" => self.frame.set(name, value),
+            _ => self.frame.learn(name, value),
+        }
     }
 
     fn notify(&mut self, name: &str) {
@@ -430,7 +438,9 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
         result.insert("skipped".into(), json!(false));
         return (outcome, unknown::open(result));
     }
-    result.insert("changed".into(), json!(outcome.changed));
+    // Of one that was broken off nobody can tell; Ansible says no.
+    let whole = outcome.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
+    result.insert("changed".into(), json!(outcome.changed && whole));
     result.entry("failed").or_insert(json!(outcome.failed));
     result.entry("msg").or_insert(json!(outcome.msg));
     if outcome.skipped {

@@ -111,9 +111,7 @@ impl Server {
         self.write("hosts", &hosts.replace(&format!("{lost} "), &format!("{lost} ansible_port={free} ")));
         let did = |play: u8| format!("{{shell: 'echo {{{{ inventory_hostname }}}} >> {{{{ dir }}}}/did{play}'}}");
         let (first, second) = (did(1), did(2));
-        let playbook = format!(
-            "- hosts: all\n  {keys}\n  tasks: [{task}{first}]\n- hosts: all\n  tasks: [{second}]\n"
-        );
+        let playbook = format!("- hosts: all\n  {keys}\n  tasks: [{task}{first}]\n- hosts: all\n  tasks: [{second}]\n");
         let (code, text) = ended(&mut self.of(&playbook, &[]));
         self.write("hosts", &hosts);
         let done = [1, 2].map(|play| {

@@ -94,7 +94,8 @@ impl Compiler<'_> {
         let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| data::has_markup(term)));
         let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
             let what = if kind == "fileglob" { "patterns" } else { "names" };
-            let message = format!("lookup `{kind}` takes fixed {what} here: the node has only the files that are named");
+            let message =
+                format!("lookup `{kind}` takes fixed {what} here: the node has only the files that are named");
             return self.fault_hint(file, at, message, format!("loop by `with_{kind}`, or {ELSEWHERE}"));
         };
         let dirs = self.lookup_dirs(file, "files");
@@ -227,7 +228,10 @@ mod tests {
             ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
             ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
             ("{{ query('fileglob', '*.txt') | join('+') }}", "roles/r/files/plain.txt"),
-            ("{{ lookup('fileglob', 'none*', '../templates/*.j2') }}", "roles/r/templates/loop.j2,roles/r/templates/part.j2"),
+            (
+                "{{ lookup('fileglob', 'none*', '../templates/*.j2') }}",
+                "roles/r/templates/loop.j2,roles/r/templates/part.j2",
+            ),
             ("{{ lookup('first_found', ['none', 'plain.txt']) | basename }}", "plain.txt"),
             ("{{ query('first_found', 'none', skip=true) | length }}", "0"),
         ] {

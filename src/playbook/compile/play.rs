@@ -26,10 +26,13 @@ impl Compiler<'_> {
             return None;
         }
         let mut magic = Map::new();
-        magic.insert("playbook_dir".into(), json!(match self.named(&self.base) {
-            dir if dir.is_empty() => ".".to_owned(),
-            dir => dir,
-        }));
+        magic.insert(
+            "playbook_dir".into(),
+            json!(match self.named(&self.base) {
+                dir if dir.is_empty() => ".".to_owned(),
+                dir => dir,
+            }),
+        );
         magic.insert("ansible_play_name".into(), json!(keys.name));
         let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
         magic.insert("ansible_run_tags".into(), json!(tags));

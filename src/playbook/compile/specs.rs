@@ -69,8 +69,7 @@ impl Compiler<'_> {
 
     /// What a role sees of a variable that is defined once, without markup.
     fn fixed_value(&self, name: &str, own: &Context) -> Option<&Value> {
-        let lists =
-            [&own.defaults, &own.play_vars, &own.role_vars, &own.vars, &own.role_params, &own.include_params];
+        let lists = [&own.defaults, &own.play_vars, &own.role_vars, &own.vars, &own.role_params, &own.include_params];
         let layers = lists.into_iter().flatten().filter_map(|i| self.layers.get(*i as usize));
         let all = layers.chain([&self.options.extra_vars, &self.host.vars]);
         let found: Vec<&Value> = all.filter_map(|layer| layer.get(name)).collect();
@@ -103,7 +102,7 @@ mod tests {
     use crate::playbook::{CompileOptions, HostContext, compile};
     use serde_json::{Map, json};
 
-    const SPECS: &str = "argument_specs:\n  main:\n    options:\n      port: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
+    const SPECS: &str = "argument_specs:\n  main:\n    options:\n      listen: {type: int, required: true}\n      mode: {choices: [a, b]}\n      size: {required: true, default: 3}\n";
 
     /// Faults of a play with these keys, whose role has specs.
     fn faults(play: &str, host: &[(&str, serde_json::Value)]) -> String {
@@ -124,15 +123,15 @@ mod tests {
 
     #[test]
     fn what_a_role_requires_is_set_and_what_is_fixed_is_one_of_its_choices() {
-        let missing = "2: role `r` needs `port`, which nothing sets\n";
+        let missing = "2: role `r` needs `listen`, which nothing sets\n";
         assert_eq!(faults("  roles: [r]\n", &[]), missing);
-        assert_eq!(faults("  roles: [r]\n", &[("port", json!(1))]), "");
-        assert_eq!(faults("  roles: [{role: r, port: 1, mode: a}]\n", &[]), "");
+        assert_eq!(faults("  roles: [r]\n", &[("listen", json!(1))]), "");
+        assert_eq!(faults("  roles: [{role: r, listen: 1, mode: a}]\n", &[]), "");
         let wrong = "2: role `r`: `mode` is `c`, not one of a, b\n";
-        assert_eq!(faults("  roles: [{role: r, port: 1, mode: c}]\n", &[]), wrong);
-        assert_eq!(faults("  roles: [{role: r, port: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");
+        assert_eq!(faults("  roles: [{role: r, listen: 1, mode: c}]\n", &[]), wrong);
+        assert_eq!(faults("  roles: [{role: r, listen: 1, mode: '{{ m }}'}]\n", &[("m", json!("c"))]), "");
         // What may be set, or may not run, is left to the run.
-        assert_eq!(faults("  pre_tasks: [{set_fact: {port: 1}}]\n  roles: [r]\n", &[]), "");
+        assert_eq!(faults("  pre_tasks: [{set_fact: {listen: 1}}]\n  roles: [r]\n", &[]), "");
         assert_eq!(faults("  roles: [{role: r, when: no_such_thing is defined}]\n", &[]), "");
         let unchecked = "  tasks: [{import_role: {name: r, rolespec_validate: false}}]\n";
         assert_eq!(faults(unchecked, &[]), "");

@@ -78,7 +78,8 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
             terms.iter().map(|term| Ok(strip(given(state, "file", term)?))).collect::<Result<_, Error>>()?
         }
         "fileglob" => {
-            let found = items(terms)?.iter().map(|term| paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
+            let found =
+                items(terms)?.iter().map(|term| paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
             found.into_iter().flatten().collect()
         }
         "first_found" => {

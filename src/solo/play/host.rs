@@ -275,7 +275,13 @@ impl Heard {
             took_ms,
         } = done;
         let include = module.starts_with("include_") && module != "include_vars";
-        self.tally.count(&Counted { task: (i, turn, handler), item: item.is_some(), include, changed, status: &status });
+        self.tally.count(&Counted {
+            task: (i, turn, handler),
+            item: item.is_some(),
+            include,
+            changed,
+            status: &status,
+        });
         let shown = diff.filter(|_| self.shared.diff);
         let attributes = if self.shared.diff { attributes } else { Vec::new() };
         let path = path.filter(|_| shown.is_some() || !attributes.is_empty());

@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn turns_are_told_apart_and_each_item_of_an_include_counts() {
         let mut tally = Tally::default();
-        let one = |turn, include, status| Counted { task: (1, turn, false), item: true, include, changed: true, status };
+        let one =
+            |turn, include, status| Counted { task: (1, turn, false), item: true, include, changed: true, status };
         for (turn, include, status) in [
             (1, true, "ok"),
             (1, true, "skipped"),
