@@ -197,10 +197,12 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
     };
     let done = playbook::Done {
         i,
+        turn: 0,
         name,
         module: String::new(),
         item: None,
         status: playbook::Status::Failed,
+        changed: false,
         msg: message,
         rc: None,
         stdout_tail: String::new(),

@@ -57,7 +57,7 @@ impl<'a> Run<'a, '_> {
     fn handler(&mut self, play: &'a Play, handler: &'a Handler) -> Flow {
         match handler.task.module.as_str() {
             "meta" => self.meta(play, &handler.task),
-            "include_tasks" => self.include(play, &handler.task, &handler.choices, &handler.refused),
+            "include_tasks" => self.include(play, &handler.task, (&handler.choices, &handler.refused), true),
             _ => self.single(play, &handler.task, true),
         }
     }

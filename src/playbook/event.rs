@@ -1,10 +1,14 @@
 //! What a run says while it goes and when it ends: the executor sends these on as they are.
 
+use super::plan::Task;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is told in the place of what `no_log` hides.
+pub(super) const HIDDEN: &str = "hidden by no_log";
 
 /// Told of each command of a run that begins (true) or has ended, by its process id; each leads a group of its own.
 type Watcher = dyn Fn(u32, bool) + Send + Sync;
@@ -140,10 +144,16 @@ pub enum Event {
 pub struct Done {
     /// The task's number in the plan.
     pub i: u32,
+    /// How many tasks the run had begun with this one: a task that is included twice has two, its items have one.
+    #[serde(default)]
+    pub turn: u32,
     pub name: String,
     pub module: String,
     pub item: Option<String>,
     pub status: Status,
+    /// Of a failure that was ignored: something was changed all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// The last lines of what a command printed.
@@ -157,6 +167,29 @@ pub struct Done {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub took_ms: u64,
+}
+
+impl Done {
+    /// Of a task, or one item of it, without anything that a module tells; what is said is hidden by `no_log`.
+    pub fn of(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
+        let msg = msg.into();
+        Self {
+            i: task.id,
+            turn,
+            name: task.name.clone(),
+            module: task.module.clone(),
+            item: None,
+            status,
+            changed: false,
+            msg: if task.no_log && !msg.is_empty() { HIDDEN.to_owned() } else { msg },
+            rc: None,
+            stdout_tail: String::new(),
+            diff: None,
+            attributes: Vec::new(),
+            path: None,
+            took_ms: 0,
+        }
+    }
 }
 
 /// One attribute of a file, before and after, as people write it.

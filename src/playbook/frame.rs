@@ -71,6 +71,25 @@ impl<'p> Frame<'p> {
         self.registers.set(name, Var::new(value, false));
     }
 
+    /// Sets a fact of the node, which is one of `ansible_facts` too.
+    pub fn learn(&mut self, name: &str, value: &Value) {
+        let facts = Arc::make_mut(&mut self.facts);
+        let mut all = match facts.get("ansible_facts") {
+            Some(Var::Map(all)) => (**all).clone(),
+            _ => VarMap::default(),
+        };
+        match (name, value) {
+            ("ansible_facts", Value::Object(more)) => {
+                more.iter().for_each(|(name, value)| all.set(name, Var::new(value, false)));
+            }
+            _ => all.set(name.strip_prefix("ansible_").unwrap_or(name), Var::new(value, false)),
+        }
+        facts.set("ansible_facts", Var::Map(Arc::new(all)));
+        if name != "ansible_facts" {
+            self.set(name, value);
+        }
+    }
+
     /// From here on only a run can tell the value of `name`, whatever it was before.
     pub fn forget(&mut self, name: &str) {
         self.unknown.insert(name.to_owned());

@@ -154,6 +154,14 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
                 [Token::Sign(')'), ..] => break,
                 // By name, as `rstrip=false`: those say how, not what.
                 [Token::Sign(','), Token::Word(_), Token::Sign('='), _, after @ ..] => rest = after,
+                // A list of them.
+                [Token::Sign(','), Token::Sign('['), after @ ..] if closes(after).is_some() => {
+                    let (list, after) = after.split_at(closes(after).unwrap_or_default());
+                    let texts =
+                        list.iter().filter_map(|token| if let Token::Text(text) = token { Some(*text) } else { None });
+                    terms.iter_mut().for_each(|terms| terms.extend(texts.clone().map(str::to_owned)));
+                    rest = &after[1..];
+                }
                 [Token::Sign(','), Token::Text(term), after @ ..]
                     if matches!(after.first(), Some(Token::Sign(',' | ')'))) =>
                 {
@@ -169,6 +177,16 @@ pub fn lookups(template: &str) -> Vec<Lookup> {
         out.push(Lookup { name: (*name).to_owned(), terms });
     }
     out
+}
+
+/// Where a list ends that holds nothing but fixed texts.
+fn closes(tokens: &[Token]) -> Option<usize> {
+    let end = tokens.iter().position(|token| *token == Token::Sign(']'))?;
+    let fixed = |(i, token): (usize, &Token)| match i % 2 {
+        0 => matches!(token, Token::Text(_)),
+        _ => *token == Token::Sign(','),
+    };
+    tokens[..end].iter().enumerate().all(fixed).then_some(end)
 }
 
 /// One place in a template where a variable is read.

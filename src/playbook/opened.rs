@@ -2,12 +2,13 @@
 //!
 //! Only what the plan holds can be chosen. In check mode, what depends on something that was not run is not opened.
 
-use super::event::{Event, Status};
+use super::event::{Done, Status};
 use super::frame::{self, Frame};
 use super::modules::{Answer, Outcome};
 use super::plan::{self, Place, Plan, Play, Step, Task};
 use super::run::{Flow, Run};
 use super::scope::{Scope, traced};
+use super::step::{hidden, title};
 use super::{compile, expr, lint, unknown};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,68 +22,88 @@ pub(super) type Choices = BTreeMap<String, Vec<Step>>;
 
 /// What comes of one item of an include.
 enum Chosen<'a> {
-    Steps(&'a [Step]),
+    /// With the name that it has there.
+    Steps(String, &'a [Step]),
     Skipped,
     Unknown(&'static str),
 }
 
 impl<'a> Run<'a, '_> {
+    /// An include is a task of its own, and so is each item of one with a loop. What they mean is chosen before anything of it
+    /// runs, as Ansible does.
     pub(super) fn include(
         &mut self,
         play: &'a Play,
         task: &'a Task,
-        choices: &'a Choices,
-        refused: &BTreeMap<String, String>,
+        (choices, refused): (&'a Choices, &BTreeMap<String, String>),
+        handler: bool,
     ) -> Flow {
+        self.turn += 1;
         if self.depth >= INCLUDES_MAX {
-            return self.broken(task, task.place.line, "includes are nested too deep", false);
+            return self.broken(task, task.place.line, "includes are nested too deep", handler);
         }
         let scope = self.frame.scope(play, task);
+        let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
         let items = match &task.repeat {
             None => Vec::new(),
             Some(repeat) => match traced(|| frame::items(&scope, repeat)) {
-                (_, trace) if trace.unknown => {
-                    self.include_unknown(task, choices, "what it loops over depends on what was not run");
+                (_, trace) if trace.unknown && !skips() => {
+                    self.include_unknown(task, choices, "what it loops over depends on what was not run", handler);
                     return Ok(());
                 }
-                (Ok(items), _) => items,
-                (Err(_), _) if matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false))) => Vec::new(),
-                (Err(message), _) => return self.broken(task, task.place.line, &message, false),
+                (Ok(items), trace) if !trace.unknown => items,
+                (Ok(_), _) => Vec::new(),
+                (Err(_), _) if skips() => Vec::new(),
+                (Err(message), _) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
             },
         };
-        let rounds = if task.repeat.is_some() { items.len() } else { 1 };
-        for index in 0..rounds {
+        if task.repeat.is_some() && items.is_empty() {
+            self.skipped(task, &scope, None, handler);
+            return Ok(());
+        }
+        let layer = |index| task.repeat.as_ref().map(|repeat| frame::item_layer(repeat, &items, index));
+        let mut rounds = Vec::new();
+        for index in 0..items.len().max(1) {
             if let Some(pause) = task.repeat.as_ref().and_then(|r| r.pause.as_ref()).filter(|_| index > 0) {
                 self.pause(&scope, pause);
             }
-            let layer = || task.repeat.as_ref().map(|repeat| frame::item_layer(repeat, &items, index));
-            let inner = layer().map_or_else(|| scope.clone(), |layer| scope.with(layer));
-            let steps = match chosen(task, &inner, choices, refused) {
-                Ok(Chosen::Steps(steps)) => steps,
-                Ok(Chosen::Skipped) => {
-                    self.end.skipped += 1;
+            let inner = layer(index).map_or_else(|| scope.clone(), |layer| scope.with(layer));
+            let item = task.repeat.as_ref().map(|repeat| frame::label(&inner, repeat, &items[index]));
+            match chosen(task, &inner, choices, refused) {
+                Ok(Chosen::Steps(name, steps)) => {
+                    self.end.ok += 1;
+                    let told = Done::of(task, self.turn, Status::Ok, name);
+                    self.tell(Done { name: title(task, &inner), item: hidden(task, item), ..told }, handler);
+                    rounds.push((index, Ok(steps)));
+                }
+                Ok(Chosen::Skipped) => self.skipped(task, &inner, item, handler),
+                Ok(Chosen::Unknown(why)) => rounds.push((index, Err(why))),
+                Err((line, message)) => return self.broken(task, line, &message, handler),
+            }
+            let breaks = task.repeat.as_ref().map(|repeat| repeat.break_when.as_slice()).unwrap_or_default();
+            match unknown::all_hold(&inner, breaks) {
+                Ok(Some(true)) if !breaks.is_empty() => break,
+                Ok(_) => {}
+                Err((line, e)) => {
+                    return self.broken(task, line, &format!("break_when: {}", expr::explain(&e)), handler);
+                }
+            }
+        }
+        for (index, steps) in rounds {
+            let steps = match steps {
+                Ok(steps) => steps,
+                Err(why) => {
+                    self.include_unknown(task, choices, why, handler);
                     continue;
                 }
-                Ok(Chosen::Unknown(why)) => {
-                    self.include_unknown(task, choices, why);
-                    continue;
-                }
-                Err((line, message)) => return self.broken(task, line, &message, false),
             };
             let open = self.frame.params.len();
-            self.frame.params.extend(layer().map(Arc::new));
+            self.frame.params.extend(layer(index).map(Arc::new));
             self.depth += 1;
             let flow = self.steps(play, steps);
             self.depth -= 1;
             self.frame.params.truncate(open);
             flow?;
-            let Some(repeat) = task.repeat.as_ref().filter(|repeat| !repeat.break_when.is_empty()) else { continue };
-            let after = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
-            match unknown::all_hold(&after, &repeat.break_when) {
-                Ok(Some(true)) => break,
-                Ok(_) => {}
-                Err((line, e)) => return self.broken(task, line, &expr::explain(&e), false),
-            }
         }
         Ok(())
     }
@@ -103,8 +124,8 @@ impl<'a> Run<'a, '_> {
     }
 
     /// An include of which nobody knows what it would run.
-    fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str) {
-        self.say_unknown(task, false, why);
+    fn include_unknown(&mut self, task: &Task, choices: &Choices, why: &str, handler: bool) {
+        self.say_unknown(task, handler, why);
         let mut set = Vec::new();
         choices.values().for_each(|steps| compile::names_set(steps, &mut set));
         set.iter().for_each(|name| self.frame.forget(name));
@@ -116,21 +137,7 @@ impl<'a> Run<'a, '_> {
             would.blur();
         }
         self.end.unknown += 1;
-        let done = super::event::Done {
-            i: task.id,
-            name: task.name.clone(),
-            module: task.module.clone(),
-            item: None,
-            status: Status::Unknown,
-            msg: if task.no_log { "hidden by no_log".to_owned() } else { why.to_owned() },
-            rc: None,
-            stdout_tail: String::new(),
-            diff: None,
-            attributes: Vec::new(),
-            path: None,
-            took_ms: 0,
-        };
-        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        self.tell(Done::of(task, self.turn, Status::Unknown, why), handler);
     }
 }
 
@@ -154,7 +161,7 @@ fn chosen<'a>(
     let name = plan::choice(&task.module, &args.map_err(|message| (task.place.line, message))?);
     let plain = name.strip_prefix("./").unwrap_or(&name);
     if let Some(steps) = choices.get(&name).or(choices.get(plain)) {
-        return Ok(Chosen::Steps(steps));
+        return Ok(Chosen::Steps(name, steps));
     }
     let message = match refused.get(&name).or(refused.get(plain)) {
         Some(why) => format!("`{name}` can't be run: {why}"),
@@ -191,7 +198,7 @@ pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)>
                     }
                     let scope = frame.scope(play, task);
                     match chosen(task, &scope, &include.choices, &BTreeMap::new()) {
-                        Ok(Chosen::Steps(inner)) => steps.extend(inner),
+                        Ok(Chosen::Steps(_, inner)) => steps.extend(inner),
                         Ok(_) => {}
                         Err(_) => {
                             let holds = matches!(frame::all_hold(&scope, &task.when), Ok(true));

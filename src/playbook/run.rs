@@ -3,7 +3,7 @@
 //! Blocking, no runtime. What one task does stands in `step.rs`, what is chosen on the way in `opened.rs`, handlers in `due.rs`;
 //! which changes a module makes, in `modules`.
 
-use super::event::{Cancel, Event, Failure, RunEnd, RunOptions, Status};
+use super::event::{Cancel, Done, Event, Failure, HIDDEN, RunEnd, RunOptions, Status};
 use super::frame::Frame;
 use super::modules::Ground;
 use super::plan::{Block, PLAN_VERSION, Plan, Play, Step, Task};
@@ -66,6 +66,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         ending: None,
         roles_done: BTreeSet::new(),
         depth: 0,
+        turn: 0,
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
@@ -113,6 +114,8 @@ pub(super) struct Run<'a, 's> {
     roles_done: BTreeSet<String>,
     /// Includes that are open.
     pub depth: usize,
+    /// Tasks, handlers and includes that were begun.
+    pub turn: u32,
 }
 
 /// What a `meta` task ends early.
@@ -182,7 +185,9 @@ impl<'a> Run<'a, '_> {
                 Step::Task(task) if task.module == "meta" => self.meta(play, task)?,
                 Step::Task(task) => self.single(play, task, false)?,
                 Step::Block(block) => self.block(play, block)?,
-                Step::Include(include) => self.include(play, &include.task, &include.choices, &include.refused)?,
+                Step::Include(include) => {
+                    self.include(play, &include.task, (&include.choices, &include.refused), false)?;
+                }
             }
         }
         Ok(())
@@ -289,25 +294,17 @@ impl<'a> Run<'a, '_> {
         Ok(())
     }
 
+    pub(super) fn tell(&mut self, done: Done, handler: bool) {
+        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+    }
+
     /// A task that could not even be evaluated.
     pub fn broken(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
-        let message = if task.no_log { "hidden by no_log".to_owned() } else { message.to_owned() };
-        let done = super::event::Done {
-            i: task.id,
-            name: task.name.clone(),
-            module: task.module.clone(),
-            item: None,
-            status: Status::Failed,
-            msg: format!("{}:{line}: {message}", task.place.file),
-            rc: None,
-            stdout_tail: String::new(),
-            diff: None,
-            attributes: Vec::new(),
-            path: None,
-            took_ms: 0,
-        };
-        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
+        let msg = format!("{}:{line}: {message}", task.place.file);
+        self.tell(Done { msg, ..Done::of(task, self.turn, Status::Failed, "") }, handler);
         self.end.failed += 1;
+        self.end.fatal |= task.fatal;
         self.end.failure = Some(Failure {
             task: task.name.clone(),
             file: task.place.file.clone(),

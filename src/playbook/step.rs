@@ -1,6 +1,6 @@
 //! One task: its condition, its loop, its retries, what its result means, what is said about it.
 
-use super::event::{Done, Event, Failure, Status};
+use super::event::{Done, Event, Failure, HIDDEN, Status};
 use super::frame;
 use super::modules::{self, Answer, Call, Outcome};
 use super::node::{Ahead, Node};
@@ -30,6 +30,7 @@ struct Judged {
 impl<'a> Run<'a, '_> {
     /// Runs one task or handler, all its items.
     pub fn task(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
+        self.turn += 1;
         let scope = self.frame.scope(play, task);
         let Some(repeat) = &task.repeat else {
             let judged = self.item(task, &scope, None, handler)?;
@@ -48,6 +49,12 @@ impl<'a> Run<'a, '_> {
             Err(_) if skips() => Vec::new(),
             Err(message) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
         };
+        if items.is_empty() {
+            self.skipped(task, &scope, None, handler);
+            let result = json!({"changed": false, "failed": false, "skipped": true, "skipped_reason": "No items in the list", "results": []});
+            let judged = Judged { status: Status::Skipped, result: Value::Null, failure: None, facts: Map::new() };
+            return self.conclude(play, task, &judged, result);
+        }
         let mut results = Vec::new();
         let (mut changed, mut skipped) = (false, true);
         let (mut perhaps, mut vague) = (false, false);
@@ -74,7 +81,7 @@ impl<'a> Run<'a, '_> {
             vague |= judged.status == Status::Unknown;
             skipped &= judged.status == Status::Skipped;
             for (name, value) in &judged.facts {
-                self.frame.set(name, value);
+                self.learn(task, name, value);
             }
             results.push(judged.result.clone());
             let scope = registered(&inner, task, &judged.result);
@@ -90,7 +97,7 @@ impl<'a> Run<'a, '_> {
             }
         }
         let failed = worst.is_some();
-        let mut result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped && !items.is_empty(), "msg": if failed { "one or more items failed" } else { "all items done" }});
+        let mut result = json!({"results": results, "changed": changed, "failed": failed, "skipped": skipped, "msg": if failed { "one or more items failed" } else { "all items done" }});
         if perhaps && !changed {
             result["changed"] = unknown::mark();
         }
@@ -114,7 +121,7 @@ impl<'a> Run<'a, '_> {
     /// Registers the result, notifies, and says whether the run goes on.
     fn conclude(&mut self, play: &'a Play, task: &'a Task, judged: &Judged, result: Value) -> Flow {
         for (name, value) in &judged.facts {
-            self.frame.set(name, value);
+            self.learn(task, name, value);
         }
         let changed = result["changed"] == true && result["failed"] != true;
         if let Some(name) = &task.register {
@@ -149,6 +156,14 @@ impl<'a> Run<'a, '_> {
         Err(Stop)
     }
 
+    /// A fact that a task has set. What a module found out is one of the node's facts from here on.
+    fn learn(&mut self, task: &Task, name: &str, value: &Value) {
+        match task.module.as_str() {
+            "set_fact" => self.frame.set(name, value),
+            _ => self.frame.learn(name, value),
+        }
+    }
+
     fn notify(&mut self, name: &str) {
         if !self.notified.iter().any(|n| n == name) {
             self.notified.push(name.to_owned());
@@ -157,35 +172,25 @@ impl<'a> Run<'a, '_> {
 
     /// One item: condition, tries, events, counts.
     fn item(&mut self, task: &'a Task, scope: &Scope, item: Option<String>, handler: bool) -> Result<Judged, Stop> {
-        let name = if task.no_log {
-            task.name.clone()
-        } else {
-            expr::render_text(scope, &task.name).unwrap_or_else(|_| task.name.clone())
-        };
-        let item = item.map(|label| if task.no_log { "hidden by no_log".into() } else { label });
+        let name = title(task, scope);
         let start = Instant::now();
-        let say = |run: &mut Self, status: Status, outcome: &Outcome, msg: String| {
+        let say = |run: &mut Self, status: Status, outcome: &Outcome, msg: String, changed: bool| {
             let shows = (outcome.diff.is_some() || !outcome.attributes.is_empty())
                 && task.diff.as_ref().and_then(|value| yes(scope, value)) != Some(false);
             let tail = outcome.output.as_ref().map(|o| o.tail.join("\n")).unwrap_or_default();
             let done = Done {
-                i: task.id,
                 name: name.clone(),
-                module: task.module.clone(),
-                item: item.clone(),
-                status,
-                msg: if task.no_log && !msg.is_empty() { "hidden by no_log".into() } else { msg },
+                item: hidden(task, item.clone()),
+                changed: status == Status::Ignored && changed,
                 rc: outcome.rc,
                 stdout_tail: if task.no_log { String::new() } else { tail },
                 path: shows.then(|| outcome.more.get("path")?.as_str().map(str::to_owned)).flatten(),
-                diff: outcome.diff.clone().filter(|_| shows).map(|diff| match task.no_log {
-                    true => "hidden by no_log".to_owned(),
-                    false => diff,
-                }),
+                diff: hidden(task, outcome.diff.clone().filter(|_| shows)),
                 attributes: if shows && !task.no_log { outcome.attributes.clone() } else { Vec::new() },
                 took_ms: start.elapsed().as_millis() as u64,
+                ..Done::of(task, run.turn, status, msg)
             };
-            (run.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+            run.tell(done, handler);
         };
         match unknown::all_hold(scope, &task.when) {
             Ok(Some(true)) => {}
@@ -194,8 +199,7 @@ impl<'a> Run<'a, '_> {
                 return Ok(self.vague(task, item, handler, why));
             }
             Ok(Some(false)) => {
-                self.end.skipped += 1;
-                say(self, Status::Skipped, &Outcome::default(), String::new());
+                self.skipped(task, scope, item, handler);
                 let result = json!({"changed": false, "skipped": true, "failed": false, "skip_reason": "Conditional result was False"});
                 return Ok(Judged { status: Status::Skipped, result, failure: None, facts: Map::new() });
             }
@@ -204,7 +208,7 @@ impl<'a> Run<'a, '_> {
                 return Err(Stop);
             }
         }
-        (self.sink)(Event::TaskStart { i: task.id, name: name.clone(), item: item.clone() });
+        (self.sink)(Event::TaskStart { i: task.id, name: name.clone(), item: hidden(task, item.clone()) });
         let (outcome, mut result) = self.tries(task, scope);
         let failed = result["failed"] == true;
         let changed = result["changed"] == true;
@@ -226,20 +230,20 @@ impl<'a> Run<'a, '_> {
             Status::Skipped => self.end.skipped += 1,
             Status::Failed => self.end.failed += 1,
             _ if vague => self.end.unknown += 1,
-            Status::Changed | Status::WouldRun if changed => self.end.changed += 1,
+            Status::Changed | Status::WouldRun | Status::Ignored if changed => self.end.changed += 1,
             _ => self.end.ok += 1,
         }
         let message = match outcome.unknown {
             true => outcome.msg.clone(),
             false => result["msg"].as_str().unwrap_or(&outcome.msg).to_owned(),
         };
-        say(self, status, &outcome, message.clone());
+        say(self, status, &outcome, message.clone(), changed);
         let failure = (status == Status::Failed).then(|| Failure {
             task: name.clone(),
             file: task.place.file.clone(),
             line: task.place.line,
             rc: outcome.rc,
-            message: if task.no_log { "hidden by no_log".into() } else { message },
+            message: if task.no_log { HIDDEN.to_owned() } else { message },
             tail: outcome.output.as_ref().filter(|_| !task.no_log).map(|o| o.tail.clone()).unwrap_or_default(),
         });
         if ignore {
@@ -248,27 +252,21 @@ impl<'a> Run<'a, '_> {
         Ok(Judged { status, result, failure, facts: outcome.facts })
     }
 
+    /// A task, or one item of it, that is not run.
+    pub(super) fn skipped(&mut self, task: &Task, scope: &Scope, item: Option<String>, handler: bool) {
+        self.end.skipped += 1;
+        let done = Done::of(task, self.turn, Status::Skipped, "");
+        self.tell(Done { name: title(task, scope), item: hidden(task, item), ..done }, handler);
+    }
+
     /// One item of which it is not known what it would do, or whether: everything in its result is UNKNOWN.
     fn vague(&mut self, task: &'a Task, item: Option<String>, handler: bool, why: &str) -> Judged {
         if let Some(would) = self.ground.node.would_mut() {
             would.blur();
         }
         self.end.unknown += 1;
-        let done = Done {
-            i: task.id,
-            name: task.name.clone(),
-            module: task.module.clone(),
-            item,
-            status: Status::Unknown,
-            msg: if task.no_log { "hidden by no_log".into() } else { why.to_owned() },
-            rc: None,
-            stdout_tail: String::new(),
-            diff: None,
-            attributes: Vec::new(),
-            path: None,
-            took_ms: 0,
-        };
-        (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
+        let done = Done::of(task, self.turn, Status::Unknown, why);
+        self.tell(Done { item: hidden(task, item), ..done }, handler);
         let mut names = Vec::new();
         super::compile::names_set_by(task, &mut names);
         let set = names.into_iter().filter(|name| task.module == "set_fact" && task.args.contains_key(name));
@@ -450,6 +448,19 @@ fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error>
     Ok(names)
 }
 
+/// A task's name as it is told.
+pub(super) fn title(task: &Task, scope: &Scope) -> String {
+    match task.no_log {
+        true => task.name.clone(),
+        false => expr::render_text(scope, &task.name).unwrap_or_else(|_| task.name.clone()),
+    }
+}
+
+/// What is told of a task, unless `no_log` hides it.
+pub(super) fn hidden(task: &Task, text: Option<String>) -> Option<String> {
+    text.map(|text| if task.no_log { HIDDEN.to_owned() } else { text })
+}
+
 /// The registered result: what the module says, then what `failed_when` and `changed_when` make of it.
 fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
     let outcome = answer.unwrap_or_else(|msg| Outcome { failed: true, msg, ..Outcome::default() });
@@ -458,7 +469,9 @@ fn judge(task: &Task, scope: &Scope, answer: Answer) -> (Outcome, Value) {
         result.insert("skipped".into(), json!(false));
         return (outcome, unknown::open(result));
     }
-    result.insert("changed".into(), json!(outcome.changed));
+    // Of one that was broken off nobody can tell; Ansible says no.
+    let whole = outcome.output.as_ref().is_none_or(|o| !o.timed_out && !o.cancelled);
+    result.insert("changed".into(), json!(outcome.changed && whole));
     result.entry("failed").or_insert(json!(outcome.failed));
     result.entry("msg").or_insert(json!(outcome.msg));
     if outcome.skipped {

@@ -76,7 +76,7 @@ fn done_is_0_and_the_recap_is_ansibles() {
     let ground = Ground::new(&format!("{COPY}{tasks}"));
     let (code, text, talk) = ground.play(&["--diff"]);
     assert_eq!((code, talk.as_str()), (Some(0), ""), "{text}");
-    let recap = "localhost                  : ok=4    changed=2    unreachable=0    failed=0    skipped=1    rescued=1    ignored=1    unknown=0\n";
+    let recap = "localhost                  : ok=4    changed=3    unreachable=0    failed=0    skipped=1    rescued=1    ignored=1    unknown=0\n";
     assert!(text.ends_with(&format!("\nPLAY RECAP\n{recap}")), "{text}");
     for shown in ["localhost  changed   write (", "+a\n", "twice [2]", "ignored ", "rc=1"] {
         assert!(text.contains(shown), "{shown} is not in {text}");

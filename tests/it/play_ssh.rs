@@ -86,7 +86,11 @@ impl Server {
     }
 
     fn command(&self, tasks: &str, args: &[&str]) -> Command {
-        self.write("site.yml", &format!("- hosts: all\n  tasks: [{tasks}]\n"));
+        self.of(&format!("- hosts: all\n  tasks: [{tasks}]\n"), args)
+    }
+
+    fn of(&self, playbook: &str, args: &[&str]) -> Command {
+        self.write("site.yml", playbook);
         let mut command = remoor();
         command.current_dir(self.dir.path()).args(["play", "site.yml", "-i", "hosts", "--ssh-config", "ssh_config"]);
         command.args(["-e", &format!("dir={}", self.dir.path().display())]).args(args);
@@ -95,8 +99,30 @@ impl Server {
     }
 
     fn play(&self, tasks: &str, args: &[&str]) -> (Option<i32>, String) {
-        let Output { status, stdout, stderr } = self.command(tasks, args).output().expect("remoor runs");
-        (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+        ended(&mut self.command(tasks, args))
+    }
+
+    /// Two plays, the first with these keys and tasks, while `lost` can't be reached: the hosts that did something in each,
+    /// in order of their names.
+    fn plays(&self, keys: &str, task: &str, lost: &str) -> (Option<i32>, String, [String; 2]) {
+        // Nobody listens at a port that was free, and is asked for no more.
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+        let hosts = fs::read_to_string(self.path("hosts")).expect("hosts");
+        self.write("hosts", &hosts.replace(&format!("{lost} "), &format!("{lost} ansible_port={free} ")));
+        let did = |play: u8| format!("{{shell: 'echo {{{{ inventory_hostname }}}} >> {{{{ dir }}}}/did{play}'}}");
+        let (first, second) = (did(1), did(2));
+        let playbook = format!("- hosts: all\n  {keys}\n  tasks: [{task}{first}]\n- hosts: all\n  tasks: [{second}]\n");
+        let (code, text) = ended(&mut self.of(&playbook, &[]));
+        self.write("hosts", &hosts);
+        let done = [1, 2].map(|play| {
+            let path = self.path(&format!("did{play}"));
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let _there_or_not = fs::remove_file(path);
+            let mut hosts: Vec<&str> = text.lines().collect();
+            hosts.sort_unstable();
+            hosts.join(" ")
+        });
+        (code, text, done)
     }
 
     /// Logins and commands so far.
@@ -128,6 +154,11 @@ impl Drop for Server {
         let _ended = self.sshd.kill();
         let _reaped = self.sshd.wait();
     }
+}
+
+fn ended(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command.output().expect("remoor runs");
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
 fn spawn(dir: &Path, port: u16) -> Child {
@@ -205,6 +236,35 @@ fn a_host_that_is_not_reached_is_3_and_the_others_go_on() {
         "{text}"
     );
     assert_eq!(fs::read_to_string(server.path("ran")).expect("ran"), "h1\n");
+}
+
+#[test]
+fn with_any_errors_fatal_a_host_that_is_not_reached_ends_the_play_for_all() {
+    let Some(server) = Server::start() else { return };
+    let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h1");
+    assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["", ""]), "{text}");
+    assert!(text.contains("any_errors_fatal"), "{text}");
+    // Those before it are done, and nobody goes on to the next play.
+    let (code, text, done) = server.plays("any_errors_fatal: true\n  serial: 1", "", "h2");
+    assert_eq!((code, done.each_ref().map(String::as_str)), (Some(3), ["h1", ""]), "{text}");
+}
+
+#[test]
+fn max_fail_percentage_counts_hosts_that_failed_and_not_those_that_were_not_reached() {
+    let Some(server) = Server::start() else { return };
+    let fails = "{command: 'false', when: inventory_hostname == 'h1'}, ";
+    let (code, text, done) = server.plays("max_fail_percentage: 40", fails, "h2");
+    assert_eq!((code, done.each_ref().map(String::as_str)), (Some(5), ["h3", "h3"]), "{text}");
+    let (code, text, done) = server.plays("max_fail_percentage: 30", fails, "h2");
+    assert_eq!((code, done[1].as_str()), (Some(5), ""), "{text}");
+    assert!(text.contains("1 of 3 hosts failed, at most 30 % may (max_fail_percentage)"), "{text}");
+}
+
+#[test]
+fn with_ignore_unreachable_a_host_that_is_not_reached_is_no_error() {
+    let Some(server) = Server::start() else { return };
+    let (code, text, done) = server.plays("ignore_unreachable: true\n  any_errors_fatal: true", "", "h2");
+    assert_eq!((code, done.each_ref().map(String::as_str)), (Some(0), ["h1 h3", "h1 h3"]), "{text}");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Finding the files that tasks name, and putting them into the plan.
 
-use super::{Compiler, Context, wildcard};
+use super::{Compiler, Context, lookup, wildcard};
 use crate::model::{FileSet, Sha256};
-use crate::playbook::plan::{Asset, Blob, Task};
+use crate::playbook::plan::{Asset, Blob, RepeatKind, Task};
 use crate::playbook::{data, expr, lint, tera_text};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files that one name with markup may stand for.
@@ -101,6 +101,44 @@ impl Compiler<'_> {
         dirs
     }
 
+    /// A path of the fleet directory as a playbook may name it: absolute, where it lies in a directory of its own.
+    pub(super) fn named(&self, path: &str) -> String {
+        match (self.options.root.trim_end_matches('/'), path) {
+            ("", path) => path.to_owned(),
+            (root, "") => root.to_owned(),
+            (root, path) => format!("{root}/{path}"),
+        }
+    }
+
+    /// The opposite.
+    pub(super) fn below<'t>(&self, name: &'t str) -> &'t str {
+        let root = self.options.root.trim_end_matches('/');
+        let rest = name.strip_prefix(root).and_then(|rest| rest.strip_prefix('/')).filter(|_| !root.is_empty());
+        rest.unwrap_or(name)
+    }
+
+    /// A name that begins with `{{ playbook_dir }}/` or `{{ role_path }}/` as a path of the fleet directory.
+    pub(super) fn placed(&self, own: &Context, name: &str) -> Option<String> {
+        let (inner, rest) = name.trim_start().strip_prefix("{{")?.split_once("}}")?;
+        let dir = match inner.trim() {
+            "playbook_dir" => self.base.as_str(),
+            "role_path" => own.role.as_ref()?.dir.as_str(),
+            _ => return None,
+        };
+        let rest = rest.strip_prefix('/')?;
+        Some(if dir.is_empty() { rest.to_owned() } else { format!("{dir}/{rest}") })
+    }
+
+    /// The same of all texts in a value.
+    pub(super) fn all_placed(&self, own: &Context, value: &Value) -> Value {
+        match value {
+            Value::String(text) => json!(self.placed(own, text).unwrap_or_else(|| text.clone())),
+            Value::Array(items) => items.iter().map(|item| self.all_placed(own, item)).collect(),
+            Value::Object(map) => map.iter().map(|(k, v)| (k.clone(), self.all_placed(own, v))).collect(),
+            other => other.clone(),
+        }
+    }
+
     /// Puts what `src` names into the plan.
     pub(super) fn attach(&mut self, own: &Context, at: (u32, u32), task: &mut Task) {
         if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
@@ -115,7 +153,13 @@ impl Compiler<'_> {
             return;
         }
         let dirs = self.search(own, subdir(&task.module));
-        let mut found = self.find(&dirs, &src);
+        let mut found = match lookup::of_files(&src) {
+            Some((RepeatKind::FirstFound, names, false)) => {
+                let paths = names.iter().filter_map(|name| self.first_of(&dirs, name));
+                paths.map(|path| (path.clone(), path)).collect()
+            }
+            _ => self.find(&dirs, &src),
+        };
         if found.is_empty() && task.module == "copy" && !data::has_markup(&src) {
             found = self.find_below(&dirs, &src);
         }
@@ -140,6 +184,9 @@ impl Compiler<'_> {
                 let message =
                     format!("`mode: preserve`: the mode of {path} is not known, a fleet keeps none of its files");
                 self.fault(&own.file, at, message).hint = Some("say which mode it is to have".into());
+            }
+            if data::has_markup(&src) {
+                task.assets.insert(self.named(&path), asset.clone());
             }
             if task.module == "template" {
                 self.template(&path, &dirs, &own.file, at, &mut task.parts);

@@ -1,6 +1,7 @@
 //! Which of the inventory's variables a plan could read: only those are part of it, so that an unrelated change of the
 //! inventory does not change what the host is to be.
 
+use super::lookup;
 use crate::model::Fault;
 use crate::playbook::plan::{Place, Plan, Play, Step, Task};
 use crate::playbook::{data, lint};
@@ -97,8 +98,13 @@ pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
             }
         });
     }
-    for layer in plan.layers.iter().chain([&plan.extra]) {
-        layer.values().for_each(|value| collect(value, &mut words, &mut whole));
+    let many = |name: &str| matches!(name, "hostvars" | "groups" | "peers");
+    for layer in plan.layers.iter().chain([&plan.extra, &plan.vars]) {
+        layer.iter().filter(|(name, _)| !many(name)).for_each(|(_, value)| collect(value, &mut words, &mut whole));
+    }
+    for text in lookup::texts(&plan.extra) {
+        whole |= names_all(&text);
+        lint::words(&text, &mut words);
     }
     for blob in plan.blobs.values() {
         if let Ok(text) = std::str::from_utf8(&blob.0) {
@@ -118,7 +124,7 @@ pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
         }
         for (name, value) in fresh {
             out.insert(name);
-            if !matches!(name.as_str(), "hostvars" | "groups" | "peers") {
+            if !many(name) {
                 collect(value, &mut words, &mut whole);
             }
         }

@@ -83,6 +83,7 @@ impl Compiler<'_> {
                 Some("write its keywords beside it".into());
         }
         let name = args.get("file").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = self.placed(own, &name).unwrap_or(name);
         let name = match fixed(&name) {
             true => name,
             false => match crate::playbook::expr::render_text(&self.early_scope(own), &name) {

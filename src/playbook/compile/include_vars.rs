@@ -63,8 +63,12 @@ impl Compiler<'_> {
             self.fault(&own.file, at, message);
             return;
         }
+        let chosen = !fixed(&name);
         for (name, path) in found {
             let layer = self.vars_layer(&path, (&own.file, at));
+            if chosen {
+                task.vars_files.insert(self.named(&path), layer);
+            }
             task.vars_files.insert(name, layer);
         }
     }

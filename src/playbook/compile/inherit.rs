@@ -61,11 +61,20 @@ impl Compiler<'_> {
                 self.elevation(file, key, value, context);
             }
             "connection" => {
-                let local = self.is_local();
                 let texts = self.known_texts(file, word, value, context);
-                let text = texts.first().map(|t| t.trim_start_matches("ansible.builtin."));
-                if !(matches!(text, Some("ssh" | "smart" | "paramiko")) || local && text == Some("local")) {
-                    self.fault_hint(file, at, "`connection` other than ssh is not part of the language", ELSEWHERE);
+                match texts.first().map(|t| t.trim_start_matches("ansible.builtin.")) {
+                    Some("ssh" | "smart" | "paramiko") => {}
+                    Some("local") if self.is_local() => {}
+                    Some("local") => {
+                        let message = format!("`connection: local`, and {} is not this machine", self.host.name);
+                        let hint =
+                            format!("`remoor play --connection local` makes every host this machine; else {ELSEWHERE}");
+                        self.fault_hint(file, at, message, hint);
+                    }
+                    _ => {
+                        let message = "`connection` other than ssh and local is not part of the language";
+                        self.fault_hint(file, at, message, ELSEWHERE);
+                    }
                 }
             }
             // `user` of a task is a module, and that of a play is read there.
@@ -172,7 +181,8 @@ impl Compiler<'_> {
 
     /// Whether the host is the machine that the run begins on.
     fn is_local(&self) -> bool {
-        LOCAL.contains(&self.host.name.as_str())
+        self.options.here
+            || LOCAL.contains(&self.host.name.as_str())
             || self.host.vars.get("ansible_connection").and_then(Value::as_str) == Some("local")
     }
 

@@ -59,8 +59,8 @@ fn each_keyword_is_obeyed_or_refused_by_name() {
               hint: use provisioner kind: ansible
             site.yml:3:3: `vars_prompt` is not part of the language
               hint: use provisioner kind: ansible
-            site.yml:4:3: `connection` other than ssh is not part of the language
-              hint: use provisioner kind: ansible
+            site.yml:4:3: `connection: local`, and w1 is not this machine
+              hint: `remoor play --connection local` makes every host this machine; else use provisioner kind: ansible
             site.yml:5:3: `remote_user` must be what the inventory says
               hint: set `ansible_user` in the inventory
             site.yml:6:3: `fact_path` is not part of the language

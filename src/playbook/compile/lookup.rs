@@ -1,8 +1,10 @@
 //! Lookups in templates: known, and where they read a file, that file taken along, so that the node has what the manager had.
 
 use super::{Compiler, ELSEWHERE, assets};
+use crate::playbook::hosts;
 use crate::playbook::lint::{self, Lookup};
 use crate::playbook::names::nearest;
+use crate::playbook::plan::RepeatKind;
 use crate::playbook::{data, expr, filters};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
@@ -17,6 +19,8 @@ impl Compiler<'_> {
             let name = lookup.name.trim_start_matches("ansible.builtin.").trim_start_matches("ansible.legacy.");
             if matches!(name, "file" | "template") {
                 self.take_along(file, at, name, &lookup);
+            } else if matches!(name, "fileglob" | "first_found") {
+                self.find_along(file, at, name, &lookup);
             } else if !filters::LOOKUPS.iter().any(|(own, _)| *own == name) {
                 let refused = filters::LOOKUPS_REFUSED.iter().any(|(own, _)| *own == name);
                 let near = nearest(name, filters::LOOKUPS.iter().map(|(own, _)| *own)).filter(|_| !refused);
@@ -37,15 +41,8 @@ impl Compiler<'_> {
                 self.fault_hint(file, at, message, ELSEWHERE);
                 continue;
             }
-            let sub = if kind == "template" { "templates" } else { "files" };
-            let mut dirs = Vec::new();
-            if let Some(role) = role_of(file) {
-                dirs.extend([format!("{role}/{sub}"), role]);
-            }
-            let own = assets::parent(file);
-            dirs.extend([format!("{own}/{sub}"), own, format!("{}/{sub}", self.base), self.base.clone()]);
-            let found = dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|p| self.files.get(p).is_some());
-            let Some(path) = found else {
+            let mut dirs = self.lookup_dirs(file, if kind == "template" { "templates" } else { "files" });
+            let Some(path) = self.first_of(&dirs, name) else {
                 dirs.retain(|dir| !dir.is_empty() && !dir.starts_with('/'));
                 let fault = self.fault(file, at, format!("`{name}` is not in the fleet directory"));
                 fault.hint = Some(format!("looked in {}", dirs.join(", ")));
@@ -81,6 +78,76 @@ impl Compiler<'_> {
         }
     }
 
+    /// Where a lookup in `file` looks for files, best first.
+    fn lookup_dirs(&self, file: &str, sub: &str) -> Vec<String> {
+        let mut dirs = Vec::new();
+        if let Some(role) = role_of(file) {
+            dirs.extend([format!("{role}/{sub}"), role]);
+        }
+        let own = assets::parent(file);
+        dirs.extend([format!("{own}/{sub}"), own, format!("{}/{sub}", self.base), self.base.clone()]);
+        dirs
+    }
+
+    /// What a lookup finds, by each of its patterns or names: paths in the fleet directory, as loops over files have them.
+    fn find_along(&mut self, file: &str, at: (u32, u32), kind: &str, lookup: &Lookup) {
+        let terms = lookup.terms.as_ref().filter(|terms| !terms.iter().any(|term| data::has_markup(term)));
+        let Some(terms) = terms.filter(|terms| !terms.is_empty()) else {
+            let what = if kind == "fileglob" { "patterns" } else { "names" };
+            let message =
+                format!("lookup `{kind}` takes fixed {what} here: the node has only the files that are named");
+            return self.fault_hint(file, at, message, format!("loop by `with_{kind}`, or {ELSEWHERE}"));
+        };
+        let dirs = self.lookup_dirs(file, "files");
+        for term in terms {
+            if term.starts_with('/') {
+                let message = format!("lookup `{kind}`: `{term}` lies outside the fleet directory");
+                self.fault_hint(file, at, message, ELSEWHERE);
+                continue;
+            }
+            let found = match kind {
+                "fileglob" => self.globbed(&dirs, term),
+                _ => Ok(self.first_of(&dirs, term).into_iter().collect()),
+            };
+            let found = match found {
+                Ok(found) => json!(found),
+                Err(message) => {
+                    self.fault(file, at, format!("lookup `{kind}`: {message}"));
+                    continue;
+                }
+            };
+            match self.given.get(&format!("{kind} {term}")) {
+                Some(before) if *before != found => {
+                    let message = format!("lookup `{kind}`: `{term}` means other files here than elsewhere");
+                    self.fault_hint(file, at, message, "call some of them otherwise");
+                }
+                _ => {
+                    self.given.insert(format!("{kind} {term}"), found);
+                }
+            }
+        }
+    }
+
+    /// The files that fit a pattern in the first directory that has any, in order.
+    fn globbed(&self, dirs: &[String], pattern: &str) -> Result<Vec<String>, String> {
+        let (folder, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let fits = hosts::wildcard(name)?;
+        for dir in dirs.iter().filter_map(|dir| assets::join(dir, folder)) {
+            let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+            let here = self.files.under(&dir).filter(|path| assets::parent(path) == dir && fits.is_match(&base(path)));
+            let found: Vec<String> = here.map(str::to_owned).collect();
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// The file of this name in the first directory that has it.
+    pub(super) fn first_of(&self, dirs: &[String], name: &str) -> Option<String> {
+        dirs.iter().filter_map(|dir| assets::join(dir, name)).find(|path| self.files.get(path).is_some())
+    }
+
     /// The variables that win over all others, with what lookups read.
     pub(super) fn extra(&self) -> Map<String, Value> {
         let mut extra = self.options.extra_vars.clone();
@@ -89,6 +156,30 @@ impl Compiler<'_> {
         }
         extra
     }
+}
+
+/// A text that is nothing but one lookup of files by fixed names: which, the names, and whether it gives a list.
+pub(super) fn of_files(text: &str) -> Option<(RepeatKind, Vec<String>, bool)> {
+    let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?.trim();
+    let (call, rest) = inner.split_once('(')?;
+    let whole = rest.find(')').is_some_and(|at| at + 1 == rest.len());
+    let wants = rest.contains("wantlist");
+    let [one] = <[Lookup; 1]>::try_from(lint::lookups(text)).ok()?;
+    let kind = match one.name.trim_start_matches("ansible.builtin.") {
+        "fileglob" => RepeatKind::FileGlob,
+        "first_found" => RepeatKind::FirstFound,
+        _ => return None,
+    };
+    let other_options = rest.contains('=') && !wants;
+    (whole && !other_options).then_some((kind, one.terms?, wants || call.trim() != "lookup"))
+}
+
+/// What lookups read of the fleet directory, as texts.
+pub(super) fn texts(extra: &Map<String, Value>) -> Vec<String> {
+    let given = extra.get(filters::GIVEN).and_then(Value::as_object).into_iter().flat_map(Map::values);
+    let content = given.filter_map(|file| file.get("content")?.as_str());
+    let decoded = content.filter_map(|text| base64::engine::general_purpose::STANDARD.decode(text).ok());
+    decoded.filter_map(|bytes| String::from_utf8(bytes).ok()).collect()
 }
 
 /// The directory of the role that a file belongs to.
@@ -136,6 +227,13 @@ mod tests {
             ("{{ lookup('file', 'plain.txt', rstrip=false) }}", "{{ not rendered }}\n\n"),
             ("{{ lookup('template', 'part.j2') }}", "WEB\n{{ not rendered }}\n"),
             ("{{ query('file', 'plain.txt', 'top.txt') | join('+') }}", "{{ not rendered }}+top"),
+            ("{{ query('fileglob', '*.txt') | join('+') }}", "roles/r/files/plain.txt"),
+            (
+                "{{ lookup('fileglob', 'none*', '../templates/*.j2') }}",
+                "roles/r/templates/loop.j2,roles/r/templates/part.j2",
+            ),
+            ("{{ lookup('first_found', ['none', 'plain.txt']) | basename }}", "plain.txt"),
+            ("{{ query('first_found', 'none', skip=true) | length }}", "0"),
         ] {
             assert_eq!(made(text), want, "{text}");
         }
@@ -144,6 +242,9 @@ mod tests {
             ("{{ lookup('file', '/etc/hosts') }}", "is no file of the fleet directory"),
             ("{{ lookup('file', name) }}", "takes fixed names here"),
             ("{{ lookup('flie', 'x') }}", "lookup `flie` is not part of the language"),
+            ("{{ query('fileglob', name ~ '*') }}", "takes fixed patterns here"),
+            ("{{ query('fileglob', '/etc/*') }}", "lies outside the fleet directory"),
+            ("{{ lookup('first_found', ['none', 'gone']) }}", "none of the files is there"),
             ("{{ lookup('template', 'loop.j2') }}", "over 10 templates deep"),
         ] {
             let got = made(text);

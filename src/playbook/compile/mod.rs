@@ -17,6 +17,7 @@ mod playbook;
 mod repeat;
 mod role;
 pub mod spec;
+mod specs;
 mod tags;
 mod task;
 
@@ -63,6 +64,10 @@ pub struct CompileOptions<'a> {
     pub hosts: Option<&'a Hosts>,
     /// Modes of the files, where they are known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
+    /// Where the files lie, an absolute path of a directory; empty: nowhere that a playbook could name.
+    pub root: &'a str,
+    /// The host is the machine that the run begins on, whatever the inventory says of it.
+    pub here: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -85,7 +90,7 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, .. } = compiler;
+    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, beside, unmet, .. } = compiler;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
@@ -97,6 +102,7 @@ pub fn compile(
         blobs,
     };
     faults.extend(closure::missed(&plan, &elsewhere));
+    faults.extend(specs::unmet(&plan, unmet, &host.vars));
     faults.sort();
     faults.dedup();
     if !faults.is_empty() {
@@ -105,6 +111,11 @@ pub fn compile(
     warnings.sort();
     warnings.dedup();
     plan.vars = closure::needed(&plan, &host.vars);
+    // Other hosts are no part of what this one is to be, but where its playbook reads them.
+    for layer in beside {
+        let vars = std::mem::take(&mut plan.layers[layer as usize]);
+        plan.layers[layer as usize] = closure::needed(&plan, &vars);
+    }
     Ok(Compiled { plan, warnings })
 }
 
@@ -156,6 +167,10 @@ struct Compiler<'a> {
     handler_lists: u32,
     /// Names that only the first host of a batch sets, and where.
     elsewhere: Vec<(String, Place)>,
+    /// What argument specs of roles want.
+    unmet: Vec<specs::Unmet>,
+    /// Layers that name the other hosts of a play.
+    beside: Vec<u32>,
 }
 
 #[derive(Clone)]
@@ -236,6 +251,8 @@ impl<'a> Compiler<'a> {
             play_handlers: Vec::new(),
             handler_lists: 0,
             elsewhere: Vec::new(),
+            unmet: Vec::new(),
+            beside: Vec::new(),
         }
     }
 

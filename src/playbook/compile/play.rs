@@ -9,7 +9,7 @@ use crate::playbook::schedule::{PlayKeys, Schedule};
 use crate::playbook::scope::Scope;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -25,19 +25,28 @@ impl Compiler<'_> {
         if !self.meant(file, node, &keys) {
             return None;
         }
-        if let Some(files) = node.get("vars_files") {
-            self.vars_files(file, files, &mut context);
-        }
         let mut magic = Map::new();
-        magic.insert("playbook_dir".into(), json!(if self.base.is_empty() { "." } else { &self.base }));
+        magic.insert(
+            "playbook_dir".into(),
+            json!(match self.named(&self.base) {
+                dir if dir.is_empty() => ".".to_owned(),
+                dir => dir,
+            }),
+        );
         magic.insert("ansible_play_name".into(), json!(keys.name));
         let tags = if self.options.tags.is_empty() { vec!["all".to_owned()] } else { self.options.tags.to_vec() };
         magic.insert("ansible_run_tags".into(), json!(tags));
         magic.insert("ansible_skip_tags".into(), json!(self.options.skip_tags));
         context.play_vars.extend(self.layer(magic));
+        let others = self.place_among_others(&keys);
+        let others = self.layer(others);
+        self.beside.extend(&others);
+        context.play_vars.extend(others);
+        if let Some(files) = node.get("vars_files") {
+            self.vars_files(file, files, &mut context);
+        }
         self.inherit(file, node, &mut context);
         self.own_keys(file, node, &context);
-        self.place_among_others(&keys);
         let from = self.faults.len();
         let roles = node.get("roles").map(|roles| self.roles(file, roles, &context)).unwrap_or_default();
         let mut sections = Vec::new();
@@ -109,15 +118,26 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether this host is alone in the play, and whether it is the one that does what a batch does once.
-    fn place_among_others(&mut self, keys: &PlayKeys) {
+    /// Whether this host is alone in the play, and whether it is the one that does what a batch does once; gives the
+    /// variables that name the others. Which of them will have failed is not known, so all are there.
+    fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
+        let own = self.host.name.as_str();
         (self.alone, self.first) = (true, true);
+        let (mut all, mut batch) = (vec![own.to_owned()], vec![own.to_owned()]);
         if let Some(hosts) = self.options.hosts
             && let Ok(schedule) = Schedule::of(keys, hosts, &BTreeSet::new())
         {
-            self.alone = schedule.batches().concat().len() < 2;
-            self.first = schedule.first_beside(&self.host.name).is_none_or(|first| first == self.host.name);
+            let batches = schedule.batches();
+            all = batches.concat().into_iter().map(str::to_owned).collect();
+            let beside = batches.iter().find(|batch| batch.contains(&own));
+            batch = beside.into_iter().flatten().map(|host| (*host).to_owned()).collect();
+            self.alone = all.len() < 2;
+            self.first = schedule.first_beside(own).is_none_or(|first| first == own);
         }
+        let vars = json!({
+            "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": all, "ansible_play_batch": batch,
+        });
+        vars.as_object().cloned().unwrap_or_default()
     }
 
     /// The same of a play that is only looked at.
@@ -217,7 +237,7 @@ impl Compiler<'_> {
                     continue;
                 };
                 match expr::render_text(&self.known_scope(context), &name) {
-                    Ok(name) => names.push(name),
+                    Ok(name) => names.push(self.below(&name).to_owned()),
                     Err(e) if e.kind() == minijinja::ErrorKind::UndefinedError => {
                         known = false;
                         names.push(name);

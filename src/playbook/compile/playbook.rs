@@ -145,7 +145,7 @@ impl Compiler<'_> {
         let hosts = node.get("hosts")?;
         let mut keys = PlayKeys {
             index: u32::try_from(index).unwrap_or(u32::MAX),
-            name: node.get("name").and_then(Node::text).unwrap_or_else(|| "play".into()),
+            name: node.get("name").and_then(Node::text).unwrap_or_default(),
             place: Place { file: file.to_owned(), line: node.line },
             ..PlayKeys::default()
         };
@@ -167,6 +167,9 @@ impl Compiler<'_> {
         keys.hosts.retain(|pattern| !pattern.trim().is_empty());
         if keys.hosts.is_empty() && !self.faults.iter().any(|f| f.file == file && f.line == hosts.line) {
             self.fault(file, (hosts.line, hosts.column), "`hosts` names no host");
+        }
+        if keys.name.is_empty() {
+            keys.name = keys.hosts.join(",");
         }
         if let Some(serial) = node.get("serial") {
             for item in serial.list().unwrap_or(std::slice::from_ref(serial)) {

@@ -98,3 +98,41 @@ fn a_play_means_the_hosts_that_its_patterns_mean() {
         assert_eq!(!plan.plays.is_empty(), meant, "{pattern}");
     }
 }
+
+#[test]
+fn a_play_knows_its_hosts_and_its_place() {
+    let mut hosts = Hosts { hosts: ["w1", "w2", "w3"].map(str::to_owned).into(), ..Hosts::default() };
+    hosts.groups.insert("web".into(), hosts.hosts.clone());
+    let text =
+        "- hosts: web\n  serial: 2\n  connection: local\n  tasks: [{debug: {msg: '{{ ansible_play_batch }}'}}]\n";
+    let set = files(&[("plays/site.yml", text)]);
+    let options = CompileOptions { hosts: Some(&hosts), root: "/p", here: true, ..CompileOptions::default() };
+    let compiled = |set: &FileSet, options: &CompileOptions| compile(set, "plays/site.yml", &host(), options);
+    let plan = compiled(&set, &options).unwrap().plan;
+    let told = |name: &str| plan.layers.iter().find_map(|layer| layer.get(name)).cloned();
+    assert_eq!(told("ansible_play_batch"), Some(serde_json::json!(["w1", "w2"])));
+    assert_eq!(told("ansible_play_name"), Some("web".into()));
+    assert_eq!(told("playbook_dir"), Some("/p/plays".into()));
+    // What nobody reads would only make the plan another with each host that comes.
+    assert_eq!(told("ansible_play_hosts"), None);
+    let faults = compiled(&set, &CompileOptions { here: false, ..options.clone() }).unwrap_err();
+    assert!(faults[0].message.contains("w1 is not this machine"), "{faults:?}");
+    assert!(faults[0].hint.as_ref().is_some_and(|hint| hint.contains("--connection local")), "{faults:?}");
+
+    // Files that are named by those places.
+    let text = "- hosts: all\n  vars: {conf: '{{ playbook_dir }}/conf'}\n  roles: [r]\n  tasks:\n    - copy: {src: '{{ playbook_dir }}/conf/a', dest: /a}\n    - copy: {src: '{{ conf }}/a', dest: /b}\n    - {import_tasks: '{{ playbook_dir }}/more.yml'}\n";
+    let set = files(&[
+        ("plays/site.yml", text),
+        ("plays/more.yml", "[]"),
+        ("plays/conf/a", "a"),
+        ("plays/roles/r/tasks/main.yml", "- copy: {src: '{{ role_path }}/files/own', dest: /c}\n"),
+        ("plays/roles/r/files/own", "own"),
+        ("plays/roles/s/files/own", "other"),
+    ]);
+    for root in ["/p", ""] {
+        let plan = compiled(&set, &CompileOptions { root, ..CompileOptions::default() }).unwrap().plan;
+        let made = crate::playbook::review(&plan, &Map::new(), &set, &[]).0;
+        let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
+        assert_eq!(["/a", "/b", "/c"].map(content), ["a", "a", "own"], "{root}");
+    }
+}

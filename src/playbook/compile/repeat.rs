@@ -1,12 +1,12 @@
 //! Loops: `loop`, the `with_` family and `loop_control`. What the items are, is told on the node; which files of the set a
 //! loop over files could mean, is told here.
 
-use super::{Compiler, Context, ELSEWHERE, assets};
+use super::{Compiler, Context, ELSEWHERE, assets, lookup};
 use crate::playbook::data;
 use crate::playbook::names::nearest;
 use crate::playbook::plan::{Repeat, RepeatKind, Task};
 use crate::playbook::yaml::{Data, Key, Node};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Files that one loop may choose from.
@@ -73,8 +73,14 @@ impl Compiler<'_> {
             _ => {}
         }
         self.check_markup(file, value);
+        let looked_up = items.as_str().filter(|_| matches!(kind, RepeatKind::Loop | RepeatKind::Items));
+        let (kind, items) = match looked_up.and_then(lookup::of_files) {
+            Some((kind, terms, true)) => (kind, json!(terms)),
+            _ => (kind, items),
+        };
         let mut out = Repeat { kind, items, ..Repeat::default() };
         if matches!(kind, RepeatKind::FileGlob | RepeatKind::FirstFound) {
+            out.items = self.all_placed(context, &out.items);
             out.dirs = self.search(context, assets::subdir(module));
             let mut names = BTreeSet::new();
             let terms = self.resolved(&out.items, context);

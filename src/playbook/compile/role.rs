@@ -27,6 +27,8 @@ struct Asked {
     from: BTreeMap<String, String>,
     /// By a task, not by a play or a role.
     by_task: bool,
+    /// Its argument specs are not looked at.
+    unchecked: bool,
     /// None: as its `meta/main.yml` says.
     duplicates: Option<bool>,
     /// What else tells two runs of it apart.
@@ -211,6 +213,7 @@ impl Compiler<'_> {
             params: Map::new(),
             from,
             by_task: true,
+            unchecked: args.get("rolespec_validate").is_some_and(|validate| !yes(validate)),
             duplicates: Some(args.get("allow_duplicates").is_none_or(yes)),
             beside: json!([own.when.len(), own.tags]),
         }
@@ -338,16 +341,6 @@ impl Compiler<'_> {
                 given.exports.extend(inner.exports);
             }
         }
-        if self.files.get(&format!("{dir}/meta/argument_specs.yml")).is_some()
-            || meta.as_deref().is_some_and(|meta| meta.get("argument_specs").is_some())
-        {
-            self.warn(
-                file,
-                at,
-                format!("the argument specs of role `{name}` are not checked"),
-                "assert what the role needs",
-            );
-        }
         let mut own = context.clone();
         own.role = outer.role;
         own.defaults = [&given.defaults[..], &context.chain_defaults, &own_defaults].concat();
@@ -356,6 +349,9 @@ impl Compiler<'_> {
         own.chain_defaults = outer.chain_defaults;
         own.role_params = outer.role_params;
         let tasks = part("tasks").to_owned();
+        if !asked.unchecked {
+            self.argument_specs(&dir, meta.as_deref(), &tasks, &own, (file, at));
+        }
         self.role_handlers(&dir, part("handlers"), &own, (file, at));
         let key = json!([dir, asked.params, asked.vars, asked.from, asked.by_task, asked.beside]).to_string();
         let mut block = Vec::new();

@@ -6,10 +6,17 @@ use crate::playbook::elevation;
 use crate::playbook::names::nearest;
 use crate::playbook::plan::{Block, Place, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Tasks of one plan.
 const TASKS_MAX: u32 = 20_000;
+
+/// Modules that a check does not run.
+const COMMANDS: [&str; 4] = ["command", "raw", "script", "shell"];
+
+/// Modules that take files of the fleet directory.
+const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
 
 /// The one thing that a task does.
 pub(super) struct Call<'n> {
@@ -93,6 +100,11 @@ impl Compiler<'_> {
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
+        let read_only = task.changed_when.as_deref().is_some_and(|c| c.iter().any(|c| never(&c.text)));
+        if COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
+            let message = "`check_mode: false` runs this command in a check too";
+            self.warn(&own.file, at, message, "say `changed_when: false` if it only reads, else leave it out");
+        }
         if !own.handler && !self.selected(&own.tags) {
             return None;
         }
@@ -161,6 +173,12 @@ impl Compiler<'_> {
         };
         let defaults = own.module_defaults.get(call.spec.name).cloned();
         task.args = self.args(file, call.spec, call.key, &call.args, node.get("args"), defaults.as_deref());
+        if FILES.contains(&call.spec.name) {
+            for option in ["src", "file"] {
+                let placed = task.args.get(option).map(|value| self.all_placed(own, value));
+                task.args.extend(placed.map(|value| (option.to_owned(), value)));
+            }
+        }
         self.keywords(file, pairs, &mut task);
         if let Some((key, _)) = pairs.iter().find(|(key, _)| key.text == "listen" && !own.handler) {
             self.fault(file, (key.line, key.column), "`listen` is for handlers");
@@ -277,6 +295,11 @@ fn action(value: &Node) -> (String, Node) {
             (name.to_owned(), Node { data, ..value.clone() })
         }
     }
+}
+
+/// Whether a condition is `false`.
+fn never(condition: &str) -> bool {
+    matches!(condition.trim().to_ascii_lowercase().as_str(), "false" | "no")
 }
 
 /// Whether a name is fixed before the run.

@@ -15,6 +15,8 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("dict", ""),
     ("env", "the environment is the node's, Ansible's the controller's"),
     ("file", "a text of the fleet directory by a fixed name"),
+    ("fileglob", "files of the fleet directory by fixed patterns, in order of name"),
+    ("first_found", "files of the fleet directory by fixed names, without `files` and `paths`"),
     ("indexed_items", ""),
     ("items", ""),
     ("list", ""),
@@ -31,8 +33,6 @@ pub const KNOWN: &[(&str, &str)] = &[
 pub const REFUSED: &[(&str, &str)] = &[
     ("config", "settings of Ansible are not remoor's"),
     ("csvfile", "it reads a file of the manager; use vars_files"),
-    ("fileglob", "it lists files of the manager; use with_fileglob"),
-    ("first_found", "it looks for files of the manager; use with_first_found"),
     ("ini", "it reads a file of the manager; use vars_files"),
     ("inventory_hostnames", "write the group as groups['name']"),
     ("lines", "it runs a command on the manager"),
@@ -76,6 +76,21 @@ fn run(state: &State, args: &[Value], k: &Kwargs, as_list: bool) -> Answer {
                 Value::from(if right.unwrap_or(true) { text.trim_end() } else { text })
             };
             terms.iter().map(|term| Ok(strip(given(state, "file", term)?))).collect::<Result<_, Error>>()?
+        }
+        "fileglob" => {
+            let found =
+                items(terms)?.iter().map(|term| paths(state, "fileglob", term)).collect::<Result<Vec<_>, _>>()?;
+            found.into_iter().flatten().collect()
+        }
+        "first_found" => {
+            let (skip, errors) = (k.get::<Option<bool>>("skip")?, k.get::<Option<&str>>("errors")?);
+            let names = items(terms)?;
+            let found = names.iter().map(|term| paths(state, "first_found", term)).collect::<Result<Vec<_>, _>>()?;
+            let first = found.into_iter().flatten().next();
+            if first.is_none() && !skip.unwrap_or(false) && errors != Some("ignore") {
+                return Err(failure(format!("lookup first_found: none of the files is there: {}", Value::from(names))));
+            }
+            first.into_iter().collect()
         }
         "template" => terms.iter().map(|term| template(state, term)).collect::<Result<_, _>>()?,
         "vars" => vars(state, terms, k)?,
@@ -131,6 +146,16 @@ fn env(terms: &[Value], k: &Kwargs) -> Result<Vec<Value>, Error> {
         Ok(std::env::var(&name).map_or_else(|_| fallback(), Value::from))
     };
     terms.iter().map(one).collect()
+}
+
+/// Of a pattern or a name, the files that the compiler found.
+fn paths(state: &State, kind: &str, name: &Value) -> Result<Vec<Value>, Error> {
+    let name = python::text(name)?;
+    let found = state.lookup(GIVEN).and_then(|all| all.get_attr(&format!("{kind} {name}")).ok());
+    match found.filter(|found| found.kind() == ValueKind::Seq) {
+        Some(found) => list(kind, &found),
+        None => Err(failure(format!("lookup {kind}: `{name}` is no fixed name in the playbook"))),
+    }
 }
 
 /// The text of a file that the compiler took along.

@@ -3,7 +3,7 @@
 use super::prepare::Host;
 use super::road::{Road, usual_state_dir};
 use super::run::{Ending, Progress};
-use super::tally::{Recap, Tally};
+use super::tally::{Counted, Recap, Tally};
 use super::told::{FailureView, HostState, TaskView, Told};
 use crate::exec::wire::{Order, PlayOrder, Reply};
 use crate::playbook::AttributeChange;
@@ -216,10 +216,14 @@ enum Event {
 #[derive(Deserialize)]
 struct Done {
     i: u32,
+    #[serde(default)]
+    turn: u32,
     name: String,
     module: String,
     item: Option<String>,
     status: String,
+    #[serde(default)]
+    changed: bool,
     msg: String,
     rc: Option<i32>,
     #[serde(default)]
@@ -254,8 +258,30 @@ impl Heard {
     }
 
     fn done(&mut self, done: Done, handler: bool) -> Told {
-        let Done { i, name, module, item, status, msg, rc, stdout_tail, diff, attributes, path, took_ms } = done;
-        self.tally.count(i, handler, item.is_some(), &status);
+        let Done {
+            i,
+            turn,
+            name,
+            module,
+            item,
+            status,
+            changed,
+            msg,
+            rc,
+            stdout_tail,
+            diff,
+            attributes,
+            path,
+            took_ms,
+        } = done;
+        let include = module.starts_with("include_") && module != "include_vars";
+        self.tally.count(&Counted {
+            task: (i, turn, handler),
+            item: item.is_some(),
+            include,
+            changed,
+            status: &status,
+        });
         let shown = diff.filter(|_| self.shared.diff);
         let attributes = if self.shared.diff { attributes } else { Vec::new() };
         let path = path.filter(|_| shown.is_some() || !attributes.is_empty());
@@ -264,10 +290,12 @@ impl Heard {
             host,
             handler,
             i,
+            turn,
             name,
             module,
             item,
             status,
+            changed,
             msg,
             rc,
             stdout_tail,

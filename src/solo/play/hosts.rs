@@ -37,8 +37,6 @@ impl<'a> Hosts<'a> {
             json!(if request.tags.is_empty() { vec!["all".to_owned()] } else { request.tags.clone() }),
         );
         set("ansible_skip_tags", json!(request.skip_tags));
-        let dir = std::path::absolute(files.root.join(&files.playbook)).unwrap_or_default();
-        set("playbook_dir", json!(dir.parent().map(|dir| dir.display().to_string())));
         if let Some(source) = request.inventory.first().filter(|source| !source.contains(',')) {
             let path = std::path::absolute(source).unwrap_or_default();
             let dir = if path.is_dir() { Some(path.as_path()) } else { path.parent() };

@@ -54,6 +54,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let mut hosts = Vec::new();
+    let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
     for name in &chosen.meant(&plays) {
         let context = contexts.context(name);
         let options = CompileOptions {
@@ -63,6 +64,8 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
             elevated: request.elevated || became(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
             modes: Some(&files.modes),
+            root: &root,
+            here: matches!(roads.to(name, false), Ok((Road::Here { .. }, _))),
         };
         let compiled = match playbook::compile(&files.set, &files.playbook, &context, &options) {
             Ok(compiled) => compiled,

@@ -204,9 +204,8 @@ impl Loop {
             busy.remove(&name);
             if let Verdict::Stop(why) = schedule.ended(&name, end) {
                 let more = queue.len() + busy.len() + self.running.len() + self.waiting.len() > 0;
-                self.summary.stopped.get_or_insert(why);
-                if !more {
-                    self.summary.stopped = None;
+                if more {
+                    self.summary.stopped.get_or_insert(why);
                 }
                 self.control.stop();
             }

@@ -30,12 +30,26 @@ enum Weight {
     Failed,
 }
 
+/// One result: of a task, or of one of its items.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a> {
+    /// Number in the plan, turn in the run, and whether it is a handler.
+    pub task: (u32, u32, bool),
+    pub item: bool,
+    /// Of an include each item is counted, of anything else the task.
+    pub include: bool,
+    /// It failed, was ignored, and has changed something all the same.
+    pub changed: bool,
+    pub status: &'a str,
+}
+
 /// A task while its items come.
 #[derive(Debug, Clone, Copy)]
 struct Open {
-    task: (u32, bool),
+    task: (u32, u32, bool),
     weight: Weight,
     changed: bool,
+    times: u32,
 }
 
 /// Counts while a run goes.
@@ -52,29 +66,29 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One result: of an item of task number `i` (or of a handler), by the word of its status.
-    pub fn count(&mut self, i: u32, handler: bool, item: bool, status: &str) {
-        let (weight, changed) = match status {
+    pub fn count(&mut self, one: &Counted) {
+        let (weight, changed) = match one.status {
             "skipped" => (Weight::Skipped, false),
             "ok" => (Weight::Ok, false),
             "changed" => (Weight::Changed, true),
             "would-run" => (Weight::NotRun, false),
             "failed" => (Weight::Failed, false),
-            "ignored" => (Weight::Ignored, false),
+            "ignored" => (Weight::Ignored, one.changed),
             _ => (Weight::Unknown, false),
         };
         self.changed_items += u32::from(changed);
         self.unknown_items += u32::from(weight == Weight::Unknown);
         match &mut self.open {
             // Items of one task come one after the other.
-            Some(open) if item && open.task == (i, handler) => {
+            Some(open) if one.item && open.task == one.task => {
+                open.times += u32::from(one.include && weight == Weight::Ok && open.weight == Weight::Ok);
                 open.weight = open.weight.max(weight);
                 open.changed |= changed;
             }
             _ => {
                 self.close();
-                self.open = Some(Open { task: (i, handler), weight, changed });
-                if !item {
+                self.open = Some(Open { task: one.task, weight, changed, times: 1 });
+                if !one.item {
                     self.close();
                 }
             }
@@ -90,7 +104,7 @@ impl Tally {
             Weight::Unknown => recap.unknown += 1,
             Weight::NotRun => self.not_run += 1,
             Weight::Ok | Weight::Changed | Weight::Ignored => {
-                recap.ok += 1;
+                recap.ok += open.times;
                 recap.changed += u32::from(open.changed);
                 recap.ignored += u32::from(open.weight == Weight::Ignored);
             }
@@ -124,9 +138,29 @@ mod tests {
     fn ended(failed: bool, events: &[(u32, bool, &str)], (changed, unknown): (u32, u32)) -> Recap {
         let mut tally = Tally::default();
         for (i, item, status) in events {
-            tally.count(*i, false, *item, status);
+            tally.count(&Counted { task: (*i, *i, false), item: *item, include: false, changed: false, status });
         }
         tally.recap(failed, changed, unknown)
+    }
+
+    #[test]
+    fn turns_are_told_apart_and_each_item_of_an_include_counts() {
+        let mut tally = Tally::default();
+        let one =
+            |turn, include, status| Counted { task: (1, turn, false), item: true, include, changed: true, status };
+        for (turn, include, status) in [
+            (1, true, "ok"),
+            (1, true, "skipped"),
+            (1, true, "ok"),
+            (2, false, "changed"),
+            (2, false, "ok"),
+            (3, false, "ignored"),
+            (4, true, "skipped"),
+        ] {
+            tally.count(&one(turn, include, status));
+        }
+        let want = Recap { ok: 4, changed: 2, ignored: 1, skipped: 1, ..Recap::default() };
+        assert_eq!(tally.recap(false, 2, 0), want);
     }
 
     #[test]

@@ -67,11 +67,17 @@ pub struct TaskView {
     pub handler: bool,
     /// The task's number in the host's plan.
     pub i: u32,
+    /// How many tasks the host's run had begun with this one.
+    #[serde(default)]
+    pub turn: u32,
     pub name: String,
     pub module: String,
     pub item: Option<String>,
     /// `ok`, `changed`, `skipped`, `failed`, `ignored`; of a check also `would-run` and `unknown`.
     pub status: String,
+    /// Of an ignored failure: something was changed all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed: bool,
     pub msg: String,
     pub rc: Option<i32>,
     /// The last lines of what a command printed.

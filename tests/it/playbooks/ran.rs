@@ -112,8 +112,8 @@ fn run(home: &Path, name: &str, options: String, ground: &Path) -> Run {
 /// Tasks of one host while their items come.
 #[derive(Default)]
 struct Open {
-    /// Number in the plan and whether it is a handler, of a task with items.
-    last: Option<(u64, bool)>,
+    /// Turn in the run, of a task with items.
+    last: Option<u64>,
     tasks: Vec<(String, Vec<String>)>,
 }
 
@@ -125,16 +125,16 @@ impl Open {
             self.last = None;
             return;
         }
-        let (i, handler) = (event["i"].as_u64().expect("a number"), event["handler"] == true);
+        let (turn, handler) = (event["turn"].as_u64().expect("a number"), event["handler"] == true);
         let items = !event["item"].is_null();
         match self.tasks.last_mut() {
-            Some((_, statuses)) if items && self.last == Some((i, handler)) => statuses.push(text("status")),
+            Some((_, statuses)) if items && self.last == Some(turn) => statuses.push(text("status")),
             _ => {
                 let word = if handler { "handler " } else { "" };
                 self.tasks.push((format!("{word}{}", text("name")), vec![text("status")]));
             }
         }
-        self.last = items.then_some((i, handler));
+        self.last = items.then_some(turn);
     }
 
     /// A task is what its weightiest item is.
