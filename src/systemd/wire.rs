@@ -472,7 +472,7 @@ mod tests {
     fn what_is_no_message_is_an_error() {
         let reply = peer::bytes(REPLY, 3, &[], "a(yi)s", &[Value::Array(vec![]), text("")]);
         assert!(message(&reply).is_ok());
-        for signature in ["a()", "a(yi", "z", "a", "(", ")", "aaaaaa", "(y}}"] {
+        for signature in ["a()", "a(yi", "z", "(", ")", "aaaaaa", "(y}}"] {
             let mut broken = reply.clone();
             let at = broken.windows(6).position(|w| w == b"a(yi)s").unwrap();
             broken[at..at + 6].fill(b'y');

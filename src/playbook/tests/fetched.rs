@@ -148,7 +148,7 @@ fn archives_are_unpacked_once_and_a_check_says_so() {
     let d = &dir.path().canonicalize().unwrap();
     packed(
         d,
-        "mkdir -p t/sub to; echo one > t/one; echo two > t/sub/two; ln -s ../one t/sub/l; chmod 500 t/sub; tar -czf a.tgz t; chmod 700 t/sub; rm -r t",
+        "mkdir -p t/sub to; echo one > t/one; echo two > t/sub/two; ln -s ../one t/sub/l; touch -d 2020-01-01 t/one t/sub/two; chmod 500 t/sub; tar -czf a.tgz t; chmod 700 t/sub; rm -r t",
     );
     let text = "
     - {name: unpack, unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes, mode: 'go-w'}}
@@ -379,7 +379,7 @@ fn a_real_mount_goes_there_and_back() {
     }
     let task = |name: &str, state: &str, more: &str| {
         format!(
-            "    - {{name: {name}, mount: {{path: '{{{{ dir }}}}/a/m', src: none, fstype: tmpfs, fstab: '{{{{ dir }}}}/f', state: {state}, opts: 'size=64k{more}'}}}}\n"
+            "    - {{name: '{name}', mount: {{path: '{{{{ dir }}}}/a/m', src: none, fstype: tmpfs, fstab: '{{{{ dir }}}}/f', state: {state}, opts: 'size=64k{more}'}}}}\n"
         )
     };
     let text = [

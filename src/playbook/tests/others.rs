@@ -33,13 +33,13 @@ fn commands_are_the_users_that_become_user_names() {
         return;
     }
     let text = "
-    - {command: tee -a {{ dir }}/said, args: {stdin: plain}}
+    - {command: 'tee -a {{ dir }}/said', args: {stdin: plain}}
     - become: yes
       become_user: nobody
       environment: {OWN: own}
       block:
         - {shell: 'echo \"$(id -un) $USER $LOGNAME $HOME $OWN ${SUDO_UID-none} $(id -G)\" >> {{ dir }}/said'}
-        - {command: 'sh -c \'echo \"$(id -un) $0\" >> {{ dir }}/said\' $USER'}
+        - command: sh -c 'echo \"$(id -un) $0\" >> {{ dir }}/said' $USER
         - {raw: 'umask >> {{ dir }}/said'}
         - {script: 'who.sh a {{ dir }}/said'}
         - {shell: 'id -un >> {{ dir }}/said', become_user: root}
