@@ -1,9 +1,10 @@
 //! Handlers that are due: each runs once a flush, in the order of their definition, and until it has run it is owed, in the
 //! journal too.
 
-use super::compile;
-use super::plan::{Handler, Play};
-use super::run::{Flow, Run, Stop};
+use super::plan::{Handler, Play, Task};
+use super::run::{Flow, Run, Stop, union};
+use super::step::notifies;
+use super::{compile, data, expr};
 
 /// Rounds of handlers that notify handlers.
 const ROUNDS_MAX: usize = 20;
@@ -12,6 +13,7 @@ impl<'a> Run<'a, '_> {
     /// Runs every notified handler once, in the order they are defined in.
     pub(super) fn flush(&mut self, play: &'a Play) -> Flow {
         for _ in 0..ROUNDS_MAX {
+            self.by_written_names(play);
             let all = 0..play.handlers.len();
             let due: Vec<usize> =
                 all.clone().filter(|i| self.notified.iter().any(|name| play.answers(*i, name))).collect();
@@ -44,6 +46,12 @@ impl<'a> Run<'a, '_> {
                     self.journal_or_stop()?;
                     return flow;
                 }
+                // What it notified and is yet to run in this round runs once.
+                let to_come = |name: &str| {
+                    let mut meant = (0..play.handlers.len()).filter(|i| play.answers(*i, name)).peekable();
+                    meant.peek().is_some() && meant.all(|i| due[at + 1..].contains(&i))
+                };
+                self.notified.retain(|name| !to_come(name));
                 self.due = [outer.clone(), owed(&due[at + 1..])].concat();
                 self.journal_or_stop()?;
             }
@@ -51,6 +59,32 @@ impl<'a> Run<'a, '_> {
             self.journal_or_stop()?;
         }
         Ok(())
+    }
+
+    /// A handler whose name holds markup is known by what is written; it is notified by what that comes to.
+    fn by_written_names(&mut self, play: &'a Play) {
+        for handler in &play.handlers {
+            for written in handler.names.iter().filter(|name| data::has_markup(name)) {
+                let Ok(name) = expr::render_text(&self.frame.scope(play, &handler.task), written) else { continue };
+                if play.means(&name) {
+                    continue;
+                }
+                let all = self.notified.iter_mut().chain(&mut self.perhaps).chain(&mut self.owed);
+                all.filter(|notified| **notified == name).for_each(|notified| notified.clone_from(written));
+            }
+        }
+    }
+
+    /// After this task, what it notifies waits no longer, whichever run it was notified in. A name that differs from item to
+    /// item can't be told here; it waits for the end of the play.
+    pub(super) fn release(&mut self, play: &'a Play, task: &'a Task) {
+        if self.owed.is_empty() || task.notify.is_empty() {
+            return;
+        }
+        let names = notifies(&self.frame.scope(play, task), task).unwrap_or_default();
+        let (released, owed) = std::mem::take(&mut self.owed).into_iter().partition(|name| names.contains(name));
+        self.owed = owed;
+        self.notified = union([&self.notified, &released]);
     }
 
     /// One handler that is due.

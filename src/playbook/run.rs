@@ -70,9 +70,9 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     };
     let flow = run.plays(plan);
     if flow.is_ok() {
-        // Owed to a handler that the plan no longer has.
+        // What is left is owed by a play that was ended early, or to a handler that the plan no longer has.
         run.notified.clear();
-        run.owed.clear();
+        run.owed.retain(|name| plan.plays.iter().any(|play| play.means(name)));
     }
     if let Err(message) = run.write_journal()
         && run.end.failure.is_none()
@@ -99,8 +99,9 @@ pub(super) struct Run<'a, 's> {
     pub end: RunEnd,
     /// Names that were notified and whose handlers have not run.
     pub notified: Vec<String>,
-    /// The same of the run before: run at the end of the play, when what they are about is what it is to be.
-    owed: Vec<String>,
+    /// The same of earlier runs: each waits for the first task that may have notified it, else for the end of the play, since
+    /// what it would act on may be what this run has yet to mend.
+    pub owed: Vec<String>,
     /// Check mode: names of which it is not known whether they would be notified.
     pub perhaps: Vec<String>,
     /// Of those that were notified, the names whose handlers are run just now or are about to be.
@@ -196,6 +197,9 @@ impl<'a> Run<'a, '_> {
     /// A task or handler that is no include.
     pub(super) fn single(&mut self, play: &'a Play, task: &'a Task, handler: bool) -> Flow {
         let flow = self.task(play, task, handler);
+        if flow.is_ok() {
+            self.release(play, task);
+        }
         self.end.fatal |= flow.is_err() && task.fatal && !self.cancel.stopped();
         flow
     }
@@ -318,7 +322,7 @@ impl<'a> Run<'a, '_> {
 }
 
 /// All names, each once.
-fn union<const N: usize>(lists: [&[String]; N]) -> Vec<String> {
+pub(super) fn union<const N: usize>(lists: [&[String]; N]) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for name in lists.into_iter().flatten() {
         if !out.contains(name) {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -295,9 +295,23 @@ fn set(fd: &impl std::os::fd::AsFd, path: &Path, attributes: Attributes) -> Resu
     Ok(())
 }
 
-/// Sets attributes of what is there, never through a link.
+/// Sets attributes of what is there, never through a link. It is not opened: a socket can't be, a device may do something
+/// by it, and an owner may lack the right to read.
 pub fn set_attributes(path: &Path, attributes: Attributes) -> Result<()> {
-    set(&open_at(path, OFlags::RDONLY, "open it")?, path, attributes)
+    let fd = open_at(path, OFlags::PATH, "open it")?;
+    let stat = rustix::fs::fstat(&fd).map_err(io(path, "look at it"))?;
+    if kind(&stat) == FileType::Symlink {
+        return Err(SafeError::refused(path, "is a symbolic link"));
+    }
+    if attributes.uid.is_some() || attributes.gid.is_some() {
+        let (uid, gid) = (attributes.uid.map(Uid::from_raw), attributes.gid.map(Gid::from_raw));
+        rustix::fs::chownat(&fd, "", uid, gid, AtFlags::EMPTY_PATH).map_err(io(path, "change its owner"))?;
+    }
+    if let Some(mode) = attributes.mode {
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        rustix::fs::chmod(name, Mode::from_raw_mode(mode)).map_err(io(path, "change its mode"))?;
+    }
+    Ok(())
 }
 
 /// Makes a directory in one step, with its attributes; its parents exist, and nothing lies there.

@@ -436,7 +436,7 @@ impl<'a> Run<'a, '_> {
 }
 
 /// The names that a task notifies.
-fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
+pub(super) fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
     let mut names = Vec::new();
     for name in &task.notify {
         match expr::render_json(scope, &json!(name))? {

@@ -12,9 +12,11 @@ mod check;
 mod fetched;
 mod links;
 mod others;
+mod owed;
 mod properties;
 mod set_a;
 mod set_b;
+mod values;
 
 pub(super) struct Ran {
     pub end: RunEnd,

@@ -51,6 +51,7 @@ pub const FILTERS: &[Filter] = &[
         if !a.named.is_empty() {
             return Err(failure("format: takes values by place"));
         }
+        widths_fit(&text, '%', &a.rest)?;
         minijinja::formatting::format(minijinja::formatting::FormatStyle::Printf, &text, &a.rest).map(Value::from)
     }),
 ];
@@ -58,6 +59,25 @@ pub const FILTERS: &[Filter] = &[
 pub fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars.as_str().to_lowercase().chars()).collect())
+}
+
+/// Refuses a format, of directives that begin with `open`, that asks for a text too wide.
+pub fn widths_fit(format: &str, open: char, args: &[Value]) -> Result<(), Error> {
+    let too_wide = || failure(format!("a width of more than {PAD_MAX}"));
+    for directive in format.split(open).skip(1) {
+        let end = directive.find(if open == '{' { |c| c == '}' } else { |c: char| c.is_alphabetic() });
+        let directive = &directive[..end.unwrap_or(directive.len())];
+        let wide = |digits: &str| !digits.is_empty() && digits.parse().map_or(true, |n: usize| n > PAD_MAX);
+        if directive.split(|c: char| !c.is_ascii_digit()).any(wide) {
+            return Err(too_wide());
+        }
+        // The width is one of the values.
+        let given = if open == '{' { end.is_none() } else { directive.contains('*') };
+        if given && args.iter().any(|arg| arg.is_integer() && arg.as_usize().is_none_or(|n| n > PAD_MAX)) {
+            return Err(too_wide());
+        }
+    }
+    Ok(())
 }
 
 /// As Python's `str.replace`.

@@ -280,7 +280,7 @@ impl Node {
 
     pub fn uid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
-            return Ok(id);
+            return numbered(id);
         }
         let id = self.user(name).and_then(|e| e.get(2)?.parse().ok());
         id.ok_or_else(|| self.missing(format!("there is no user `{name}`")))
@@ -288,7 +288,7 @@ impl Node {
 
     pub fn gid(&self, name: &str) -> std::result::Result<u32, String> {
         if let Ok(id) = name.parse() {
-            return Ok(id);
+            return numbered(id);
         }
         let id = self.group(name).and_then(|e| e.get(2)?.parse().ok());
         id.ok_or_else(|| self.missing(format!("there is no group `{name}`")))
@@ -307,4 +307,9 @@ impl Node {
     pub fn take_vague(&self) -> bool {
         self.vague.take()
     }
+}
+
+/// The last number is nobody's: for the kernel it means that nothing is to be changed.
+fn numbered(id: u32) -> std::result::Result<u32, String> {
+    if id == u32::MAX { Err(format!("{id} is no number of a user or group")) } else { Ok(id) }
 }

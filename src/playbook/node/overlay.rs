@@ -212,6 +212,7 @@ impl Overlay {
         }
         let mut stat = self.fresh(&real, FileType::RegularFile, 0o600)?;
         stat.st_size = size.try_into().unwrap_or_default();
+        may_set(path, &stat, attributes)?;
         set(&mut stat, attributes);
         self.things.insert(real, Thing::File { stat, content });
         Ok(())
@@ -222,6 +223,7 @@ impl Overlay {
         if safe::kind(&stat) == FileType::Symlink {
             return Err(SafeError::refused(path, "is a symbolic link"));
         }
+        may_set(path, &stat, attributes)?;
         self.lift(&real, stat);
         // All names of one file.
         for thing in self.things.values_mut() {
@@ -238,6 +240,7 @@ impl Overlay {
             return Err(io(path, "make the directory", Errno::EXIST));
         }
         let mut stat = self.fresh(&real, FileType::Directory, 0o755)?;
+        may_set(path, &stat, attributes)?;
         set(&mut stat, attributes);
         self.things.insert(real, Thing::Directory { stat, bare: true });
         Ok(())
@@ -476,6 +479,24 @@ fn set(stat: &mut Stat, attributes: Attributes) {
     }
     stat.st_uid = attributes.uid.unwrap_or(stat.st_uid);
     stat.st_gid = attributes.gid.unwrap_or(stat.st_gid);
+}
+
+/// What the kernel would say of it: only root gives a file away, and only its owner or root changes it.
+fn may_set(path: &Path, stat: &Stat, wanted: Attributes) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw();
+    let (owned, gid) = (stat.st_uid == own, wanted.gid.filter(|gid| *gid != stat.st_gid));
+    let member = |gid: u32| {
+        rustix::process::getegid().as_raw() == gid
+            || rustix::process::getgroups().is_ok_and(|groups| groups.iter().any(|group| group.as_raw() == gid))
+    };
+    match own {
+        0 => Ok(()),
+        _ if wanted.uid.is_some_and(|uid| uid != stat.st_uid) || gid.is_some_and(|gid| !owned || !member(gid)) => {
+            Err(io(path, "change its owner", Errno::PERM))
+        }
+        _ if wanted.mode.is_some() && !owned => Err(io(path, "change its mode", Errno::PERM)),
+        _ => Ok(()),
+    }
 }
 
 /// Why there is no way to a path.

@@ -1,0 +1,104 @@
+//! Values that only the node knows: undefined ones, and such as an option does not take.
+
+use super::*;
+
+/// The message of a failed task that may use `r`, a registered result, and `s`, a text that nobody knows beforehand.
+fn failure(dir: &Path, task: &str) -> Option<String> {
+    let before = "    - {command: echo removed, register: r}\n    - set_fact: {s: '{{ r.stdout }}'}\n";
+    let ran = go(&tasks(dir, &format!("{before}    - {task}\n")), &options(dir));
+    ran.end.failure.map(|failure| failure.message)
+}
+
+#[test]
+fn what_is_undefined_is_an_error_beside_a_default_too() {
+    let dir = TempDir::new().unwrap();
+    for (condition, good) in [
+        ("r.a.b.c | default(true)", true),
+        ("r.a.b.c is not defined and r.rc == 0", true),
+        ("r.a.b | first | default('x') == 'x'", true),
+        ("r.a.get('b', 1).c | default('x') == 'x'", true),
+        ("(r.a.b if r.a is defined else 'x') == 'x'", true),
+        ("r.stdout_lines[0].upper() == 'REMOVED' and r.a.b | default(true)", true),
+        ("r.nope != 'x' or r.a is defined", false),
+        ("not r.nope and r.a is not defined", false),
+        ("r.nope in ['a'] or r.a | default(true)", false),
+        ("'a' not in r.nope and r.a | default(true)", false),
+        ("r.nope | int == 0 and r.a | default(true)", false),
+        ("r.nope | bool or r.a | default(true)", false),
+        ("r.nope < 3 and r.a | default(true)", false),
+        ("r.a.b.c == 1 or r.a | default(true)", false),
+    ] {
+        let failed = failure(dir.path(), &format!("{{debug: {{msg: a}}, when: \"{condition}\"}}"));
+        assert_eq!(failed.is_none(), good, "{condition}: {failed:?}");
+        assert!(failed.is_none_or(|message| message.contains("undefined")), "{condition}");
+    }
+    for (text, want) in [
+        ("default_server {% for x in r.nope %}{{ x }}{% endfor %}", None),
+        ("default_server {% if r.nope.deep %}x{% endif %}", None),
+        ("default_server {{ r.nope.deep }}", None),
+        (
+            "default_server {% set ns = namespace(n=r.rc) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ r.nope.deep | d(2) }}",
+            Some("12"),
+        ),
+        ("{% raw %}{{ r.nope.deep }}{% endraw %} {{ r.nope.deep | default('x') }}", Some("{{ r.nope.deep }} x")),
+    ] {
+        let files = [
+            (
+                "site.yml",
+                "- hosts: all\n  tasks:\n    - {command: echo removed, register: r}\n    - {template: {src: t.j2, dest: '{{ dir }}/out'}, when: r.rc == 0}\n",
+            ),
+            ("templates/t.j2", text),
+        ];
+        let ran = go(&plan(dir.path(), &files), &options(dir.path()));
+        let made = std::fs::read_to_string(dir.path().join("out"));
+        match want {
+            Some(want) => assert!(made.is_ok_and(|made| made.ends_with(want)), "{text}"),
+            None => assert!(ran.end.failure.is_some() && made.is_err(), "{text}"),
+        }
+        let _none = std::fs::remove_file(dir.path().join("out"));
+    }
+}
+
+#[test]
+fn a_value_that_an_option_does_not_take_does_nothing() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("f"), "old\n").unwrap();
+    for (task, want) in [
+        ("lineinfile: {path: '{{ dir }}/f', line: x, state: '{{ s }}'}", "`removed` is no state of lineinfile"),
+        (
+            "authorized_key: {user: root, key: ssh-ed25519 AAAA, path: '{{ dir }}/k', state: '{{ s }}'}",
+            "`removed` is no state",
+        ),
+        (
+            "copy: {content: x, dest: '{{ dir }}/f', backup: '{{ s }}'}",
+            "`backup` of copy takes yes or no, found `removed`",
+        ),
+        ("copy: {content: x, dest: '{{ dir }}/f', owner: '{{ [s] }}'}", "`owner` of copy takes a text, found a list"),
+        ("copy: {content: '{{ none }}', dest: '{{ dir }}/f'}", "copy needs `src` or `content`"),
+        ("service: {name: '{{ [s, s] }}', state: started}", "`name` of service takes a text, found a list"),
+        ("file: {path: '{{ dir }}/f', owner: '{{ 4294967295 }}'}", "is no number of a user or group"),
+        ("debug: {msg: \"{{ '%0999999999d' | format(r.rc) }}\"}", "a width of more than"),
+        
+    ] {
+        let message = failure(d, task).unwrap_or_else(|| panic!("{task} is done"));
+        assert!(message.contains(want), "{task}: {message}");
+    }
+    assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), "old\n");
+    let wide = "debug: {msg: \"{{ '%s since 20260101, %05d %8.3f' | format(s, 7, 1.5) }}\"}";
+    assert_eq!(failure(d, wide), None);
+}
+
+#[test]
+fn attributes_of_what_cannot_be_opened_are_set() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let _socket = std::os::unix::net::UnixListener::bind(d.join("s")).unwrap();
+    symlink("s", d.join("l")).unwrap();
+    let text = "    - {file: {path: '{{ dir }}/s', mode: '0612'}}\n";
+    assert_eq!(go(&tasks(d, text), &options(d)).good().end.changed, 1);
+    assert_eq!(std::fs::metadata(d.join("s")).unwrap().permissions().mode() & 0o7777, 0o612);
+    assert_eq!(go(&tasks(d, text), &options(d)).good().end.changed, 0);
+    let through = safe::set_attributes(&d.join("l"), safe::Attributes { mode: Some(0o777), ..Default::default() });
+    assert!(through.unwrap_err().to_string().contains("symbolic link"));
+}
