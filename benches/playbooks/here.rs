@@ -118,6 +118,7 @@ fn cfengine(node: &Node) -> Command {
 
 fn make_puppet(node: &Node) -> Result<()> {
     let own = node.path("top/n1").display().to_string();
+    fs::create_dir_all(node.path("puppet"))?;
     Ok(fs::write(node.path("site.pp"), MANIFEST.replace("OWN", &own))?)
 }
 
