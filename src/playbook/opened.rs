@@ -68,7 +68,8 @@ impl<'a> Run<'a, '_> {
                 self.pause(&scope, pause);
             }
             let inner = layer(index).map_or_else(|| scope.clone(), |layer| scope.with(layer));
-            let item = task.repeat.as_ref().map(|repeat| frame::label(&inner, repeat, &items[index]));
+            let looped = task.repeat.as_ref().zip(items.get(index));
+            let item = looped.map(|(repeat, item)| frame::label(&inner, repeat, item));
             match chosen(task, &inner, choices, refused) {
                 Ok(Chosen::Steps(name, steps)) => {
                     self.end.ok += 1;

@@ -15,13 +15,11 @@ mod bus;
 mod manager;
 mod shown;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod wire;
 
 pub use bus::{Fault, Patience};
 pub use manager::{Job, Manager, UnitFiles};
-#[cfg(test)]
-pub use tests::stand_in;
 
 use std::path::{Path, PathBuf};
 

@@ -17,6 +17,10 @@ pub fn text(name: &str, value: &Value) -> Option<String> {
         },
         Value::Long(number) => long(name, *number)?,
         Value::Double(number) => number.to_string(),
+        Value::Array(items) if name == "InvocationID" => items
+            .iter()
+            .map(|item| if let Value::Byte(byte) = item { format!("{byte:02x}") } else { String::new() })
+            .collect(),
         Value::Array(items) => list(items)?,
         Value::Byte(_) | Value::Struct(_) => return None,
     })
@@ -43,7 +47,6 @@ fn long(name: &str, number: u64) -> Option<String> {
         _ if unlimited && starts(&["Limit", "Memory", "DefaultMemory", "StartupMemory", "TasksMax"]) => {
             "infinity".to_owned()
         }
-        _ if unlimited && name.ends_with("BlockIOWeight") => "[not set]".to_owned(),
         _ => number.to_string(),
     })
 }
@@ -157,6 +160,7 @@ mod tests {
             ("Names", texts(&["ssh.service", "sshd.service"]), "ssh.service sshd.service"),
             ("Documentation", texts(&["man:sshd(8)"]), "\"man:sshd(8)\""),
             ("Before", texts(&[]), ""),
+            ("InvocationID", Value::Array(vec![Value::Byte(0xc9), Value::Byte(0)]), "c900"),
         ] {
             assert_eq!(text(name, &value).as_deref(), Some(expected), "{name} {value:?}");
         }

@@ -26,7 +26,9 @@ pub fn stand_in(runtime: &Path, answers: impl Fn(&str, &[String], u32) -> Vec<u8
     sockets
 }
 
-fn serve(mut stream: UnixStream, answers: &dyn Fn(&str, &[String], u32) -> Vec<u8>) -> std::io::Result<()> {
+type Answers = dyn Fn(&str, &[String], u32) -> Vec<u8>;
+
+fn serve(mut stream: UnixStream, answers: &Answers) -> std::io::Result<()> {
     let mut line = Vec::new();
     let mut byte = [0];
     while !line.ends_with(b"BEGIN\r\n") {

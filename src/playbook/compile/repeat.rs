@@ -92,7 +92,7 @@ impl Compiler<'_> {
                 for dir in &out.dirs {
                     let top = dir.is_empty() || *dir == self.base;
                     let found = assets::matching(self.files, dir, &name).into_iter();
-                    let meant = found.filter(|(name, _)| !top || !open && !(leads && is_of_others(name)));
+                    let meant = found.filter(|(name, _)| !top || !(open || leads && is_of_others(name)));
                     files.extend(meant.map(|(_, path)| path));
                 }
                 files.extend(self.files.get(&name).map(|_| name.clone()));

@@ -92,7 +92,7 @@ pub(super) fn unmet(plan: &Plan, noted: Vec<Unmet>, host: &Map<String, Value>) -
     }
     let set: BTreeSet<String> = set.into_iter().collect();
     let defined = |name: &str| plan.layers.iter().chain([&plan.extra, host]).any(|layer| layer.contains_key(name));
-    let wrong = noted.into_iter().filter(|one| !set.contains(&one.name) && !(one.missing && defined(&one.name)));
+    let wrong = noted.into_iter().filter(|one| !(set.contains(&one.name) || one.missing && defined(&one.name)));
     wrong.map(|one| one.fault).collect()
 }
 

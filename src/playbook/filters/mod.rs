@@ -272,13 +272,16 @@ pub fn register(env: &mut Environment<'static>, undefined: Undefined) {
     time::register(env);
 }
 
+type OfOne = fn(&Value) -> bool;
+type OfTwo = fn(&Value, &Value) -> bool;
+
 /// The engine's own tests, which take an undefined value for one of no kind, where to use it is an error.
 fn strict_tests(env: &mut Environment<'static>) {
     let used = |value: &Value| match value.is_undefined() {
         true => Err(Error::from(ErrorKind::UndefinedError)),
         false => Ok(()),
     };
-    let of_one: [(&str, fn(&Value) -> bool); 12] = [
+    let of_one: [(&str, OfOne); 12] = [
         ("boolean", engine::is_boolean),
         ("even", |value| engine::is_even(value.clone())),
         ("false", engine::is_false),
@@ -295,7 +298,7 @@ fn strict_tests(env: &mut Environment<'static>) {
     for (name, test) in of_one {
         env.add_test(name, move |value: &Value| used(value).map(|()| test(value)));
     }
-    let of_two: [(&[&str], fn(&Value, &Value) -> bool); 8] = [
+    let of_two: [(&[&str], OfTwo); 8] = [
         (&["divisibleby"], engine::is_divisibleby),
         (&["eq", "equalto", "=="], engine::is_eq),
         (&["ne", "!="], engine::is_ne),

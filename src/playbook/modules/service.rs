@@ -231,7 +231,10 @@ fn tell(
         Ok(Some(result)) => failure(call, manager, &unit, &result),
         Err(fault) => told(&fault),
     };
-    Err(format!("{} {unit}: {why}", verb(order)).replace("  ", " "))
+    Err(match order {
+        Order::Reload => format!("{}: {why}", verb(order)),
+        _ => format!("{} {unit}: {why}", verb(order)),
+    })
 }
 
 /// Why a job came to nothing: its result, what systemd knows of the unit, and the unit's last words.

@@ -240,3 +240,55 @@ fn accounts_are_made_and_changed_as_the_options_say() {
         assert_eq!(said(task), want, "{task}");
     }
 }
+
+#[test]
+fn units_are_asked_for_and_told_over_dbus() {
+    use crate::systemd::tests::{empty, job, properties, stand_in};
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let log = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = log.clone();
+    let systemd = stand_in(d, move |member, args, serial| {
+        seen.lock().unwrap().push(format!("{member} {}", args.join(" ")));
+        match (member, args.last().map(String::as_str).unwrap_or_default()) {
+            ("GetAll", path) if path.ends_with("none_2eservice") => properties(serial, &[("LoadState", "not-found")]),
+            ("GetAll", path) if path.ends_with("bad_2eservice") => {
+                let of = [("LoadState", "loaded"), ("ActiveState", "failed"), ("Result", "exit-code")];
+                properties(serial, &of)
+            }
+            ("GetAll", _) => {
+                let of = [("LoadState", "loaded"), ("ActiveState", "inactive"), ("UnitFileState", "disabled")];
+                properties(serial, &of)
+            }
+            ("StartUnit", _) if args[0] == "bad.service" => job(serial, "/job/2", "failed", false),
+            ("StartUnit", _) => job(serial, "/job/1", "done", true),
+            _ => empty(serial),
+        }
+    });
+    let options = RunOptions { systemd, ..options(d) };
+    let run = |task: &str, check: bool| {
+        let text = format!("- hosts: all\n  environment: {{PATH: '{{{{ dir }}}}'}}\n  tasks:\n    - {task}\n");
+        let ran = go(&plan(d, &[("site.yml", &text)]), &RunOptions { check, ..options.clone() });
+        let said = std::mem::take(&mut *log.lock().unwrap());
+        (ran.end.changed, ran.end.failure.map(|f| f.message).unwrap_or_default(), said)
+    };
+    let shown = |unit: &str| format!("GetAll  /org/freedesktop/systemd1/unit/{unit}_2eservice");
+    let start = "service: {name: web, state: started, enabled: yes, daemon_reload: yes}";
+    assert_eq!(run(start, true), (1, String::new(), vec![shown("web")]));
+    let all = [
+        "Reload ".to_owned(),
+        shown("web"),
+        "EnableUnitFiles web.service false false".into(),
+        "Reload ".into(),
+        "Subscribe ".into(),
+        "StartUnit web.service replace".into(),
+    ];
+    assert_eq!(run(start, false), (1, String::new(), all.to_vec()));
+    let (_, _, said) = run("systemd: {name: web, state: started, no_block: yes}", false);
+    assert_eq!(said, [shown("web"), "StartUnit web.service replace".into()]);
+    assert_eq!(run("systemd: {name: web, state: stopped, enabled: no}", false), (0, String::new(), vec![shown("web")]));
+    let (_, why, _) = run("systemd: {name: bad, state: started}", false);
+    assert_eq!(why, "start bad.service: the job ended as `failed`, result exit-code");
+    let (_, why, _) = run("systemd: {name: none, state: started}", false);
+    assert_eq!(why, "there is no unit `none`");
+}

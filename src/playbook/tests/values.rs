@@ -79,7 +79,6 @@ fn a_value_that_an_option_does_not_take_does_nothing() {
         ("service: {name: '{{ [s, s] }}', state: started}", "`name` of service takes a text, found a list"),
         ("file: {path: '{{ dir }}/f', owner: '{{ 4294967295 }}'}", "is no number of a user or group"),
         ("debug: {msg: \"{{ '%0999999999d' | format(r.rc) }}\"}", "a width of more than"),
-        
     ] {
         let message = failure(d, task).unwrap_or_else(|| panic!("{task} is done"));
         assert!(message.contains(want), "{task}: {message}");
