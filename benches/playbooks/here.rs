@@ -30,7 +30,8 @@ type Make = fn(&Node) -> Result<()>;
 
 pub fn runs(node: &Node, rounds: usize) -> Result<Vec<Local>> {
     let mut locals = vec![run(node, tools::REMOOR, tools::local, rounds)?];
-    let peers: [(&'static str, &str, Make, fn(&Node) -> Command); 2] =
+    type Run = fn(&Node) -> Command;
+    let peers: [(&'static str, &str, Make, Run); 2] =
         [("cf-agent", CFENGINE, make_cfengine, cfengine), ("puppet apply", PUPPET, make_puppet, puppet)];
     for (name, package, make, command) in peers {
         let local = have(package).and_then(|()| make(node)).and_then(|()| run(node, name, command, rounds));
