@@ -6,7 +6,7 @@ use super::event::{Cancel, Lines};
 use rustix::fs::Mode;
 use rustix::process::{Pid, Signal, kill_process_group, umask};
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -38,7 +38,7 @@ pub struct Job {
 
 #[derive(Debug, Default)]
 pub struct Finished {
-    /// None: ended by a signal.
+    /// Below zero: ended by that signal, as Python tells it. None: broken off.
     pub rc: Option<i32>,
     pub stdout: String,
     pub stderr: String,
@@ -214,7 +214,9 @@ fn watch(
         // The leader went at TERM; whoever of its group did not, goes now.
         signal(child, Signal::KILL);
     }
-    out.rc = ended.and_then(|(status, _)| status.code());
+    let broken_off = out.timed_out || out.cancelled;
+    let signal = |status: &ExitStatus| status.signal().filter(|_| !broken_off).map(|signal| -signal);
+    out.rc = ended.and_then(|(status, _)| status.code().or_else(|| signal(&status)));
     for (i, l) in lines.iter_mut().enumerate() {
         l.close(emit);
         if i == 0 || out.tail.is_empty() || out.rc != Some(0) {

@@ -1,7 +1,7 @@
 //! A run whose executor is killed, at any task and in the middle of one, and begun again: the tree is that of a run that nobody
 //! killed, handlers that were owed have run, and nothing lies about that was being made.
 //!
-//! `SEED=n` chooses the moments.
+//! `SEED=n` chooses the moments; with `REMOOR_LONG` it is killed at every event.
 
 use crate::local::{LONG, remoor};
 use rustix::process::{Pid, Signal, kill_process};
@@ -160,7 +160,8 @@ impl Ground {
         }
         lines.for_each(drop);
         let code = child.wait().expect("an end").code();
-        assert!(matches!(code, Some(0 | 4 | 5)), "{code:?}");
+        // 3: before it had said that it is there.
+        assert!(matches!(code, Some(0 | 3 | 4 | 5)), "{code:?}");
         executor.is_some() && code == Some(5)
     }
 
@@ -238,9 +239,12 @@ fn moments(events: usize, took: Duration, seed: u64) -> Vec<Moment> {
         state ^= state << 17;
         state % below.max(1)
     };
-    let mut all: Vec<Moment> = (1..=events).map(Moment::Event).collect();
+    // A run and its like take seconds by a program that is not optimized.
+    let (step, random) = if std::env::var_os("REMOOR_LONG").is_some() { (1, 60) } else { (10, 5) };
+    let first = 1 + usize::try_from(seed).unwrap_or_default() % step;
+    let mut all: Vec<Moment> = (first..=events).step_by(step).map(Moment::Event).collect();
     let most = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    all.extend((0..60).map(|_| Moment::After(Duration::from_micros(next(most)))));
+    all.extend((0..random).map(|_| Moment::After(Duration::from_micros(next(most)))));
     all
 }
 
@@ -253,7 +257,8 @@ fn a_run_that_is_killed_at_any_moment_and_begun_again_ends_in_the_same_tree() {
     assert!(tree.len() > 40 && tree.contains_key(Path::new("running/last")), "{tree:#?}");
     assert_eq!(unbroken.left(), Vec::<PathBuf>::new());
     let mut hit = 0;
-    for (n, at) in moments(events, took, seed).iter().enumerate() {
+    let all = moments(events, took, seed);
+    for (n, at) in all.iter().enumerate() {
         let ground = Ground::new();
         hit += usize::from(ground.killed(at));
         // Now and then a second time, before it comes to its end.
@@ -271,5 +276,5 @@ fn a_run_that_is_killed_at_any_moment_and_begun_again_ends_in_the_same_tree() {
         );
         assert_eq!(ground.left(), Vec::<PathBuf>::new(), "{told}");
     }
-    assert!(hit > events / 2, "only {hit} of {events} and 60 runs were killed before they were over");
+    assert!(hit > all.len() / 3, "only {hit} of {} runs were killed before they were over", all.len());
 }

@@ -499,6 +499,7 @@ fn complaint(what: &str, done: &Finished) -> String {
     let how = match (done.rc, done.timed_out, done.cancelled) {
         (_, true, _) => "ran out of time".to_owned(),
         (_, _, true) => "was cancelled".to_owned(),
+        (Some(signal), _, _) if signal < 0 => format!("was killed by signal {}", -signal),
         (Some(rc), _, _) => format!("ended with {rc}"),
         (None, _, _) => "was killed".to_owned(),
     };

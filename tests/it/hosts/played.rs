@@ -159,7 +159,7 @@ fn asked_for_a_password(s: &Stage) -> Result<()> {
     s.lab.shell(
         "p1",
         "useradd -m deploy && echo deploy:secret | chpasswd && echo 'deploy ALL=(ALL) ALL' > /etc/sudoers.d/deploy && \
-         cp -r /root/.ssh /home/deploy/ && chown -R deploy: /home/deploy/.ssh",
+         cp -r /root/.ssh ~deploy/ && chown -R deploy: ~deploy/.ssh",
     )?;
     s.write("sudo.yml", "- hosts: p1\n  become: true\n  tasks:\n    - {command: touch /root/by-sudo}\n")?;
     let (code, said) = s.play(&["sudo.yml", "-u", "deploy"])?;
