@@ -409,7 +409,9 @@ pub mod peer {
             (b'a', Value::Array(items)) => {
                 let item = &signature[1..];
                 let align = if matches!(item[0], b'(' | b'{' | b't') { 8 } else { 1 };
-                out.array(align, |out| items.iter().for_each(|value| drop(put(out, item, value))));
+                out.array(align, |out| {
+                    items.iter().for_each(|value| assert!(put(out, item, value).len() < item.len()))
+                });
                 return &item[one_type(item, 0).unwrap()..];
             }
             (b'(' | b'{', Value::Struct(items)) => {
@@ -468,7 +470,7 @@ mod tests {
     fn what_is_no_message_is_an_error() {
         let reply = peer::bytes(REPLY, 3, &[], "a(yi)s", &[Value::Array(vec![]), text("")]);
         assert!(message(&reply).is_ok());
-        for signature in ["a()", "a(yi", "z", "a", "(", ")", "aaaaaa", "(y}}"] {
+        for signature in ["a()", "a(yi", "z", "yyyyya", "(", ")", "aaaaaa", "(y}}"] {
             let mut broken = reply.clone();
             let at = broken.windows(6).position(|w| w == b"a(yi)s").unwrap();
             broken[at..at + 6].fill(b'y');
