@@ -172,11 +172,12 @@ impl<'a> Bus<'a> {
         }
     }
 
-    /// By the user id that the kernel tells the other side.
+    /// By the user id that the kernel tells the other side. All in one piece, and no call before the answer: what comes
+    /// together with the end of a login lies unread with systemd until more comes.
     fn log_in(&mut self) -> Result<(), Fault> {
         let uid = hex::encode(rustix::process::geteuid().as_raw().to_string());
         let until = Some(Instant::now() + self.patience.answer);
-        self.write(format!("\0AUTH EXTERNAL {uid}\r\n").as_bytes(), until)?;
+        self.write(format!("\0AUTH EXTERNAL {uid}\r\nBEGIN\r\n").as_bytes(), until)?;
         let line = loop {
             if let Some(end) = self.input.windows(2).position(|two| two == b"\r\n") {
                 break self.input.drain(..end + 2).collect::<Vec<u8>>();
@@ -186,10 +187,7 @@ impl<'a> Bus<'a> {
             }
             self.read(until)?;
         };
-        if !line.starts_with(b"OK ") {
-            return Err(Fault::Absent);
-        }
-        self.write(b"BEGIN\r\n", until)
+        if line.starts_with(b"OK ") { Ok(()) } else { Err(Fault::Absent) }
     }
 
     fn next(&mut self, until: Option<Instant>) -> Result<Message, Fault> {

@@ -52,7 +52,7 @@ pub struct Manager<'a> {
 
 impl<'a> Manager<'a> {
     /// systemd answers no call while it reads all units anew, which on a large host takes a while.
-    pub const ANSWER_MAX: Duration = Duration::from_secs(180);
+    pub const ANSWER_MAX: Duration = Duration::from_secs(90);
 
     pub fn open(sockets: &Sockets, patience: Patience<'a>) -> Result<Self, Fault> {
         Ok(Self { bus: Bus::open(sockets, patience)?, listens: false })
