@@ -14,7 +14,7 @@ const STANDINS: [&str; 2] = ["/usr/local/bin/netplugin", "/usr/local/bin/netmast
 const SITE: &str = "- hosts: all
   tasks:
     - {name: package, apt: {name: nginx-light, state: present}}
-    - {name: no package, apt: {name: curl, state: absent}}
+    - {name: no package, apt: {name: chrony, state: absent}}
     - {name: program, copy: {dest: /usr/local/bin/played, mode: '0755', content: \"#!/bin/sh\\ncat /etc/played.conf >> /var/log/played\\nexec sleep infinity\\n\"}}
     - {name: configuration, copy: {content: '{{ word }} on {{ inventory_hostname }}', dest: /etc/played.conf}, notify: restart}
     - {name: unit, template: {src: played.service.j2, dest: /etc/systemd/system/played.service}, register: unit, notify: restart}
@@ -120,7 +120,7 @@ fn predicted(s: &Stage) -> Result<()> {
     for host in HOSTS {
         let state = s.lab.shell(
             host,
-            "systemctl is-active played nginx; systemctl is-enabled played nginx; command -v curl || echo gone",
+            "systemctl is-active played nginx; systemctl is-enabled played nginx; command -v chronyd || echo gone",
         )?;
         ensure!(state.split_whitespace().eq(["active", "active", "enabled", "enabled", "gone"]), "{host}: {state}");
     }
@@ -189,7 +189,7 @@ fn master(s: &Stage) -> Result<()> {
         }
     }
     let run = |name: &str| -> Result<()> {
-        let (code, said) = s.play(&[&format!("playbooks/{name}.yml")])?;
+        let (code, said) = s.play(&["--root", ".", &format!("playbooks/{name}.yml")])?;
         ensure!(code == 0, "{name} ended with {code}: {said}");
         Ok(())
     };
