@@ -241,7 +241,7 @@ fn a_plan_holds_what_it_needs_and_no_more() {
     );
     assert_eq!(plan.declared_files(), ["/etc/nginx.conf"]);
     let file = &crate::playbook::rendered(&plan, &Map::new())["/etc/nginx.conf"];
-    assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www");
+    assert_eq!(String::from_utf8_lossy(&file.content), "listen 80/x; user www\n");
     assert_eq!((file.mode.as_deref(), file.source.as_str()), (Some("0644"), "roles/nginx/templates/nginx.conf.j2"));
     let json: Plan = serde_json::from_slice(&serde_json::to_vec(&plan).unwrap()).unwrap();
     let packed: Plan = rmp_serde::from_slice(&rmp_serde::to_vec(&plan).unwrap()).unwrap();

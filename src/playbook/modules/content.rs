@@ -65,12 +65,16 @@ pub fn content_of(
                 parts.insert(name.clone(), part.strip_suffix('\n').unwrap_or(&part).into());
             }
             let (rendered, trace) = traced(|| expr::render(scope, &asset.path, text, &parts));
-            rendered.map_err(|e| {
+            let rendered = rendered.map_err(|e| {
                 // It may stand in a template that this one includes.
                 let part = e.name().and_then(|name| Some((task.parts.get(name)?, parts.get(name)?)));
                 let (path, text) = part.map_or((&asset.path, text), |(part, text)| (&part.path, text));
                 fault(TemplateFault::of_jinja(path, text, &e, &trace, scope))
-            })?
+            })?;
+            // A block takes the end of its line with it; the last lines end as those of the template all the same.
+            let ends = |text: &str| text.len() - text.trim_end_matches('\n').len();
+            let missing = ends(text).saturating_sub(ends(&rendered));
+            rendered + &"\n".repeat(missing)
         }
     };
     Ok((ended(rendered, args).into_bytes(), asset.path.clone()))

@@ -217,6 +217,8 @@ fn settled(tasks: &[String], between: impl Fn(&TempDir)) -> Result<(), TestCaseE
     // It has been there already, and is not made again when a task takes it away.
     let rest = made(&dir, &all[2 * tasks.len()..]);
     prop_assume!(!again(&rest));
+    // What depends on whether the task before did something, or failed, may be another thing the second time.
+    prop_assume!(!tasks.iter().any(|task| task.contains("before is")));
     go(&plan, &options(dir.path()));
     let after = at_t(&dir);
     between(&dir);
