@@ -179,7 +179,7 @@ impl Ground {
             let text = path.to_string_lossy();
             text.contains(".remoor-")
                 || text.contains("journal")
-                || text.starts_with("state/unfinished/")
+                || text.starts_with("state/half-made/")
                 || text.starts_with("tmp/")
         };
         all.keys().filter(left).cloned().collect()

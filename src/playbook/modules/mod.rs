@@ -160,7 +160,7 @@ impl<'a> Ground<'a> {
         let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
         // Beside the journal, so that no two runs have it that may not run at once.
         let notes = match options.journal.parent().filter(|_| !options.check) {
-            Some(dir) => Notes::open(&dir.join("unfinished")),
+            Some(dir) => Notes::open(&dir.join("half-made")),
             None => Notes::default(),
         };
         let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;

@@ -190,7 +190,7 @@ fn a_task_may_differ_from_its_run() {
     set(&mut plan, 2, true);
     let run = go(&plan, &options(d)).good();
     assert_eq!(changed(&run).len(), 3);
-    assert_eq!(tree(d).into_keys().collect::<Vec<_>>(), ["a", "unfinished"]);
+    assert_eq!(tree(d).into_keys().collect::<Vec<_>>(), ["a", "half-made"]);
 }
 
 #[test]
