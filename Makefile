@@ -3,7 +3,7 @@ CARGO ?= cargo
 # After what the machine has: goss, as tests/tools.sh fetches it.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
-.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks bench-playbooks
+.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks bench-members bench-playbooks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
@@ -13,7 +13,8 @@ demo: tools
 test: test-tools lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
-	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
+	$(CARGO) test --test it -- faults:: --nocapture
 	tests/fuzz/run.sh
 	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
@@ -21,7 +22,8 @@ test: test-tools lint deny
 test-long: test-tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
-	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback::
+	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
+	REMOOR_LONG=1 REMOOR_FAULT_ROUNDS=500 $(CARGO) test --test it -- faults:: --nocapture
 	REMOOR_FUZZ_SECONDS=600 tests/fuzz/run.sh
 	REMOOR_LONG=1 $(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
@@ -79,9 +81,15 @@ bench-checks: test-tools
 	REMOOR_LAB_PACKAGES=python3-testinfra $(CARGO) bench --quiet --bench checks
 	$(CARGO) bench --quiet --bench files
 
+# How long nobody answers when the leader of three managers dies or goes, and how many decisions they take beside Debian's etcd in
+# the same run. Any user; REMOOR_BENCH_ROUNDS=3 is a first look, REMOOR_BENCH_ONLY=failover,transfer,writes,joins a part.
+bench-members: test-tools
+	$(CARGO) build --quiet --release --bins
+	$(CARGO) bench --quiet --bench members
+
 # A playbook beside ansible-core, mitogen, pyinfra, cf-agent and puppet, which come by pip and apt into target/tmp; it says which
-# can't. A quarter of an hour, any user.
-bench-playbooks: tools
+# can't. Any user; REMOOR_BENCH_ROUNDS=1 REMOOR_BENCH_HOSTS=1 is a first look.
+bench-playbooks: test-tools
 	$(CARGO) build --quiet --release --bins
 	$(CARGO) bench --quiet --bench playbooks
 

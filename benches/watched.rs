@@ -1,7 +1,7 @@
 //! What an agent at rest costs that watches many files: in a process of its own, as a part of `benches/files.rs`, with the agent's
 //! own watcher and pass and nothing else of it, over one interval.
 
-use remoor::daemon::let_go;
+use remoor::files::let_go;
 use remoor::files::{Cache, Servers, digest_beside, directories, watch};
 use remoor::model::Manifest;
 use std::fs;

@@ -2,7 +2,7 @@
 //!
 //! The modules in reading order; `docs/ARCHITECTURE.md` draws who may import whom, and a test holds it.
 
-#![deny(unsafe_code)] // but for daemon/pages.rs, which says why
+#![deny(unsafe_code)] // but for files/pages.rs, which says why
 
 pub mod engine;
 pub mod model; // plain data, and `Inventory::apply`, the replicated state machine // every decision; no clock, no IO

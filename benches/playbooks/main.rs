@@ -1,7 +1,8 @@
 //! How fast a playbook is done: 20 tasks on 1, 5, 20 and 50 hosts, the first time and when nothing is to be changed, looking
 //! only, by a long way, and on this machine itself, beside `ssh host true` and the tools that do the like, in the same run. The
 //! hosts are addresses of this machine's loopback with sshds, keys and homes of their own; nothing of the machine is changed.
-//! `make bench-playbooks`, as any user; `REMOOR_BENCH_ROUNDS` (5) says how often. Peers come by pip and as Debian packages into
+//! `make bench-playbooks`, as any user; `REMOOR_BENCH_ROUNDS` (5) says how often, `REMOOR_BENCH_HOSTS` (50) on
+//! how many hosts at most. Peers come by pip and as Debian packages into
 //! directories below target; one that can't be had is named and left out.
 
 #[path = "../figures.rs"]
@@ -13,7 +14,7 @@ mod table;
 mod tools;
 
 use anyhow::{Context, Result, bail, ensure};
-use node::{COUNTS, Node};
+use node::{COUNTS, HOSTS, Node};
 use std::fmt;
 use tools::{Case, Kind, Tool};
 
@@ -77,16 +78,13 @@ pub struct Found {
     pub local: Vec<here::Local>,
     /// To a host that lacks the program.
     pub upload: Spread,
-    /// Of the executor, in MB.
-    pub peak: f64,
+    /// Of the executor, in MB, of each of several runs.
+    pub peaks: Vec<f64>,
 }
 
 fn main() -> Result<()> {
-    let rounds: usize = match std::env::var("REMOOR_BENCH_ROUNDS") {
-        Ok(text) => text.parse().context("REMOOR_BENCH_ROUNDS is a number")?,
-        Err(_) => 5,
-    };
-    ensure!(rounds > 0, "REMOOR_BENCH_ROUNDS is at least 1");
+    let rounds = asked("REMOOR_BENCH_ROUNDS", 5)?;
+    let most = asked("REMOOR_BENCH_HOSTS", HOSTS)?;
     let node = Node::up()?;
     println!("{rounds} rounds on sshds of its own at 127.0.0.2 to 127.0.0.51; seconds; CPU of all hosts together");
     let upload = upload(&node, rounds)?;
@@ -100,13 +98,19 @@ fn main() -> Result<()> {
         _ => true,
     });
     let near = |hosts| -> Result<_> { Ok((hosts, runs(&node, &tools, Case::near(hosts), rounds)?)) };
-    let near = COUNTS.into_iter().map(near).collect::<Result<_>>()?;
+    let near = COUNTS.into_iter().filter(|count| *count <= most).map(near).collect::<Result<_>>()?;
     let far = runs(&node, &tools, Case { far: true, ..Case::near(1) }, rounds)?;
     let check = checks(&node, &tools, rounds)?;
     let local = here::runs(&node, rounds)?;
-    let peak = tools::peak(&node)?;
-    figures::publish("playbooks", &table::rows(&Found { near, far, check, local, upload, peak }));
+    let peaks = (0..rounds).map(|_| tools::peak(&node)).collect::<Result<_>>()?;
+    figures::publish("playbooks", &table::rows(&Found { near, far, check, local, upload, peaks }));
     Ok(())
+}
+
+/// A number of at least 1 from the environment.
+fn asked(name: &str, otherwise: usize) -> Result<usize> {
+    let Ok(text) = std::env::var(name) else { return Ok(otherwise) };
+    text.parse().ok().filter(|n| *n > 0).with_context(|| format!("{name} is a number, at least 1"))
 }
 
 /// Of a host that has never seen the program; afterwards all hosts have it.

@@ -11,7 +11,7 @@ pub fn rows(found: &Found) -> Vec<Figure> {
     let of = |hosts: usize| found.near.iter().find(|(count, _)| *count == hosts).map_or(&[][..], |(_, runs)| runs);
     let (one, five) = (of(1), of(5));
     let mut rows = vec![first_of(one, found.upload), many(five), curve(found), far(one, &found.far)];
-    rows.push(node(one, found.peak));
+    rows.push(node(one, &found.peaks));
     rows.push(check(&found.check));
     rows.push(local(&found.local));
     rows
@@ -105,15 +105,20 @@ fn far(near: &[Runs], far: &[Runs]) -> Figure {
     }
 }
 
-fn node(runs: &[Runs], peak: f64) -> Figure {
+fn node(runs: &[Runs], peaks: &[f64]) -> Figure {
+    let (least, most) = peaks.iter().fold((f64::MAX, 0.0), |(least, most), mb| (mb.min(least), mb.max(most)));
     let cpu = |runs: &Runs| (Spread::of(&runs.first, |c| c.node).middle, Spread::of(&runs.again, |c| c.node).middle);
     let ours = named(runs, REMOOR).map_or((f64::NAN, f64::NAN), cpu);
     let each = |runs: &Runs| format!("{} {:.2} s and {:.2} s", runs.name, cpu(runs).0, cpu(runs).1);
     Figure {
         what: "the node's part of such a run, sshd's included",
         wanted: "0.1 s of CPU, 15 MB",
-        found: format!("{peak:.1} MB; {}", runs.iter().map(each).collect::<Vec<_>>().join(", ")),
-        met: ours.0 <= 0.1 && ours.1 <= 0.1 && peak <= 15.0,
+        found: format!(
+            "{least:.1} to {most:.1} MB in {} runs; {}",
+            peaks.len(),
+            runs.iter().map(each).collect::<Vec<_>>().join(", ")
+        ),
+        met: ours.0 <= 0.1 && ours.1 <= 0.1 && most <= 15.0,
         command: COMMAND,
     }
 }

@@ -4,6 +4,8 @@
 use super::metrics::Metrics;
 use super::own::Own;
 use crate::model::Wall;
+use crate::rpc::agent::PeersReply;
+use crate::rpc::caller::Caller;
 use crate::rpc::view::AgentView;
 use crate::rpc::wire::{Code, Failure};
 use axum::extract::State;
@@ -41,6 +43,19 @@ pub fn worker(own: Own, metrics: Metrics, clock: impl Fn() -> Wall + Send + Sync
         move |method: Method, uri: Uri| async move { refusal(&own, &method, uri.path()) }
     };
     routes(own, metrics, clock).fallback(refuse.clone()).method_not_allowed_fallback(refuse)
+}
+
+/// What a node that was a manager answers at its API address: whom it knows as managers now. Who still asks it there knows no
+/// newer ones, as where all were replaced before an agent asked again.
+pub fn former_manager(own: Own) -> Router {
+    Router::new().route("/agent/v1/peers", get(known)).with_state(own)
+}
+
+async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply>, Failure> {
+    match caller {
+        Caller::Node { .. } => Ok(Json(own.known())),
+        _ => Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
+    }
 }
 
 async fn view(State(parts): State<Parts>) -> Json<AgentView> {

@@ -10,20 +10,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-/// The keys that gossip believes. Read while a record is being taken in, so it never waits for long.
+/// The keys that gossip believes, and who has none any more. Read while a record is being taken in, so it never waits for long.
 #[derive(Clone, Default)]
-pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, VerifyingKey>>>);
+pub struct KeyBook(Arc<RwLock<BTreeMap<NodeName, KeyLookup>>>);
 
 impl KeyBook {
     pub fn look_up(&self, name: &NodeName) -> KeyLookup {
         let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
-        keys.get(name).map_or(KeyLookup::Unknown, |key| KeyLookup::Known(*key))
+        keys.get(name).cloned().unwrap_or(KeyLookup::Unknown)
     }
 
     /// True if a key is new or other than before.
     pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
-        let fresh: BTreeMap<NodeName, VerifyingKey> =
-            peers.filter_map(|(name, hex)| key_of(hex).map(|key| (name.clone(), key))).collect();
+        self.learn(peers.filter_map(|(name, hex)| Some((name.clone(), KeyLookup::Known(key_of(hex)?)))).collect())
+    }
+
+    /// Names of nodes that were removed, and of no node now. True if one is new.
+    pub fn remove<'a>(&self, names: impl Iterator<Item = &'a NodeName>) -> bool {
+        self.learn(names.map(|name| (name.clone(), KeyLookup::Removed)).collect())
+    }
+
+    fn learn(&self, fresh: BTreeMap<NodeName, KeyLookup>) -> bool {
         let mut keys = self.0.write().unwrap_or_else(|p| p.into_inner());
         let changed = fresh.iter().any(|(name, key)| keys.get(name) != Some(key));
         keys.extend(fresh);
@@ -41,7 +48,7 @@ fn key_of(text: &str) -> Option<VerifyingKey> {
 pub struct PeerBook {
     path: PathBuf,
     pub peers: Vec<Peer>,
-    /// Those of them that answer `/agent/v1`.
+    /// Those of them that are managers, or are to be: not all answer `/agent/v1` yet.
     pub managers: Vec<Peer>,
 }
 
@@ -111,6 +118,19 @@ mod tests {
         assert!(!told("w1", "10.0.0.2:7946", false, 3), "another key");
         assert!(!told("w1", "10.0.0.9:7946", true, 3), "moved");
         assert!(!told("w2", "10.0.0.3:7946", true, 3), "new");
+    }
+
+    #[test]
+    fn a_removed_name_has_no_key_until_another_node_has_it() {
+        let (book, name) = (KeyBook::default(), NodeName::from("w1"));
+        let key = |seed: u8| ed25519_dalek::SigningKey::from_bytes(&[seed; 32]).verifying_key();
+        let set = |seed: u8| book.set([(&name, hex::encode(key(seed).to_bytes()).as_str())].into_iter());
+        assert_eq!(book.look_up(&name), KeyLookup::Unknown);
+        assert!(set(1) && !set(1));
+        assert!(book.remove([&name].into_iter()) && !book.remove([&name].into_iter()));
+        assert_eq!(book.look_up(&name), KeyLookup::Removed);
+        assert!(set(2), "a new node takes the name");
+        assert_eq!(book.look_up(&name), KeyLookup::Known(key(2)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod own;
 mod record;
 mod task;
 
-pub use api::{exposition, routes, worker};
+pub use api::{exposition, former_manager, routes, worker};
 pub use book::{KeyBook, PeerBook};
 pub use metrics::Metrics;
 pub use own::{Own, OwnId};

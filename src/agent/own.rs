@@ -3,9 +3,10 @@
 
 use crate::gossip::MemberEvent;
 use crate::model::{
-    AgentRecord, CheckResult, CheckState, ClusterId, Epoch, NodeDigest, NodeId, NodeName, Report, Sha256, Wall,
+    AgentRecord, CheckResult, CheckState, ClusterId, ClusterRole, Epoch, NodeDigest, NodeId, NodeName, Report, Sha256,
+    Wall,
 };
-use crate::rpc::agent::ManifestReply;
+use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::join::Peer;
 use crate::rpc::view::{
     AgentNode, AgentView, AsOf, ContactView, IsolationView, LookView, ManifestView, PeerView, ReportView,
@@ -14,7 +15,9 @@ use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, watch};
 
 /// Results that are kept of one look; those that failed first.
 pub const CHECKS_MAX: usize = 500;
@@ -29,8 +32,8 @@ pub struct OwnId {
     pub id: NodeId,
     pub name: NodeName,
     pub cluster: ClusterId,
+    /// As the daemon began.
     pub epoch: Epoch,
-    pub manager: bool,
     /// The data directory, where damaged files are put aside.
     pub dir: PathBuf,
 }
@@ -40,6 +43,14 @@ pub struct OwnId {
 pub struct Own {
     id: Arc<OwnId>,
     state: Arc<Mutex<State>>,
+    managers: Arc<watch::Sender<Vec<Peer>>>,
+    manages: Arc<AtomicBool>,
+    gossip: Arc<watch::Sender<u64>>,
+    ask: Arc<Notify>,
+    /// The newest that a manager told, or the own.
+    epoch: Arc<watch::Sender<Epoch>>,
+    /// In a manager's words.
+    removed: Arc<watch::Sender<Option<String>>>,
 }
 
 #[derive(Default)]
@@ -47,7 +58,6 @@ struct State {
     record: AgentRecord,
     met: BTreeMap<NodeName, Met>,
     peers: Vec<Peer>,
-    managers: Vec<Peer>,
     known: Option<ManifestReply>,
     look: Option<Kept>,
     answered: Option<(NodeName, Wall)>,
@@ -101,7 +111,102 @@ impl Kept {
 
 impl Own {
     pub fn new(id: OwnId) -> Self {
-        Self { id: Arc::new(id), state: Arc::default() }
+        Self {
+            epoch: Arc::new(watch::channel(id.epoch).0),
+            id: Arc::new(id),
+            state: Arc::default(),
+            managers: Arc::new(watch::channel(Vec::new()).0),
+            manages: Arc::default(),
+            gossip: Arc::new(watch::channel(0).0),
+            ask: Arc::default(),
+            removed: Arc::new(watch::channel(None).0),
+        }
+    }
+
+    /// Whether a manager part runs on this node now.
+    pub fn manages(&self) -> bool {
+        self.manages.load(Ordering::Relaxed)
+    }
+
+    pub fn set_manages(&self, manages: bool) {
+        self.manages.store(manages, Ordering::Relaxed);
+    }
+
+    /// In which the cluster is, as far as this node knows. It never goes back.
+    pub fn epoch(&self) -> Epoch {
+        *self.epoch.borrow()
+    }
+
+    /// A manager of the cluster is in this epoch.
+    pub fn hear_epoch(&self, epoch: Epoch) {
+        self.epoch.send_if_modified(|known| {
+            let newer = epoch > *known;
+            *known = epoch.max(*known);
+            newer
+        });
+    }
+
+    pub fn follow_epoch(&self) -> watch::Receiver<Epoch> {
+        self.epoch.subscribe()
+    }
+
+    /// The cluster does not know this node any more.
+    pub(super) fn set_removed(&self, why: &str) {
+        self.state().met.clear();
+        self.removed.send_replace(Some(why.to_owned()));
+    }
+
+    /// Ends when a manager says so.
+    pub async fn until_removed(&self) {
+        // The sender lives as long as this.
+        let _ = self.removed.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Removed nodes are peers no more, unless another one has the name.
+    pub(super) fn forget(&self, removed: &[NodeName]) {
+        self.state().met.retain(|name, _| !removed.contains(name));
+    }
+
+    /// What the node was told that another one is to be; None: nobody told of it.
+    pub fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
+        let state = self.state();
+        let named = |peers: &[Peer]| peers.iter().any(|p| p.id == node);
+        let worker = || named(&state.peers).then_some(ClusterRole::Worker);
+        if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
+    }
+
+    /// Whom the node was told of.
+    pub(super) fn known(&self) -> PeersReply {
+        let state = self.state();
+        let (peers, managers) = (state.peers.clone(), self.managers.borrow().clone());
+        PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip: *self.gossip.borrow() }
+    }
+
+    /// The managers that this node knows, now and later.
+    pub fn follow_managers(&self) -> watch::Receiver<Vec<Peer>> {
+        self.managers.subscribe()
+    }
+
+    /// By which entry the gossip keys are as they are, as far as the managers said, now and later.
+    pub fn follow_gossip(&self) -> watch::Receiver<u64> {
+        self.gossip.subscribe()
+    }
+
+    pub(super) fn told_gossip(&self, changed: u64) {
+        self.gossip.send_if_modified(|before| {
+            let newer = changed > *before;
+            *before = changed.max(*before);
+            newer
+        });
+    }
+
+    /// Has the managers asked soon: somebody came whom the node does not know well enough.
+    pub fn ask_soon(&self) {
+        self.ask.notify_one();
+    }
+
+    pub(super) async fn told_to_ask(&self) {
+        self.ask.notified().await;
     }
 
     pub fn id(&self) -> &OwnId {
@@ -118,7 +223,13 @@ impl Own {
 
     pub(super) fn told(&self, peers: &[Peer], managers: &[Peer], known: Option<&ManifestReply>) {
         let mut state = self.state();
-        (state.peers, state.managers, state.known) = (peers.to_vec(), managers.to_vec(), known.cloned());
+        (state.peers, state.known) = (peers.to_vec(), known.cloned());
+        drop(state);
+        self.managers.send_if_modified(|before| {
+            let changed = before.as_slice() != managers;
+            *before = managers.to_vec();
+            changed
+        });
     }
 
     pub(super) fn looked(&self, look: Kept) {
@@ -174,7 +285,7 @@ impl Own {
 
     /// API addresses of the managers that this node knows.
     pub fn managers(&self) -> Vec<String> {
-        self.state().managers.iter().map(|m| m.api_addr.clone()).collect()
+        self.managers.borrow().iter().map(|m| m.api_addr.clone()).collect()
     }
 
     pub fn view(&self, at: Wall) -> AgentView {
@@ -190,8 +301,8 @@ impl Own {
                 id: self.id.id.0,
                 name: self.id.name.to_string(),
                 cluster: self.id.cluster.to_string(),
-                epoch: self.id.epoch.0,
-                manager: self.id.manager,
+                epoch: self.epoch().0,
+                manager: self.manages(),
                 agent_version: env!("CARGO_PKG_VERSION").to_owned(),
                 boot: record.boot.to_string(),
                 instance: record.instance.to_string(),
@@ -199,6 +310,7 @@ impl Own {
                 crashes: record.crashes,
                 previous_end: record.previous_end.clone(),
                 damaged: crate::disk::damaged(&self.id.dir),
+                removed: self.removed.borrow().clone(),
             },
             peers_alive: peers.iter().filter(|p| p.presence == "alive").count() as u32,
             peers,
@@ -214,7 +326,7 @@ impl Own {
                 at: state.answered.as_ref().map(|(_, at)| rfc3339(*at)),
                 age_ms: state.answered.as_ref().map(|(_, then)| at.since(*then)),
                 error: state.silence.clone(),
-                known: state.managers.iter().map(|m| m.api_addr.clone()).collect(),
+                known: self.managers.borrow().iter().map(|m| m.api_addr.clone()).collect(),
             },
             manifest: state.known.as_ref().map(|known| ManifestView {
                 group: known.manifest.group.to_string(),
@@ -252,7 +364,7 @@ impl Own {
             PeerView {
                 name: name.to_string(),
                 id: peer.map(|p| p.id.0),
-                manager: state.managers.iter().any(|m| m.name == *name),
+                manager: self.managers.borrow().iter().any(|m| m.name == *name),
                 gossip: met.map(|m| m.addr.to_string()).or(peer.map(|p| p.gossip_addr.clone())).unwrap_or_default(),
                 api: peer.map(|p| p.api_addr.clone()).unwrap_or_default(),
                 presence: presence.to_owned(),

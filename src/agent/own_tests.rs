@@ -20,14 +20,7 @@ fn alive(id: u8, name: &str, leaving: bool) -> MemberEvent {
 
 /// w1, which knows m1, w2 and w3 and sees m1.
 pub fn an_own() -> Own {
-    let id = OwnId {
-        id: NodeId(4),
-        name: "w1".into(),
-        cluster: "c1".into(),
-        epoch: Epoch(1),
-        manager: false,
-        dir: PathBuf::new(),
-    };
+    let id = OwnId { id: NodeId(4), name: "w1".into(), cluster: "c1".into(), epoch: Epoch(1), dir: PathBuf::new() };
     let own = Own::new(id);
     own.record(&AgentRecord {
         isolation: 2,
@@ -96,4 +89,17 @@ fn invented_members_are_bounded() {
     }
     // Four are named, of which each may be met, too.
     assert!(own.peers().1 <= STRANGERS_MAX as u64 + 8, "{:?}", own.peers());
+}
+
+#[test]
+fn an_epoch_that_was_heard_is_never_gone_back_from() {
+    let own = an_own();
+    let mut followed = own.follow_epoch();
+    assert_eq!((own.epoch(), own.known().epoch), (Epoch(1), Epoch(1)));
+    own.hear_epoch(Epoch(7));
+    assert!(followed.has_changed().expect("followed") && *followed.borrow_and_update() == Epoch(7));
+    own.hear_epoch(Epoch(3));
+    own.hear_epoch(Epoch(0));
+    assert!(!followed.has_changed().expect("followed"));
+    assert_eq!((own.epoch(), own.known().epoch, own.view(Wall(1)).node.epoch), (Epoch(7), Epoch(7), 7));
 }

@@ -9,11 +9,12 @@ use super::record::RecordKeeper;
 use crate::disk::{CLOSED, FENCE, Found, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
-use crate::model::{CheckSummary, GenerationSeq, NodeName, Report, Wall, amiss};
+use crate::model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, amiss};
 use crate::rpc::agent::{ManifestReply, PeersReply};
 use crate::rpc::client::Client;
 use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
+use crate::rpc::wire::Code;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,8 @@ const FIRST: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(20);
 /// While they have told everything. Each question is a TLS handshake, and one more thing that an agent at rest wakes up for.
 const QUIET: Duration = Duration::from_secs(120);
+/// However often somebody comes whom the node does not know, no two questions are closer than this.
+const AGAIN: Duration = Duration::from_secs(1);
 /// What all nodes see at once they don't ask about at once: each waits by chance, at most so long for each peer.
 const SPREAD: Duration = Duration::from_millis(20);
 
@@ -65,6 +68,8 @@ struct Answer {
     by: Option<Result<NodeName, String>>,
     peers: Option<PeersReply>,
     manifest: Option<ManifestReply>,
+    /// A manager says that this node was removed, and when.
+    removed: Option<String>,
 }
 
 impl AgentTask {
@@ -79,9 +84,12 @@ impl AgentTask {
     ) -> Self {
         let (stirred, stirs) = mpsc::unbounded_channel();
         let saved = read_or_set_aside::<Option<ManifestReply>>(&config.state_dir.join("manifest.json"));
+        let known = saved.map_or(None, Found::or_default);
+        // Whoever asks before the loop runs is told what is known.
+        config.own.told(&peers.peers, &peers.managers, known.as_ref());
         Self {
             peers,
-            known: saved.map_or(None, Found::or_default),
+            known,
             config,
             gossip,
             rejoin,
@@ -136,13 +144,24 @@ impl AgentTask {
                     asking = true;
                     runs = self.runs();
                     let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
+                    let epoch = self.config.own.epoch();
                     tokio::spawn(async move {
-                        let _ = tx.send(ask(&tls, &managers).await).await;
+                        let _ = tx.send(ask(&tls, &managers, epoch).await).await;
                     });
                 }
-                Some(Answer { by, peers, manifest }) = news.recv() => {
+                () = self.config.own.told_to_ask(), if !asking => {
+                    ask_at = ask_at.min((asked_at + AGAIN).max(tokio::time::Instant::now()));
+                }
+                Some(Answer { by, peers, manifest, removed }) = news.recv() => {
                     asking = false;
+                    if let Some(why) = removed {
+                        return self.park(&why, shutdown).await;
+                    }
                     if let Some(outcome) = by {
+                        // Not of one that was a manager.
+                        if let (Ok(_), Some(reply)) = (&outcome, &peers) {
+                            self.config.own.hear_epoch(reply.epoch);
+                        }
                         self.config.own.asked(outcome, now());
                     }
                     self.config.worked.send_modify(|works| *works += 1);
@@ -181,7 +200,7 @@ impl AgentTask {
             m.name == self.config.name
                 || self.peers.told(&m.name, m.addr, m.signed, m.report.generation, self.generation())
         };
-        !self.config.own.id().manager && self.gossip.members().iter().all(told)
+        !self.config.own.manages() && self.gossip.members().iter().all(told)
     }
 
     /// When a run last began and ended here: with it the node may have come into service, or gone out of it, and another
@@ -276,6 +295,13 @@ impl AgentTask {
 
     /// True if there is another manifest than before.
     async fn news(&mut self, peers: Option<PeersReply>, manifest: Option<ManifestReply>) -> bool {
+        if let Some(reply) = &peers {
+            self.config.own.forget(&reply.removed);
+            if self.config.keys.remove(reply.removed.iter()) {
+                self.gossip.recheck().await;
+            }
+            self.config.own.told_gossip(reply.gossip);
+        }
         if let Some(reply) = peers
             && (reply.peers != self.peers.peers || reply.managers != self.peers.managers)
         {
@@ -312,6 +338,23 @@ impl AgentTask {
         }
     }
 
+    /// The node was removed: nobody is gossiped with, nothing is looked at, and nothing is deleted, until the daemon ends.
+    async fn park(self, why: &str, mut shutdown: watch::Receiver<bool>) {
+        tracing::error!(
+            "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if the \
+             machine is to be a node again, move {} aside and remoor join",
+            self.config.state_dir.display()
+        );
+        self.config.own.set_removed(why);
+        let Self { gossip, rejoin, mut record, .. } = self;
+        drop(rejoin);
+        gossip.leave().await;
+        let _ = shutdown.wait_for(|stop| *stop).await; // a dropped sender is an end too
+        if let Err(error) = record.goodbye() {
+            tracing::warn!(%error, "the goodbye could not be recorded");
+        }
+    }
+
     async fn leave(mut self) {
         if let Err(error) = self.record.goodbye() {
             tracing::warn!(%error, "the goodbye could not be recorded");
@@ -327,16 +370,31 @@ fn chance() -> u16 {
     u16::from_le_bytes(dice)
 }
 
-/// Asks one manager after the other until one answers.
-async fn ask(tls: &ClientTls, managers: &[Peer]) -> Answer {
-    let mut why = None;
+/// Asks one manager after the other until one answers that still is one. Who is of an older epoch than this node is none.
+async fn ask(tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
+    let (mut why, mut told) = (None, None);
     for manager in managers {
         let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
         match client.get::<PeersReply>("/agent/v1/peers").await {
+            Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < epoch => {
+                let (name, theirs) = (&manager.name, peers.epoch);
+                why.get_or_insert(Err(format!("{name} is of epoch {theirs}, this node is of {epoch}")));
+            }
             Ok(peers) => {
                 let manifest = client.get::<ManifestReply>("/agent/v1/manifest").await;
+                if matches!(&manifest, Err(error) if error.code() == Some("not-found")) {
+                    // One that was a manager: what it knows counts where nobody else answers.
+                    told.get_or_insert(peers);
+                    why.get_or_insert(Err(format!("{} is no manager any more", manager.name)));
+                    continue;
+                }
                 let manifest = manifest.map_err(|error| tracing::debug!(%error, "no manifest")).ok();
-                return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest };
+                return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None };
+            }
+            // Only a manager of this cluster is believed: the connection proves who answers.
+            Err(error) if error.code() == Some(Code::NodeRemoved.as_str()) => {
+                let removed = Some(error.to_string());
+                return Answer { by: None, peers: None, manifest: None, removed };
             }
             Err(error) => {
                 tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
@@ -344,5 +402,5 @@ async fn ask(tls: &ClientTls, managers: &[Peer]) -> Answer {
             }
         }
     }
-    Answer { by: why, peers: None, manifest: None }
+    Answer { by: why, peers: told, manifest: None, removed: None }
 }

@@ -4,6 +4,8 @@
 mod ask;
 mod check;
 mod digest;
+mod disaster;
+mod keys;
 mod local;
 mod order;
 mod play;
@@ -11,6 +13,8 @@ mod play;
 pub use ask::*;
 pub use check::*;
 pub use digest::*;
+pub use disaster::*;
+pub use keys::*;
 pub use local::*;
 pub use order::*;
 pub use play::*;
@@ -51,6 +55,16 @@ Examples:
     Status(StatusArgs),
     /// List the nodes with addresses and roles, or describe one
     Nodes(NodesArgs),
+    /// List Raft's own members: who votes, who learns, how far behind, and what is nobody's
+    #[command(
+        long_about = "List Raft's own members: who votes, who learns, how far behind they are, when they answered last,
+and what is nobody's. Changes nothing; works without a majority too, and says then that it is stale.
+
+Examples:
+  remoor raft-members
+  remoor raft-members --table    how many losses so many managers survive"
+    )]
+    RaftMembers(RaftMembersArgs),
     /// Follow what happens, line by line, until Ctrl-C
     Watch(WatchArgs),
     /// Show what happened: absences, verdicts, re-setups, orders
@@ -113,7 +127,7 @@ Examples:
     Undo(UndoArgs),
     /// Check a fleet directory and make it the current generation; contacts no node
     Apply(ApplyArgs),
-    /// Check a fleet directory: configuration, playbooks, checks, templates
+    /// Check a fleet directory: configuration, playbooks, checks, templates; or one of playbooks alone
     Lint(LintArgs),
     /// Roll the current generation out to nodes, the first one alone
     Update(UpdateArgs),
@@ -123,12 +137,88 @@ Examples:
     Commission(CommissionArgs),
     /// Clean nodes up and provision them no more
     Decommission(DecommissionArgs),
+    /// Clean nodes up and keep them empty; a manager goes on voting
+    #[command(
+        long_about = "Clean nodes up and keep them empty: nothing is provisioned on them until `remoor resume NODE`. A manager goes on voting.
+
+Asks first, and prints the services. Refused where too few of a group with `quorum` would be left.
+A machine that is only to manage is drained from the first: init --drain, join --drain.
+
+Examples:
+  remoor drain m1
+  remoor drain m1 --confirm m1       without asking
+  remoor resume m1                   and remoor commission m1: as before"
+    )]
+    Drain(DecommissionArgs),
+    /// Say what fails together: a rack, a room; managers are to stand in several
+    #[command(
+        long_about = "Say in which zone nodes stand: what fails together, a rack or a room. Of managers it is told where the \
+loss of one zone would end the quorum.
+
+Examples:
+  remoor zone m1 w3 --set rack-a
+  remoor zone m1 --clear
+  remoor raft-members --table        how managers are spread best"
+    )]
+    Zone(ZoneArgs),
     /// Examine and report only: no automatic re-setup of these nodes
     Pause(NodesOrderArgs),
     /// End pause and hold of nodes; without a node, close the breaker
     Resume(ResumeArgs),
     /// Announce an absence, or end the announcement
     Maintenance(MaintenanceArgs),
+    /// Make managers of nodes: they vote once they have caught up
+    #[command(long_about = "Make managers of nodes: each learns the log, and votes once it has caught up.
+
+Follows until it is so; Ctrl-C only stops following. An odd number survives most: 3 the loss of one, 5 of two.
+
+Examples:
+  remoor promote w1 w2           one order: of one manager make three
+  remoor promote w1 --no-wait    remoor nodes shows how far it is
+  remoor demote w1               takes it back, at any time")]
+    Promote(RoleArgs),
+    /// Make workers of managers; of one that has no vote yet, cancel the promotion
+    #[command(long_about = "Make workers of managers: each leaves Raft first, the leader after another one leads.
+
+Follows until it is so; Ctrl-C only stops following. It waits while no majority would be left that answers; the last
+manager is refused. Of a node that has no vote yet it cancels the promotion.
+
+Examples:
+  remoor demote m3
+  remoor demote m2 m3 --timeout=10m
+  remoor promote m3              takes it back, at any time")]
+    Demote(RoleArgs),
+    /// Take nodes out of the cluster for good
+    #[command(long_about = "Take nodes out of the cluster for good: their names are free, their keys are refused.
+
+Nothing is run on them: what they serve they go on serving, so decommission first what is to be cleaned up. A node that is up
+is refused, and so is a manager: stop or demote it first, or use --force. Asks before it does anything.
+
+Examples:
+  remoor remove w3               it is down, and won't come back
+  remoor remove w1 w2 --yes      one order: all of them, or none
+  remoor remove m3 --force       leaves Raft first, then the cluster
+  remoor nodes --removed         who was removed, and until when that is remembered")]
+    Remove(RemoveArgs),
+    /// Show or replace the tokens by which machines join
+    #[command(subcommand)]
+    Token(TokenVerb),
+    /// Replace the keys that all nodes share, or show how far that is
+    #[command(subcommand)]
+    Key(KeyVerb),
+    /// Let in a machine that waits, or a node whose certificate ran out
+    #[command(
+        long_about = "Let in a machine that joins without a secret, or a node whose certificate ran out while it was off.
+
+remoor nodes lists who waits, each with the fingerprint of its key: compare it with what remoor join printed there.
+A yes or no counts for 24 hours; the machine asks every few seconds.
+
+Examples:
+  remoor accept w7
+  remoor accept w7 --fingerprint SHA256:... --role manager
+  remoor accept w7 --deny"
+    )]
+    Accept(AcceptArgs),
     /// Accept the changed SSH host key of a node after comparing its fingerprint
     TrustKey(TrustKeyArgs),
     /// Run an Ansible playbook on the hosts of an inventory; needs no cluster
@@ -144,6 +234,40 @@ Examples:
   remoor play setup.yml --connection local
   remoor play site.yml -i hosts.yml --check --exit-code    1 if anything would be changed")]
     Play(PlayArgs),
+    /// Back up the cluster into a file, now or from time to time, or check one
+    #[command(
+        long_about = "Back up the cluster into a file: its state, what that names, and the keys. The manager of this machine
+makes it while it runs, and reads it back before it says done. The file holds the keys of the cluster.
+
+Examples:
+  remoor backup /var/backups/remoor.backup
+  remoor backup --verify /var/backups/remoor.backup
+  remoor backup /var/backups/remoor --every 6h --keep 14
+  remoor backup --end                                     no more by themselves"
+    )]
+    Backup(BackupArgs),
+    /// Make an empty data directory the only manager of a cluster that a backup holds
+    #[command(
+        long_about = "Make an empty data directory the only manager of a cluster that a backup holds, in a new epoch. Workers
+come over by themselves; the other managers are lost until they are promoted or demoted.
+
+Examples:
+  remoor restore /var/backups/remoor.backup
+  remoor restore b --name m2 --set-addr m2=10.0.0.9"
+    )]
+    Restore(RestoreArgs),
+    /// Found the cluster anew on a survivor, where the majority of the managers is lost for ever
+    #[command(
+        long_about = "Found the cluster anew on a survivor, where the majority of the managers is lost for ever. The daemon of
+this machine must not run. The other managers are asked first: it is refused while they are a majority, follow a
+leader, or know more than this one.
+
+Examples:
+  remoor recover --force-new-cluster --dry-run    what would be done, and what speaks against it
+  remoor recover --force-new-cluster
+  remoor recover --force-new-cluster --set-addr m1=10.0.0.9"
+    )]
+    Recover(RecoverArgs),
     /// Start a cluster on this machine; prints the tokens by which others join
     Init(InitArgs),
     /// Make this machine a node of a cluster

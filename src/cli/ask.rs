@@ -38,6 +38,21 @@ pub fn host_keys(
     }
 }
 
+/// Confirmed by `--yes`, or by typing yes at a terminal, where the effect is said first. Anything else is a refusal.
+pub fn agreed(out: &Out, what: &str, effect: &str, yes: bool) -> anyhow::Result<Confirmed> {
+    if yes {
+        return Ok(Confirmed(()));
+    }
+    out.talk(effect);
+    if !std::io::stdin().is_terminal() {
+        return Err(error::not_agreed(what).into());
+    }
+    out.talk("type yes to go on:");
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if answer.trim() == "yes" { Ok(Confirmed(())) } else { Err(error::not_agreed(what).into()) }
+}
+
 /// Confirmed by `--confirm NAME`, or by typing the name at a terminal. Anything else is a refusal.
 pub fn confirm(
     out: &Out,

@@ -6,15 +6,20 @@ use crate::cli::exit::Exit;
 use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::{CheckFile, Fault};
+use crate::rpc::identity::GossipKey;
 use crate::rpc::token::Token;
-use crate::{exec, fleet, solo, ssh, telemetry};
+use crate::{exec, files, fleet, solo, ssh, telemetry};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-pub use crate::daemon::{AddError, AddOptions, Added};
+pub use crate::daemon::{AddError, AddOptions, Added, ToAdd};
+pub use crate::daemon::{
+    BackupError, BackupHead, Founded, Looked as LookedAt, Objection, Place, RecoverOptions, Recovery,
+};
+pub use crate::daemon::{RestoreOptions, Restored, Said};
 pub use crate::solo::digest;
 pub use crate::solo::play::{
     Connection as PlayConnectionKind, Ending as PlayEnding, HostState, Login as PlayLogin, Prepared as PreparedPlay,
@@ -33,6 +38,7 @@ pub struct InitOptions {
     pub here: Here,
     pub name: String,
     pub force: bool,
+    pub gossip_key_file: Option<PathBuf>,
 }
 
 pub struct InitDone {
@@ -50,6 +56,8 @@ pub struct JoinOptions {
     pub addr: String,
     pub token: String,
     pub manager: bool,
+    /// How long to wait for an operator's yes, where the token has no secret.
+    pub wait: Duration,
 }
 
 pub struct RunOptions {
@@ -59,12 +67,14 @@ pub struct RunOptions {
 
 /// Starts a cluster in `dir`.
 pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
+    // Before anything is moved.
+    let gossip_key = options.gossip_key_file.as_deref().map(gossip_key).transpose()?;
     if options.force {
         daemon::move_aside(&options.here.dir).map_err(of_admin)?;
     }
     let config = node_config(&options.here);
-    let Here { dir, ssh_host_keys, authorize, .. } = options.here;
-    let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys };
+    let Here { dir, ssh_host_keys, authorize, drain, zone, .. } = options.here;
+    let options = daemon::InitOptions { dir, name: options.name, config, ssh_host_keys, drain, zone, gossip_key };
     let done = runtime()?.block_on(daemon::init(&options)).map_err(of_admin)?;
     if let Some(user) = authorize {
         let next = "put the line that remoor status -o template='{{ ssh_key }}' prints there by hand";
@@ -75,6 +85,14 @@ pub fn init(options: InitOptions) -> anyhow::Result<InitDone> {
         manager_token: done.manager_token,
         operator_credentials: done.operator,
         ssh_key: done.ssh_key,
+    })
+}
+
+/// A key that others could have read is none.
+fn gossip_key(file: &Path) -> anyhow::Result<GossipKey> {
+    GossipKey::load(file).map_err(|error| {
+        let stop = Stop::usage(format!("the gossip key can't be read from {}", file.display())).cause(&error);
+        stop.next("a file of mode 0600 with 64 hex digits: openssl rand -hex 32").into()
     })
 }
 
@@ -106,8 +124,8 @@ pub fn tokens_told(dir: &Path) -> anyhow::Result<()> {
     Ok(daemon::tokens_told(dir)?)
 }
 
-/// Makes this machine a node of the cluster behind `addr`.
-pub fn join(options: JoinOptions) -> anyhow::Result<()> {
+/// Makes this machine a node of the cluster behind `addr`; `tell` hears what is to be done meanwhile.
+pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     if let Err(error) = Token::parse(&options.token) {
         let stop = Stop::usage("the token can't be read").cause(&error);
         return Err(stop.next("the whole token, as remoor init printed it, in --token-file FILE").into());
@@ -122,8 +140,11 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         addr: options.addr,
         token: options.token,
         manager: options.manager,
+        drain: options.here.drain,
+        zone: options.here.zone,
+        wait: options.wait,
     };
-    let reply = runtime()?.block_on(daemon::join(&options)).map_err(|e| error::of_join(of_admin(e)))?;
+    let reply = runtime()?.block_on(daemon::join(&options, tell)).map_err(|e| error::of_join(of_admin(e)))?;
     match (authorize, reply.ssh_key) {
         (Some(user), Some(line)) => authorized(&user, &line, &format!("add this line to its authorized_keys: {line}")),
         (Some(_), None) => {
@@ -132,6 +153,83 @@ pub fn join(options: JoinOptions) -> anyhow::Result<()> {
         }
         (None, _) => Ok(()),
     }
+}
+
+/// `NODE=ADDR`.
+pub fn set_addr(text: &str) -> Result<(String, Place), String> {
+    let (name, place) = text.split_once('=').ok_or("it is written NODE=ADDR")?;
+    Ok((name.to_owned(), place.parse()?))
+}
+
+/// Who runs this command, for the journal.
+pub fn user() -> String {
+    match rustix::process::getuid().as_raw() {
+        0 => "root".to_owned(),
+        uid => format!("uid {uid}"),
+    }
+}
+
+/// What a recovery would do, and what speaks against it.
+pub fn look_at(options: &RecoverOptions) -> anyhow::Result<LookedAt> {
+    runtime()?.block_on(daemon::look(options)).map_err(|error| of_recovery(error, &options.dir))
+}
+
+/// Does it.
+pub fn recover(recovery: Recovery) -> anyhow::Result<Founded> {
+    let dir = recovery.dir().to_owned();
+    daemon::recover(recovery).map_err(|error| of_recovery(error, &dir))
+}
+
+fn of_recovery(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
+    use daemon::RecoverError as E;
+    let (exit, next) = match error {
+        E::Admin(error) => return of_admin(error),
+        E::NoManager { .. } => (Exit::Refused, "the same command on a machine that was a manager".to_owned()),
+        E::NoSuchNode(_) => {
+            (Exit::Usage, "--set-addr NODE=ADDR and --name NODE with a node of this cluster".to_owned())
+        }
+        E::NodeFile(_) => (Exit::Usage, "correct that file, or put it back".to_owned()),
+        E::State(_) => (Exit::Refused, "look at the log of this machine".to_owned()),
+        E::Log(_) | E::Found(_) => {
+            let next =
+                format!("the same command on another survivor, or a backup, while {} stays as it is", dir.display());
+            (Exit::Failed, next)
+        }
+    };
+    let stop = Stop::of(&error.into());
+    Stop { exit, ..stop }.next(next).into()
+}
+
+/// Makes an empty directory that of the only manager of what a backup holds.
+pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
+    use daemon::RestoreError as E;
+    let error = match daemon::restore(options) {
+        Ok(restored) => return Ok(restored),
+        Err(E::Recover(error)) => return Err(of_recovery(error, &options.dir)),
+        Err(E::Backup(error)) => return Err(of_backup(error)),
+        Err(error) => error,
+    };
+    let next = match &error {
+        E::Taken { .. } => "--dir with an empty directory; nothing was touched",
+        _ => "another backup",
+    };
+    let stop = Stop::of(&error.into());
+    Err(Stop { exit: Exit::Refused, ..stop }.next(next).into())
+}
+
+/// A backup that is whole.
+pub fn verify_backup(file: &Path) -> anyhow::Result<BackupHead> {
+    daemon::verify(file).map_err(of_backup)
+}
+
+fn of_backup(error: BackupError) -> anyhow::Error {
+    let (exit, next) = match &error {
+        BackupError::File { .. } => (Exit::Usage, "name a file that can be read"),
+        BackupError::TooNew { .. } => (Exit::Refused, "install the newer program"),
+        _ => (Exit::Refused, "another backup; remoor backup --verify FILE tells whether one is whole"),
+    };
+    let stop = Stop::of(&error.into());
+    Stop { exit, ..stop }.next(next).into()
 }
 
 /// The daemon; returns when it was told to stop.
@@ -151,7 +249,7 @@ fn of_daemon(error: daemon::DaemonError, dir: &Path) -> anyhow::Error {
             "correct that file: an advertise address, api_port and gossip_port".to_owned()
         }
         other if other.is_damage() => format!(
-            "put that file back as it was on this machine, or move {} aside and join this machine under another name",
+            "put that file back as it was on this machine; or remoor remove this node on a manager, move {} aside here, and remoor join",
             dir.display()
         ),
         _ => return error.into(),
@@ -171,9 +269,39 @@ pub fn offered_keys(host: &str, port: u16) -> Result<Vec<(String, String)>, Stri
     Ok(keys.into_iter().filter_map(|key| Some((ssh::fingerprint(&key)?, key))).collect())
 }
 
+/// The SSH host keys that a file of known hosts has for a host.
+pub fn known_keys(file: &Path, host: &str, port: u16) -> anyhow::Result<Vec<String>> {
+    Ok(ssh::known_keys(file, host, port)?)
+}
+
+/// Hosts of the applied inventory that are no nodes, and how many there are with those that are.
+pub fn to_add(socket: &Path, group: Option<&str>) -> anyhow::Result<(Vec<ToAdd>, usize)> {
+    Ok(runtime()?.block_on(daemon::to_add(socket, group))?)
+}
+
+/// Each as [`node_add`] does it, in their order; `tell` gets each line with its node's name.
+pub fn node_add_many(
+    all: &[AddOptions],
+    tell: &mut dyn FnMut(&str, &str),
+) -> anyhow::Result<Vec<Result<Added, AddError>>> {
+    Ok(runtime()?.block_on(daemon::add_many(all, tell)))
+}
+
 /// Installs remoor on a machine and makes it a node.
 pub fn node_add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Added> {
     Ok(runtime()?.block_on(daemon::add(options, tell))?)
+}
+
+/// The name of a zone, or nothing.
+pub fn zone_or_none(text: &str) -> Result<String, String> {
+    if text.is_empty() { Ok(String::new()) } else { zone(text) }
+}
+
+/// The name of a zone.
+pub fn zone(text: &str) -> Result<String, String> {
+    use crate::model::{ZONE_MAX, is_zone};
+    let named = is_zone(text).then(|| text.to_owned());
+    named.ok_or_else(|| format!("a zone's name has 1 to {ZONE_MAX} bytes, and no spaces"))
 }
 
 /// `KEY=VALUE` of an order, the value as YAML.
@@ -212,8 +340,12 @@ fn of_digest(error: digest::DigestError) -> anyhow::Error {
     Stop { exit: Exit::Usage, ..Stop::of(&error.into()) }.into()
 }
 
-/// Every fault of a fleet directory, warnings too.
+/// Every fault of a fleet directory, warnings too; without `remoor.yml`, of the playbooks that lie there.
 pub fn lint(dir: &Path) -> Vec<Fault> {
+    let named = ["remoor.yml", "remoor.yaml"].iter().any(|name| dir.join(name).exists());
+    if dir.is_dir() && !named {
+        return solo::play::lint(dir);
+    }
     match Fleet::load(dir) {
         Ok(loaded) => fleet::lint(&loaded),
         Err(faults) => faults,
@@ -232,9 +364,9 @@ pub fn pack(dir: &Path) -> Result<Vec<u8>, Vec<Fault>> {
 /// Beside a small suite most of the memory is the program: reading arguments, reading files and running checks each use another
 /// part of it.
 pub fn suite(options: &SuiteOptions) -> Result<Suite, Vec<Fault>> {
-    daemon::let_go();
+    files::let_go();
     let suite = solo::load(options)?;
-    daemon::let_go();
+    files::let_go();
     Ok(suite)
 }
 
@@ -309,5 +441,5 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 fn node_config(here: &Here) -> NodeConfig {
     let Here { advertise, bind, api_port, gossip_port, .. } = *here;
-    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None }
+    NodeConfig { advertise, bind, api_port, gossip_port, metrics: None, certificate_life_s: None }
 }

@@ -179,6 +179,10 @@ pub fn not_confirmed(what: &str, name: &str) -> Stop {
     Stop::refused(format!("{what} was not confirmed")).next(format!("the same command with --confirm {name}"))
 }
 
+pub fn not_agreed(what: &str) -> Stop {
+    Stop::refused(format!("{what} was not confirmed; nothing was changed")).next("the same command with --yes")
+}
+
 /// Nobody vouched for a machine's SSH host key.
 pub fn host_key_not_confirmed(host: &str, offered: &[(String, String)]) -> Stop {
     let mut stop = Stop::refused(format!("nobody vouched for the SSH host key of {host}; nothing was sent to it"));

@@ -43,7 +43,8 @@ impl Exit {
     pub fn of_api_code(code: &str) -> Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
-            "refused" | "not-found" | "conflict" | "forbidden" | "node-removed" | "bad-token" => Exit::Refused,
+            "refused" | "not-found" | "conflict" | "forbidden" | "node-removed" | "retired" | "bad-token"
+            | "clock-skew" => Exit::Refused,
             "internal" => Exit::Failed,
             _ => Exit::CouldNotAsk,
         }

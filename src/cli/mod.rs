@@ -23,9 +23,10 @@ mod table;
 mod tests;
 
 use api::Api;
-use args::{CheckArgs, Connection, NodeVerb, Output, Verb};
+use args::{BackupArgs, CheckArgs, Connection, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
-    add, digest, examine, fleet, history, job, listed, local, nodes, order, play, status, suite, wait, watch, why,
+    add, backup, digest, examine, fleet, history, job, keys, listed, local, members, nodes, order, play, recover,
+    remove, roles, status, suite, wait, watch, why,
 };
 use error::Stop;
 use exit::Exit;
@@ -81,6 +82,11 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Init(args) => local::init(&Out::new(&args.output), args),
         Verb::Join(args) => local::join(&Out::plain(), args),
         Verb::Agent(args) => local::agent(args),
+        Verb::Recover(args) => recover::recover(&Out::new(&args.output), args),
+        Verb::Restore(args) => recover::restore(&Out::new(&args.output), args),
+        Verb::Backup(BackupArgs { verify: true, file: Some(file), output, .. }) => {
+            backup::verify(&Out::new(&output), &file)
+        }
         Verb::Node(NodeVerb::Add(args)) => add::run(&Out::plain(), args),
         Verb::Completions(args) => local::completions(&Out::plain(), &args),
         Verb::Man(args) => local::man(&Out::plain(), &args),
@@ -89,6 +95,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Check(args) if args.here.changed_only => Err(error::no_last_check_of_nodes().into()),
         Verb::Play(args) => play::run(&args.out(), &args),
         Verb::Lint(args) => fleet::lint(&Out::new(&args.output).judging(), &args),
+        Verb::RaftMembers(args) if args.table => members::table(&Out::new(&args.output)),
         Verb::Check(args) if args.fleet.is_some() => listed::of_directory(&Out::new(&asked(&args)?), &args),
         verb => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -120,7 +127,9 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
             ask!(args, async |api, out: &Out, args| status::run(api, &out.clone().judging(), args).await)
         }
         Verb::Status(args) => ask!(args, status::run),
+        Verb::Nodes(args) if args.removed => ask!(args, async |api, out, _| remove::list(api, out).await),
         Verb::Nodes(args) => ask!(args, nodes::run),
+        Verb::RaftMembers(args) => ask!(args, async |api, out, _| members::run(api, out).await),
         Verb::Watch(args) => ask!(args, async |api, out, _| watch::run(api, out).await),
         Verb::History(args) => ask!(args, history::run),
         Verb::Why(args) => ask!(args, why::run),
@@ -149,18 +158,31 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Inventory(args) => fleet::inventory(&Api::open(&args.connection)?, &Out::plain(), args).await,
         Verb::Commission(args) => ask!(args, order::commission),
         Verb::Decommission(args) => ask!(args, order::decommission),
+        Verb::Drain(args) => ask!(args, order::drain),
+        Verb::Zone(args) => ask!(args, order::zone),
         Verb::Pause(args) => {
             let (api, out) = open(&args.connection, &args.output)?;
             order::pause(&api, &out, &args.which).await
         }
         Verb::Resume(args) => ask!(args, order::resume),
         Verb::Maintenance(args) => ask!(args, order::maintenance),
+        Verb::Promote(args) => ask!(args, roles::promote),
+        Verb::Demote(args) => ask!(args, roles::demote),
+        Verb::Remove(args) => ask!(args, remove::run),
         Verb::TrustKey(args) => ask!(args, order::trust_key),
+        Verb::Backup(args) => ask!(args, backup::run),
+        Verb::Token(TokenVerb::List(args)) => ask!(args, keys::list),
+        Verb::Token(TokenVerb::Rotate(args)) => ask!(args, keys::rotate),
+        Verb::Key(KeyVerb::Rotate(args)) => ask!(args, keys::rotate_key),
+        Verb::Key(KeyVerb::Status(args)) => ask!(args, keys::key_status),
+        Verb::Accept(args) => ask!(args, keys::accept),
         Verb::Lint(_)
         | Verb::Digest(_)
         | Verb::Play(_)
         | Verb::Init(_)
         | Verb::Join(_)
+        | Verb::Recover(_)
+        | Verb::Restore(_)
         | Verb::Agent(_)
         | Verb::Node(_)
         | Verb::Exec(_)

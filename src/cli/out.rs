@@ -203,7 +203,10 @@ impl Out {
             };
             let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
             self.say(BOLD, &text);
-            self.talk("next: bring a majority of the managers back, or ask another one with --manager");
+            self.talk(
+                "next: bring a majority of the managers back, or ask another one with --manager; if they are lost for ever, \
+                 remoor recover --force-new-cluster --dry-run",
+            );
             return Exit::CouldNotAsk;
         }
         if !self.quiet && !self.format.is_machine() {

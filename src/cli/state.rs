@@ -1,8 +1,9 @@
 //! What a node's view amounts to in one word, and whether that is as desired. Pure; the same words in every command.
 
+use super::duration;
 use super::moment::{self, Today};
-use crate::model::Verdict;
-use crate::rpc::view::NodeView;
+use crate::model::{Availability, Verdict};
+use crate::rpc::view::{BackupView, NodeView};
 
 /// Role as it is, with what is under way in brackets.
 pub fn role(node: &NodeView) -> String {
@@ -11,9 +12,44 @@ pub fn role(node: &NodeView) -> String {
         ("manager", Some("voter")) => "manager".to_owned(),
         ("manager", Some(other)) => format!("manager ({other})"),
         ("manager", None) => "manager (no vote yet)".to_owned(),
+        (_, None) if node.manager_state == "lost" => "manager (lost)".to_owned(),
         (role, None) => role.to_owned(),
         (role, Some(is)) => format!("{role} (still {is})"),
     }
+}
+
+/// What it is to Raft, and where that is not what it is to be, why not; empty: a worker.
+pub fn manager(node: &NodeView) -> String {
+    let mut out = match (node.manager_state.as_str(), node.lag) {
+        ("worker", _) => return String::new(),
+        // Of a manager of before, which does not say.
+        ("", _) => return node.manager.clone().unwrap_or_default(),
+        ("learner", Some(lag)) if lag > 0 => format!("learner {lag} behind"),
+        (state, _) => state.to_owned(),
+    };
+    // How far it is behind stands there already.
+    if let Some(why) = node.manager_waits.as_ref().filter(|why| node.lag.is_none() || !why.starts_with("catching up")) {
+        out.push_str(&format!(": {why}"));
+    }
+    out
+}
+
+/// How old the last backup is that was verified, and how often one is to be made.
+pub fn backup(backup: &BackupView) -> String {
+    let mut out = match (backup.age_ms, &backup.file) {
+        (Some(age), Some(file)) => format!("verified {} ago ({file})", duration::age(age)),
+        _ => "none yet".to_owned(),
+    };
+    if let Some(every) = backup.every_ms {
+        out.push_str(&format!(", one every {}", duration::age(every)));
+    }
+    if backup.late {
+        out.push_str(", LATE");
+    }
+    if let Some(error) = &backup.error {
+        out.push_str(&format!("; the last try failed: {error}"));
+    }
+    out
 }
 
 /// Presence, with its age where it is not simply alive.
@@ -60,8 +96,10 @@ pub fn doing(node: &NodeView) -> String {
     if let Some(failed) = &node.failed {
         parts.push(format!("failed: {failed}"));
     }
-    if node.availability == crate::model::Availability::Pause {
-        parts.push("paused".to_owned());
+    match node.availability {
+        Availability::Active => {}
+        Availability::Pause => parts.push("paused".to_owned()),
+        Availability::Drain => parts.push("drained".to_owned()),
     }
     for condition in &node.conditions {
         parts.push(if condition.why.is_empty() {
@@ -79,8 +117,14 @@ pub fn doing(node: &NodeView) -> String {
 
 /// Why the node is not as desired; None: it is. A decommissioned node is, wherever it may be.
 pub fn undesired(node: &NodeView) -> Option<String> {
-    if node.lifecycle == "decommissioned" && node.job.is_none() {
-        return None;
+    let out = match node.availability {
+        Availability::Drain => matches!(node.lifecycle.as_str(), "accepted" | "decommissioned"),
+        _ => node.lifecycle == "decommissioned",
+    };
+    if out && node.job.is_none() {
+        // What votes must be there, with services or without.
+        let votes = node.role == "manager" && !matches!(node.presence.as_str(), "alive" | "unknown");
+        return votes.then(|| format!("is {}", node.presence));
     }
     if node.presence != "alive" {
         return Some(format!("is {}", node.presence));
@@ -102,5 +146,34 @@ pub fn undesired(node: &NodeView) -> Option<String> {
         "ok" => None,
         "none" => Some("was never provisioned or adopted".to_owned()),
         word => Some(format!("is {word}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::tests::views;
+
+    #[test]
+    fn the_last_backup_is_told_with_its_age_and_with_what_went_wrong() {
+        let view = |age_ms: Option<u64>, every_ms, late, error: Option<&str>| BackupView {
+            at: None,
+            age_ms,
+            file: age_ms.map(|_| "/b/x".to_owned()),
+            every_ms,
+            late,
+            error: error.map(str::to_owned),
+        };
+        assert_eq!(backup(&view(Some(3 * 3_600_000), None, false, None)), "verified 3 h ago (/b/x)");
+        let late = view(None, Some(6 * 3_600_000), true, Some("no space"));
+        assert_eq!(backup(&late), "none yet, one every 6 h, LATE; the last try failed: no space");
+    }
+
+    #[test]
+    fn a_manager_that_is_lost_is_no_worker_in_words() {
+        let mut node = views::node(4, "m2");
+        assert_eq!((role(&node), manager(&node)), ("worker".to_owned(), String::new()));
+        node.manager_state = "lost".to_owned();
+        assert_eq!((role(&node).as_str(), manager(&node).as_str()), ("manager (lost)", "lost"));
     }
 }

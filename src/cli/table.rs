@@ -20,8 +20,8 @@ pub struct Look {
 }
 
 impl Table {
-    pub fn new<const N: usize>(header: [&'static str; N]) -> Self {
-        Self { header: header.to_vec(), rows: Vec::new() }
+    pub fn new(header: impl IntoIterator<Item = &'static str>) -> Self {
+        Self { header: header.into_iter().collect(), rows: Vec::new() }
     }
 
     /// An empty cell is shown as `-`.

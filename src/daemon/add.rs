@@ -339,7 +339,7 @@ const NEXT_JOURNAL: &str = "journalctl -u remoor there, then the same command";
 const DEPTH_MAX: usize = 32;
 
 /// Hosts of a group in the form of `--list`, those of its children too.
-fn members<'a>(list: &'a Value, group: &str, depth: usize) -> Vec<&'a str> {
+pub(super) fn members<'a>(list: &'a Value, group: &str, depth: usize) -> Vec<&'a str> {
     let texts = |key: &str| list[group][key].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut out: Vec<&str> = texts("hosts").collect();
     if depth < DEPTH_MAX {

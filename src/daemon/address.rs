@@ -256,7 +256,14 @@ mod tests {
     async fn after_a_move_that_failed_gossip_goes_on_at_the_old_address() {
         let dir = tempfile::tempdir().unwrap();
         let here = IpAddr::from([127, 0, 0, 1]);
-        let config = NodeConfig { advertise: here, bind: None, api_port: 0, gossip_port: 0, metrics: None };
+        let config = NodeConfig {
+            advertise: here,
+            bind: None,
+            api_port: 0,
+            gossip_port: 0,
+            metrics: None,
+            certificate_life_s: None,
+        };
         let member = gossip::Config {
             cluster: "c1".into(),
             name: "w1".into(),

@@ -12,17 +12,21 @@ use crate::model::{
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
 use crate::rpc::client::ApiError;
-use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey};
+use crate::rpc::dial_back::{self, Answering};
+use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
 use crate::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
 use crate::rpc::token::{Secret, Token, TokenError, ca_digest};
+use crate::rpc::wire::Code;
 use crate::ssh::{ClusterKey, KeyError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-const CERTIFICATE_DAYS: u32 = 90;
 /// The year 2025 began; this program is younger.
 const CLOCK_MIN: Wall = Wall(1_735_689_600_000);
-const ELECTION_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+const ELECTION_PATIENCE: Duration = Duration::from_secs(30);
+/// How often a machine that waits to be let in asks.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 pub struct InitOptions {
@@ -31,6 +35,12 @@ pub struct InitOptions {
     pub config: NodeConfig,
     /// Where sshd's public host keys are.
     pub ssh_host_keys: PathBuf,
+    /// Nothing is provisioned on it.
+    pub drain: bool,
+    /// What fails together with it; empty: nobody says.
+    pub zone: String,
+    /// None: a new random one.
+    pub gossip_key: Option<GossipKey>,
 }
 
 #[derive(Debug, Clone)]
@@ -54,6 +64,12 @@ pub struct JoinOptions {
     pub addr: String,
     pub token: String,
     pub manager: bool,
+    /// Nothing is provisioned on it.
+    pub drain: bool,
+    /// What fails together with it; empty: nobody says.
+    pub zone: String,
+    /// How long to wait for an operator's yes, where the token has no secret.
+    pub wait: Duration,
 }
 
 /// Where this comes from `init` or `join`, nothing was left behind that a next try trips over: the node's key is used again,
@@ -121,7 +137,8 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     half_made::begin(&options.dir, Making::Cluster)?;
     let cluster = ClusterId(random_hex(8)?);
     let name = NodeName(options.name.clone());
-    let (ca, gossip_key) = (ClusterCa::create(&cluster)?, GossipKey::generate()?);
+    let ca = ClusterCa::create(&cluster)?;
+    let gossip_key = options.gossip_key.clone().map_or_else(GossipKey::generate, Ok)?;
     let (worker, manager) = (Secret::generate()?, Secret::generate()?);
     let key = NodeKey::load_or_create(&options.dir)?;
     let epoch = Epoch(1);
@@ -143,6 +160,9 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         ssh_host_keys: own_host_keys(&options.ssh_host_keys),
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        drain: options.drain,
+        zone: options.zone.clone(),
+        boot: boot(),
     };
     let first = first_entries(&raft, &cluster, epoch, &ca, &worker, &manager, spec).await;
     raft.shutdown().await;
@@ -150,7 +170,8 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     ca.save(&layout.ca())?;
     let ssh_key = ClusterKey::create(&cluster)?;
     ssh_key.save(&layout.ssh_key())?;
-    let cert_pem = ca.issue_node(node, &name, epoch, &key.csr_pem()?, Validity::days_from_now(CERTIFICATE_DAYS))?;
+    let cert_pem =
+        ca.issue_node(node, &name, epoch, &key.csr_pem()?, Validity::lasting(options.config.certificate_life()))?;
     let credentials = Credentials {
         cluster: cluster.clone(),
         epoch,
@@ -160,6 +181,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         cert_pem,
         key_pem: key.to_pem()?,
         gossip_key,
+        gossip_others: Vec::new(),
     };
     credentials.save(&options.dir)?;
     ca.issue_operator("operator", Validity::days_from_now(365))?.save(&layout.operator())?;
@@ -219,13 +241,14 @@ async fn propose(raft: &Raft<Inventory>, command: Command) -> Result<Applied, Ad
             Err(error @ crate::raft::ProposeError::NotLeader { .. }) => last = error.to_string(),
             Err(error) => return Err(AdminError::Entry(error.to_string())),
         }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Err(AdminError::Entry(last))
 }
 
 /// Asks a manager for an identity and stores it.
-pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
+/// What is to be said meanwhile goes to `tell`.
+pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<JoinReply, AdminError> {
     let layout = Layout(options.dir.clone());
     let token = Token::parse(&options.token)?;
     check_options(&options.name, &options.config)?;
@@ -247,8 +270,15 @@ pub async fn join(options: &JoinOptions) -> Result<JoinReply, AdminError> {
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: options.manager,
+        answers: true,
+        drain: options.drain,
+        zone: options.zone.clone(),
+        boot: boot(),
+        now: None,
     };
-    let reply = ask(&options.addr, &token, request).await?;
+    let answering = answering(&options.config, &key).await?;
+    let reply = ask(options, &token, request, tell).await?;
+    drop(answering);
     half_made::begin(&options.dir, Making::Node)?;
     reply.credentials(&key)?.save(&options.dir)?;
     options.config.save(&options.dir)?;
@@ -278,37 +308,85 @@ fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     config.check().map_err(AdminError::Address)
 }
 
+/// Answers the leader, which dials this machine before it lets it in.
+async fn answering(config: &NodeConfig, key: &NodeKey) -> Result<Answering, AdminError> {
+    let (bind, api) = (config.api_bind(), config.api().to_string());
+    dial_back::answering(bind, &api, key.signing_key()).await.map_err(|error| {
+        let next = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "end what listens there, or --api-port another",
+            _ => "--advertise an address of this machine; where it has another one, --bind that one",
+        };
+        AdminError::Address(format!("nobody can listen at {bind}: {error}; next: {next}"))
+    })
+}
+
 /// Certificates are valid from a day ago, by the clock of who makes them.
 fn check_clock(now: Wall) -> Result<(), AdminError> {
     if now < CLOCK_MIN { Err(AdminError::Clock(crate::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
 /// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
-async fn ask(addr: &str, token: &Token, request: JoinRequest) -> Result<JoinReply, JoinError> {
+/// Who has to be accepted by an operator first asks again until then.
+async fn ask(
+    options: &JoinOptions,
+    token: &Token,
+    request: JoinRequest,
+    tell: &mut dyn FnMut(&str),
+) -> Result<JoinReply, JoinError> {
+    let addr = options.addr.as_str();
     let mut at = addr.to_owned();
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
+    // The last moment at which the managers could be asked.
+    let mut heard = begun;
+    let mut told = false;
     loop {
         let error = match crate::rpc::join::join(&at, token, request.clone()).await {
             Ok(reply) => return Ok(reply),
             Err(error) => error,
         };
-        let JoinError::Api { source: ApiError::Status { code, details, .. }, .. } = &error else { return Err(error) };
-        let passing = matches!(code.as_str(), "not-leader" | "retry" | "no-quorum");
-        if !passing || begun.elapsed() > ELECTION_PATIENCE {
+        let JoinError::Api { source, .. } = &error else { return Err(error) };
+        let ApiError::Status { code, details, .. } = source else {
+            // A manager that is started anew meanwhile; nothing was asked of it before.
+            if !told || !matches!(source, ApiError::Unreachable { .. }) || heard.elapsed() > ELECTION_PATIENCE {
+                return Err(error);
+            }
+            at = addr.to_owned();
+            tokio::time::sleep(ASK_AGAIN).await;
+            continue;
+        };
+        if code == Code::Pending.as_str() {
+            if !told {
+                let fingerprint = fingerprint(&request.node_public_key);
+                let name = &request.name;
+                tell(&format!("{name} waits to be let in; its key has the fingerprint {fingerprint}"));
+                tell(&format!("next: compare it in remoor nodes on a manager, then remoor accept {name}"));
+            }
+            (told, heard) = (true, Instant::now());
+            if begun.elapsed() >= options.wait {
+                return Err(error);
+            }
+            tokio::time::sleep(ASK_AGAIN.min(options.wait.saturating_sub(begun.elapsed()))).await;
+            continue;
+        }
+        if told && code == Code::RateLimited.as_str() && begun.elapsed() < options.wait {
+            heard = Instant::now();
+        }
+        let passing = matches!(code.as_str(), "not-leader" | "retry" | "no-quorum" | "rate-limited");
+        if !passing || heard.elapsed() > ELECTION_PATIENCE {
             return Err(error);
         }
         at = details["leader"].as_str().unwrap_or(addr).to_owned();
-        tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
 
-fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {
+pub(super) fn save_peers(layout: &Layout, peers: &[Peer], managers: &[Peer]) -> Result<(), DiskError> {
     let bytes = serde_json::to_vec_pretty(&(peers, managers)).unwrap_or_default();
     crate::disk::atomic_write(&layout.peers(), &bytes, 0o600)
 }
 
 /// Public host keys of this machine's sshd, as they stand in its files: so the first login is strict already.
-fn own_host_keys(dir: &Path) -> Vec<String> {
+pub(super) fn own_host_keys(dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
     let paths = entries.filter_map(|e| Some(e.ok()?.path()));
     let keys = paths.filter(|p| is_public_host_key(p)).filter_map(|p| std::fs::read_to_string(p).ok());
@@ -324,7 +402,11 @@ fn is_public_host_key(path: &Path) -> bool {
     path.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("ssh_host_") && n.ends_with("_key.pub"))
 }
 
-fn machine_id() -> String {
+pub(super) fn boot() -> String {
+    crate::disk::boot_id().map(|boot| boot.as_str().to_owned()).unwrap_or_default()
+}
+
+pub(super) fn machine_id() -> String {
     std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
@@ -335,18 +417,28 @@ pub(super) fn random_hex(bytes: usize) -> Result<String, AdminError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn options(dir: &Path) -> InitOptions {
+    pub fn options(dir: &Path) -> InitOptions {
         let config = NodeConfig {
             advertise: std::net::Ipv4Addr::LOCALHOST.into(),
             bind: None,
             api_port: 7947,
             gossip_port: 7946,
             metrics: None,
+            certificate_life_s: None,
         };
-        InitOptions { dir: dir.to_owned(), name: "m1".to_owned(), config, ssh_host_keys: dir.join("no-keys") }
+        let (drain, zone) = (false, String::new());
+        InitOptions {
+            dir: dir.to_owned(),
+            name: "m1".to_owned(),
+            config,
+            ssh_host_keys: dir.join("no-keys"),
+            drain,
+            zone,
+            gossip_key: None,
+        }
     }
 
     #[tokio::test(flavor = "multi_thread")]

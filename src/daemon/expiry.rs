@@ -10,10 +10,20 @@ const EVERY: Duration = Duration::from_secs(24 * 3600);
 /// A manager that starts has not read where its notices go, nor heard of others' certificates.
 const SETTLED: Duration = Duration::from_secs(600);
 
-/// Says it in the log now, and from then on each day.
-pub fn log(name: &NodeName, not_after: Wall, stopped: watch::Receiver<bool>) {
+/// Says it in the log now, and from then on each day, but while `told` says that a manager part does.
+pub fn log(
+    name: &NodeName,
+    not_after: impl Fn() -> Wall + Send + 'static,
+    told: impl Fn() -> bool + Send + 'static,
+    stopped: watch::Receiver<bool>,
+) {
     let name = name.clone();
-    tokio::spawn(daily((Duration::ZERO, EVERY), stopped, move || say(&name, not_after)));
+    let round = move || {
+        if !told() {
+            say(&name, not_after());
+        }
+    };
+    tokio::spawn(daily((Duration::ZERO, EVERY), stopped, round));
 }
 
 /// The same on a manager, where a notice is logged: `tell` once it has settled, and from then on each day.

@@ -13,6 +13,7 @@ const MARK: &str = "unfinished";
 /// What stands in the mark of `init`; any other is one of `join`, or of an earlier program.
 const OF_INIT: &[u8] = b"remoor init was at work here; the same command goes on\n";
 const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\n";
+const OF_RESTORE: &[u8] = b"remoor restore was at work here; the same command goes on\n";
 /// All that `init` and `join` write, without the node's key, which a next try uses again.
 const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
 /// Of these nobody has a second copy; a directory that holds them belonged to a node.
@@ -46,11 +47,16 @@ pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
 pub(super) enum Making {
     Cluster,
     Node,
+    Restored,
 }
 
 /// Says that files are being made here; on disk when this returns.
 pub(super) fn begin(dir: &Path, making: Making) -> Result<(), DiskError> {
-    let text = if making == Making::Cluster { OF_INIT } else { OF_JOIN };
+    let text = match making {
+        Making::Cluster => OF_INIT,
+        Making::Node => OF_JOIN,
+        Making::Restored => OF_RESTORE,
+    };
     atomic_write(&dir.join(MARK), text, 0o600)
 }
 

@@ -55,7 +55,13 @@ pub struct NodeConfig {
     /// Where `GET /metrics` answers over plain HTTP, without asking who it is; none unless written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<std::net::SocketAddr>,
+    /// Of a manager: so many seconds the certificates hold that it issues, instead of 90 days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_life_s: Option<u64>,
 }
+
+/// What a certificate may hold: a shorter one would be renewed all the time, a longer one outlive the list of the removed.
+const LIFE_S: std::ops::RangeInclusive<u64> = 10..=crate::rpc::ca::NODE_LIFE.as_secs();
 
 impl NodeConfig {
     pub fn api(&self) -> std::net::SocketAddr {
@@ -69,6 +75,12 @@ impl NodeConfig {
     }
     pub fn gossip_bind(&self) -> std::net::SocketAddr {
         (self.bind.unwrap_or(self.advertise), self.gossip_port).into()
+    }
+
+    /// How long the certificates hold that this node issues as a manager.
+    pub fn certificate_life(&self) -> std::time::Duration {
+        let chosen = self.certificate_life_s.map(|s| s.clamp(*LIFE_S.start(), *LIFE_S.end()));
+        chosen.map_or(crate::rpc::ca::NODE_LIFE, std::time::Duration::from_secs)
     }
 
     /// What can't be the address of a node, in words; others are to dial it.
@@ -107,7 +119,7 @@ mod tests {
     fn addresses_that_nobody_could_dial_are_refused() {
         let config = |advertise: &str, api_port, gossip_port| {
             let advertise = advertise.parse().unwrap();
-            NodeConfig { advertise, bind: None, api_port, gossip_port, metrics: None }.check()
+            NodeConfig { advertise, bind: None, api_port, gossip_port, metrics: None, certificate_life_s: None }.check()
         };
         assert_eq!(config("10.0.0.1", 7947, 7946), Ok(()));
         for (advertise, api, gossip) in [

@@ -1,25 +1,41 @@
 //! One process on every node: the agent, and on managers Raft, the API and the engine's loop.
 
 mod add;
+mod add_many;
 mod address;
 mod admin;
 mod expiry;
+mod gossip_key;
 mod half_made;
+mod high;
+mod keyring;
 mod layout;
+mod manage;
 mod pages;
+mod park;
+mod parts;
+mod recover;
+mod refound;
+mod renewal;
+mod restore;
 mod run;
 mod runtime;
 mod scrape;
 mod ssh_key;
+mod switch;
 mod transport;
 mod unit;
 
+pub use crate::manager::backup::{BackupError, Head as BackupHead};
 pub use crate::raft::OPENING_THREAD;
 pub use add::{AddError, AddOptions, Added, add};
+pub use add_many::{ToAdd, add_many, to_add};
 pub use admin::{AdminError, InitDone, InitOptions, JoinOptions, init, join};
 pub use half_made::{move_aside, tokens_told};
 pub use layout::{Layout, NodeConfig};
-pub use pages::let_go;
+pub use recover::{Looked, Objection, Other, Place, RecoverError, RecoverOptions, Recovery, Said, look, recover};
+pub use refound::Founded;
+pub use restore::{RestoreError, RestoreOptions, Restored, restore, verify};
 pub use run::{DaemonError, RunOptions, last_words, run};
 pub use runtime::runtime;
 pub use unit::UNIT;

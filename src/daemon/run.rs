@@ -2,29 +2,27 @@
 
 use super::address;
 use super::admin::random_hex;
+use super::gossip_key;
+use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
-use super::pages::{self, Loaded, Pace};
+use super::manage::{Ground, Manage};
+use super::pages::{self, Pace};
+use super::park;
+use super::parts::{Ear, begin_log};
+use super::refound::RefoundError;
+use super::renewal;
 use super::scrape;
-use super::ssh_key;
-use super::transport::TlsTransport;
 use crate::agent::{self, AgentConfig, AgentTask, KeyBook, Metrics, Own, OwnId, PeerBook, RecordKeeper};
-use crate::disk::{BlobStore, DataDir, DiskError, Identity};
-use crate::gossip::{self, Gossip, GossipError, MemberEvent, RejoinLoop};
-use crate::manager::api::{self, JoinDesk, JoinParts};
-use crate::manager::{ManagerTask, Peers, Shared, Startup, Timing, wall};
+use crate::disk::{DataDir, DiskError};
+use crate::files::Loaded;
+use crate::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
+use crate::manager::{api, wall};
 use crate::model::{Inventory, RaftId, Report};
-use crate::raft::{News, Raft, RaftConfig, RaftError};
-use crate::rpc::ca::ClusterCa;
-use crate::rpc::client::Client;
-use crate::rpc::identity::{Credentials, IdentityError, certificate_not_after};
-use crate::rpc::join::Peer;
+use crate::raft::RaftError;
+use crate::rpc::identity::{Credentials, IdentityError};
 use crate::rpc::server::Limits;
-use crate::rpc::tls::{ClientTls, ServerTls};
-use crate::rpc::token::Secret;
 use crate::rpc::unix;
-use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +30,6 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-/// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
-const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// A daemon that is told to end has this long.
 const END_MAX: Duration = Duration::from_secs(15);
 
@@ -57,6 +53,8 @@ pub enum DaemonError {
     Identity(#[from] IdentityError),
     #[error("gossip could not be started")]
     Gossip(#[from] GossipError),
+    #[error("a recovery that was interrupted can't be finished")]
+    Refound(#[from] RefoundError),
     #[error("Raft could not be started")]
     Raft(#[from] RaftError),
     #[error("{what} can't be listened on")]
@@ -65,6 +63,10 @@ pub enum DaemonError {
     Socket(#[from] unix::SocketError),
     #[error("no manager hands out the cluster's CA yet")]
     NoCa,
+    #[error("Raft id {0} of this node is retired")]
+    Retired(RaftId),
+    #[error("the threads of the manager part can't be started")]
+    Threads(#[source] std::io::Error),
     #[error("Raft stopped by itself; the daemon ends so that it is started anew")]
     RaftStopped,
     #[error("this node's identity is in use at {0}: a copied data directory or disk")]
@@ -91,15 +93,20 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let layout = Layout(options.dir.clone());
     let data = DataDir::open(&options.dir)?;
     let agent_lock = data.agent_lock()?;
+    if let Some(founded) = super::refound::finish(&data)? {
+        tracing::warn!(epoch = %founded.epoch, "a recovery that was interrupted was finished");
+    }
     let mut identity = data.identity()?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let credentials = Credentials::load(&options.dir)?.ok_or_else(|| DaemonError::NoIdentity(options.dir.clone()))?;
     let written = NodeConfig::load(&options.dir).map_err(DaemonError::NodeFile)?;
     super::half_made::end(&options.dir)?;
+    if identity.raft.is_none() {
+        leftover(&layout, identity.retired);
+    }
     begin_log(&data, &layout, &mut identity)?;
-    let own_address = written.advertise;
+    let (own_address, certificate_life) = (written.advertise, written.certificate_life());
     let config = address::at_start(written, &layout).await;
-    let client_tls = ClientTls::member(&credentials.tls())?;
-    let peers = Arc::new(Peers::new(client_tls.clone()));
+    let keyring = Keyring::new(options.dir.clone(), credentials.clone())?;
     let (stop, stopped) = watch::channel(false);
     keep_own_binary(&layout);
 
@@ -119,6 +126,8 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let is_manager = identity.raft.is_some();
     let timing = if is_manager { gossip::Timing::default() } else { gossip::Timing::of_worker() };
     let (gossip, events) = start_gossip(&credentials, &config, &keys, report.clone(), timing).await?;
+    let others: Vec<_> = credentials.gossip_others.iter().map(|key| key.0).collect();
+    gossip.set_keys(credentials.gossip_key.0, &others)?;
     let rejoin = RejoinLoop::new(gossip.clone(), layout.addresses(), identity.name.clone(), gossip::Timing::default());
     rejoin.set_known(saved.addresses());
     let (now, address) = watch::channel(config.advertise);
@@ -130,86 +139,107 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         now,
         stopped: false,
     };
-    tokio::spawn(follow.run(stopped.clone()));
-
     let (agent_tx, agent_rx) = mpsc::unbounded_channel();
-    let (manager_tx, manager_rx) = mpsc::unbounded_channel();
+    let (ears, ear) = mpsc::channel(1);
     let (fatal_tx, mut fatal) = mpsc::channel(1);
-    tokio::spawn(fan_out(events, agent_tx, is_manager.then_some(manager_tx), fatal_tx.clone()));
+    tokio::spawn(fan_out(events, gossip.clone(), agent_tx, ear, fatal_tx.clone()));
 
     let own = Own::new(OwnId {
         id: identity.node,
         name: identity.name.clone(),
         cluster: identity.cluster.clone(),
         epoch: identity.epoch,
-        manager: is_manager,
         dir: options.dir.clone(),
     });
+    tokio::spawn(follow_address(follow, own.clone(), stopped.clone()));
     let metrics = Metrics::new(registry.clone(), own.clone());
     let scraped = listen_metrics(&config).await?;
     let agent_config = AgentConfig {
         name: identity.name.clone(),
         state_dir: options.dir.clone(),
-        tls: client_tls,
+        tls: keyring.client(),
         keys: keys.clone(),
         own: own.clone(),
         worked: watch::Sender::new(0),
     };
-    if !is_manager {
-        rest(agent_config.worked.subscribe());
-    }
-    let managers = saved.managers.clone();
+    rest(agent_config.worked.subscribe(), own.clone());
     let agent = tokio::spawn(
         AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
-    let agent_routes = agent::routes(own.clone(), metrics.clone(), wall);
-    let manager = match identity.raft {
-        Some(raft) => {
-            let (identity, credentials) = (&identity, &credentials);
-            let parts = Parts { layout: &layout, identity, credentials, peers, managers, raft, counts: registry };
-            let socket = (options.socket.as_path(), agent_routes);
-            Some(
-                parts
-                    .start((listener, &config, address), manager_rx, socket, &keys, &gossip, stopped.clone(), fatal_tx)
-                    .await?,
-            )
-        }
-        None => {
-            super::expiry::log(&identity.name, certificate_not_after(&credentials.cert_pem)?, stopped.clone());
-            let router = agent::worker(own, metrics.clone(), wall);
-            serve_socket(&options.socket, router, stopped.clone()).await?;
-            None
-        }
+    let ground = Ground {
+        data,
+        layout,
+        keyring: keyring.clone(),
+        certificate_life,
+        own: own.clone(),
+        counts: registry,
+        ears,
+        fatal: fatal_tx,
+        agent_routes: agent::routes(own.clone(), metrics.clone(), wall),
+        worker_routes: agent::worker(own.clone(), metrics.clone(), wall),
     };
+    let manage = Manage::new(ground, identity.clone());
+    manage.begin().await?;
+    tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
+    tokio::spawn(follow_keys(manage.clone(), keys, gossip, stopped.clone()));
+    let (managing, ring) = (own.clone(), keyring.clone());
+    super::expiry::log(&identity.name, move || ring.ends(), move || managing.manages(), stopped.clone());
+    let served = (keyring.server(), manage.port());
+    let name = identity.name.clone();
+    tokio::spawn(renewal::run(name, keyring, own.clone(), manage.clone(), stopped.clone()));
+    tokio::spawn(address::serve(listener, config, address, served, stopped.clone()));
+    serve_socket(&options.socket, manage.socket(), stopped.clone()).await?;
     if let Some(listener) = scraped {
-        let shared = manager.as_ref().map(|m| m.shared.clone());
-        let text = move || metrics.render(wall()) + &shared.as_ref().map(|s| api::metrics(s)).unwrap_or_default();
+        let manage = manage.clone();
+        let text = move || metrics.render(wall()) + &manage.shared().map(|s| api::metrics(&s)).unwrap_or_default();
         tokio::spawn(scrape::serve(listener, Arc::new(text), ended(stopped.clone())));
     }
-    tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = is_manager, "up");
+    tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = own.manages(), "up");
 
     let ended = wait_for_end(&mut fatal).await;
     let _ = stop.send(true);
-    let ending = async {
+    let goodbye = async {
         let _ = agent.await;
         drop(agent_lock);
-        if let Some(manager) = manager {
-            let _ = manager.task.await;
-            manager.raft.shutdown().await;
-        }
     };
+    let ending = async { tokio::join!(goodbye, manage.end()) };
     if tokio::time::timeout(END_MAX, ending).await.is_err() {
         tracing::warn!("ending took too long; stopped without waiting further");
     }
-    drop(data);
     ended
 }
 
+/// A node that was removed gossips nowhere any more.
+async fn follow_address(follow: address::Follow, own: Own, stopped: watch::Receiver<bool>) {
+    tokio::select! {
+        () = follow.run(stopped) => {}
+        () = own.until_removed() => {}
+    }
+}
+
+/// A node without an id in Raft has no business with what a manager had: a crash came before it was put aside.
+/// An agent does without that, and an order to manage tries it again.
+fn leftover(layout: &Layout, retired: Option<RaftId>) {
+    match park::aside(layout, retired) {
+        Ok(None) => {}
+        Ok(Some(kept)) => {
+            tracing::warn!(kept = %kept.display(), "what this node had as a manager was put aside; it is a worker");
+        }
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "what this node had as a manager can't be put aside; it is a worker");
+        }
+    }
+}
+
 /// An agent alone takes little room between looks and questions; a manager uses most of the program all the time.
-fn rest(worked: watch::Receiver<u64>) {
+fn rest(worked: watch::Receiver<u64>, own: Own) {
     match Loaded::now() {
-        Ok(loaded) => drop(tokio::spawn(pages::rest(Pace::default(), worked, move || loaded.give_back()))),
+        Ok(loaded) => {
+            let pass = move || if own.manages() { Ok(0) } else { loaded.give_back() };
+            tokio::spawn(pages::rest(Pace::default(), worked, pass));
+        }
         Err(error) => tracing::info!(%error, "the pages of the program stay resident"),
     }
 }
@@ -275,20 +305,33 @@ async fn start_gossip(
     Ok(gossip::start(gossip_config, report).await?)
 }
 
-/// Each consumer gets every event, in order.
+/// Each consumer gets every event, in order. A manager part that begins later is told first of all members that are there
+/// then; what changes afterwards is an event that has not been passed on yet, so it misses nothing.
 async fn fan_out(
     mut events: mpsc::UnboundedReceiver<MemberEvent>,
+    gossip: Gossip,
     agent: mpsc::UnboundedSender<MemberEvent>,
-    manager: Option<mpsc::UnboundedSender<MemberEvent>>,
+    mut ears: mpsc::Receiver<Ear>,
     fatal: mpsc::Sender<DaemonError>,
 ) {
-    while let Some(event) = events.recv().await {
+    let mut manager: Option<Ear> = None;
+    loop {
+        let event = tokio::select! {
+            Some(event) = events.recv() => event,
+            Some(ear) = ears.recv() => {
+                for Member { name, addr, report, signed } in gossip.members() {
+                    let _ = ear.send(MemberEvent::Alive { name, addr, report, signed });
+                }
+                manager = Some(ear);
+                continue;
+            }
+            else => return,
+        };
         if let MemberEvent::SignedElsewhere { addr } = &event {
             let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
         }
-        if let Some(manager) = &manager {
-            let _ = manager.send(event.clone());
-        }
+        // A manager part that has ended does not listen any more.
+        manager = manager.filter(|manager| manager.send(event.clone()).is_ok());
         let _ = agent.send(event);
     }
 }
@@ -303,163 +346,38 @@ fn keep_own_binary(layout: &Layout) {
     });
 }
 
-/// Before anything is started: a manager whose log is gone may not vote again (DESIGN section 4). That the log was begun is
-/// written down after the log is on disk and before the first vote, so no crash in between makes a false alarm.
-fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
-    let Some(raft) = identity.raft else { return Ok(()) };
-    // The CA is fetched once Raft runs, so it tells the same of a directory of before the field.
-    let begun = identity.log_begun || layout.ca().exists();
-    crate::raft::begin_log(&raft_config(layout, identity, raft), begun)?;
-    if !identity.log_begun {
-        identity.log_begun = true;
-        data.store_identity(identity)?;
-    }
-    Ok(())
-}
-
-fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig {
-    RaftConfig {
-        dir: layout.raft(),
-        id: raft,
-        cluster: identity.cluster.clone(),
-        epoch: identity.epoch,
-        timing: crate::raft::Timing::default(),
-    }
-}
-
-/// How this manager logs in: its own program is what runs on the nodes.
-fn remote(layout: &Layout) -> Result<Remote, SshError> {
-    let local = |e: std::io::Error| SshError::Local(e.to_string());
-    crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
-    Remote::new(RemoteConfig {
-        control_dir: layout.ssh(),
-        builds: vec![Build::own().map_err(local)?],
-        launch: Launch::Upload,
-        state_dir: crate::exec::STATE_DIR.to_owned(),
-        arguments: ["exec", "-"].map(str::to_owned).to_vec(),
-    })
-}
-
-struct Parts<'a> {
-    layout: &'a Layout,
-    identity: &'a Identity,
-    credentials: &'a Credentials,
-    peers: Arc<Peers>,
-    /// As they were known at the start.
-    managers: Vec<Peer>,
-    raft: RaftId,
-    counts: Registry,
-}
-
-struct ManagerParts {
-    task: tokio::task::JoinHandle<()>,
-    raft: Raft<Inventory>,
-    shared: Arc<Shared>,
-}
-
-impl Parts<'_> {
-    #[allow(clippy::too_many_arguments, reason = "the one place where all parts meet")]
-    async fn start(
-        self,
-        (listener, config, address): (TcpListener, &NodeConfig, watch::Receiver<IpAddr>),
-        events: mpsc::UnboundedReceiver<MemberEvent>,
-        (socket, agent_routes): (&std::path::Path, axum::Router),
-        keys: &KeyBook,
-        gossip: &Gossip,
-        stopped: watch::Receiver<bool>,
-        fatal: mpsc::Sender<DaemonError>,
-    ) -> Result<ManagerParts, DaemonError> {
-        let (raft, applied) = self.start_raft().await?;
-        let ca = self.ca().await?;
-        std::fs::create_dir_all(self.layout.runs())
-            .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
-        let remote = remote(self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
-        let shared = Arc::new(Shared::new(Startup {
-            me: self.identity.name.clone(),
-            id: self.identity.node,
-            cluster: self.identity.cluster.clone(),
-            raft: raft.clone(),
-            blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
-            remote,
-            peers: self.peers.clone(),
-            ssh_key_file: self.layout.ssh_key(),
-            secret: ca.derived(DIGEST_SECRET)?,
-            runs: self.layout.runs(),
-            sponsors: self.managers.iter().map(|m| m.id).collect(),
-            timing: Timing::default(),
-            counts: self.counts.clone(),
-        }));
-        ssh_key::take(&shared, self.managers.clone(), self.credentials, stopped.clone())?;
-        let ends = certificate_not_after(&self.credentials.cert_pem)?;
-        shared.certificates.seen(self.identity.node, ends);
-        let told = shared.clone();
-        super::expiry::tell(&self.identity.name, ends, stopped.clone(), move || told.tell_of_certificates(wall()));
-        let desk =
-            JoinDesk::new(JoinParts { shared: shared.clone(), ca, gossip_key: self.credentials.gossip_key.clone() });
-        let router = api::router(shared.clone(), Arc::new(desk));
-        let tls = ServerTls::new(&self.credentials.tls())?;
-        let served = (tls, router.clone());
-        tokio::spawn(address::serve(listener, config.clone(), address, served, stopped.clone()));
-        serve_socket(socket, router.merge(agent_routes), stopped.clone()).await?;
-        tokio::spawn(follow_keys(raft.clone(), keys.clone(), gossip.clone()));
-        tokio::spawn(guard(raft.clone(), fatal));
-        let task = tokio::spawn(ManagerTask::new(shared.clone()).run(events, applied, stopped));
-        Ok(ManagerParts { task, raft, shared })
-    }
-
-    async fn start_raft(&self) -> Result<(Raft<Inventory>, mpsc::UnboundedReceiver<News<Inventory>>), DaemonError> {
-        let config = raft_config(self.layout, self.identity, self.raft);
-        Ok(Raft::start(config, Arc::new(TlsTransport(self.peers.clone()))).await?)
-    }
-
-    /// From disk, or from another manager over mTLS: only managers are given it.
-    async fn ca(&self) -> Result<ClusterCa, DaemonError> {
-        let managers = &self.managers;
-        match ClusterCa::load(&self.layout.ca()) {
-            Ok(ca) => return Ok(ca),
-            Err(error) if !managers.iter().any(|m| m.id != self.credentials.node) => return Err(error.into()),
-            Err(error) if self.layout.ca().exists() => {
-                tracing::warn!(%error, "the CA can't be read, and is fetched from another manager");
-            }
-            Err(_) => {}
-        }
-        let tls = ClientTls::member(&self.credentials.tls())?;
-        for _ in 0..30 {
-            for manager in managers {
-                let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id));
-                if let Ok(reply) = client.get::<api::CaReply>("/manager/v1/ca").await {
-                    let ca = ClusterCa::from_pem(&self.credentials.ca_pem, &Secret::from(reply.key_pem))?;
-                    ca.save(&self.layout.ca())?;
-                    return Ok(ca);
-                }
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        Err(DaemonError::NoCa)
-    }
-}
-
 async fn ended(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Gossip believes the keys of the applied inventory.
-async fn follow_keys(raft: Raft<Inventory>, keys: KeyBook, gossip: Gossip) {
-    let mut state = raft.state();
+/// Gossip believes the keys of the applied inventory, while a manager part runs.
+async fn follow_keys(manage: Manage, keys: KeyBook, gossip: Gossip, mut stopped: watch::Receiver<bool>) {
+    let mut parts = manage.follow();
+    loop {
+        let part = parts.borrow_and_update().clone();
+        let follow = async {
+            if let Some(shared) = part {
+                believe(shared.raft.state(), &keys, &gossip).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = follow => {}
+            changed = parts.changed() => if changed.is_err() { return },
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn believe(mut state: watch::Receiver<Arc<Inventory>>, keys: &KeyBook, gossip: &Gossip) {
     loop {
         let inventory = state.borrow_and_update().clone();
-        if keys.set(inventory.nodes.values().map(|n| (n.name(), n.spec.public_key.as_str()))) {
+        let set = keys.set(inventory.nodes.values().map(|n| (n.name(), n.spec.public_key.as_str())));
+        if keys.remove(inventory.removed_names()) || set {
             gossip.recheck().await;
         }
         if state.changed().await.is_err() {
             return;
         }
-    }
-}
-
-async fn guard(raft: Raft<Inventory>, fatal: mpsc::Sender<DaemonError>) {
-    let mut status = raft.status();
-    if status.wait_for(|s| !s.running).await.is_ok() {
-        let _ = fatal.send(DaemonError::RaftStopped).await;
     }
 }

@@ -1,19 +1,25 @@
-//! The threads of the daemon: an agent at rest needs one.
+//! The threads of the daemon: an agent at rest needs one, a manager part has its own.
 
 use crate::disk::DataDir;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 /// A look at the node, and names that are looked up.
 const AGENT_BLOCKING_MAX: usize = 8;
 /// A thread that has done its work goes, and its stack with it, long before the next look.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// Two, so that a long render does not delay Raft.
+const MANAGER_THREADS: usize = 2;
+/// What a manager part is in the middle of, such as a write to disk, has this long to come to its end.
+const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
-/// The runtime of the daemon of `dir`. On a manager two threads, so that a long render does not delay Raft; an agent alone has
-/// little to do and never blocks but on other threads, so all its tasks share the one that is there. A directory that can't be
-/// read counts as a manager's; running the daemon then says what is wrong with it.
+/// The runtime of the daemon of `dir`: of its agent, its gossip and the connections to its API. An agent alone has little to
+/// do and never blocks but on other threads, so all its tasks share the one that is there. On a manager many agents make
+/// their handshakes, on two threads; a node that is promoted makes do with the one until its next start, since what it
+/// answers as a manager is worked out on [`Threads`]. A directory that can't be read counts as a manager's; running the
+/// daemon then says what is wrong with it.
 pub fn runtime(dir: &Path) -> io::Result<Runtime> {
     let worker = matches!(DataDir::peek(dir), Ok(Some(identity)) if identity.raft.is_none());
     if worker {
@@ -25,6 +31,43 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
             .build();
     }
     Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}
+
+/// The threads of a manager part, apart from those of the daemon. They come with it, so that a worker has none, and Raft has
+/// its time on a node that is promoted as on one that was started as a manager; and they go with it. Its
+/// files are moved after that; what is on a disk by then and takes longer than a second goes on in files that have other names.
+pub struct Threads {
+    runtime: Option<Runtime>,
+    handle: Handle,
+}
+
+impl Threads {
+    pub fn start() -> io::Result<Self> {
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(MANAGER_THREADS).thread_name("manager").enable_all().build()?;
+        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Ends all tasks where they wait next.
+    pub async fn end(mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(MANAGER_END_MAX));
+        if ended.await.is_err() {
+            tracing::warn!("the threads of the manager part did not end as they should");
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background(); // waiting is not allowed where this is dropped
+        }
+    }
 }
 
 #[cfg(test)]

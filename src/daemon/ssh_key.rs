@@ -1,10 +1,8 @@
 //! Where a manager has the cluster's SSH key from: its own disk, or another manager over mTLS. A manager works without it as
 //! far as the operator's own keys go, so nothing waits for it.
 
-use super::run::DaemonError;
 use crate::manager::{Shared, api};
 use crate::rpc::client::{ApiError, Client};
-use crate::rpc::identity::Credentials;
 use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
 use crate::ssh::ClusterKey;
@@ -17,21 +15,15 @@ const TRIES: u32 = 20;
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Reads the key, or has it fetched where it is missing or can't be read.
-pub fn take(
-    shared: &Arc<Shared>,
-    managers: Vec<Peer>,
-    credentials: &Credentials,
-    stopped: watch::Receiver<bool>,
-) -> Result<(), DaemonError> {
+pub fn take(shared: &Arc<Shared>, managers: Vec<Peer>, tls: ClientTls, stopped: watch::Receiver<bool>) {
     match ClusterKey::load(&shared.ssh_key_file) {
         Ok(Some(key)) => {
             know(shared, key);
-            return Ok(());
+            return;
         }
         Ok(None) => {}
         Err(error) => tracing::warn!(%error, "another manager is asked for the cluster's SSH key"),
     }
-    let tls = ClientTls::member(&credentials.tls())?;
     let shared = shared.clone();
     let others = managers.into_iter().filter(|m| m.id != shared.id).collect();
     tokio::spawn(async move {
@@ -41,7 +33,6 @@ pub fn take(
             _ = stopped.wait_for(|stop| *stop) => {}
         }
     });
-    Ok(())
 }
 
 fn know(shared: &Shared, key: ClusterKey) {

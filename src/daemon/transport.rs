@@ -1,17 +1,68 @@
-//! Raft's messages over the managers' TLS port.
+//! Raft's messages over the managers' TLS port, and what a manager hears there of its own end.
 
 use crate::manager::Peers;
-use crate::model::RaftId;
+use crate::model::{Epoch, RaftId};
 use crate::raft::{Transport, TransportError};
 use crate::rpc::client::ApiError;
+use crate::rpc::wire::Code;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Raft has shorter deadlines of its own; this ends what they forgot.
 const WITHIN: Duration = Duration::from_secs(15);
 
-pub struct TlsTransport(pub Arc<Peers>);
+/// Whether a manager part has heard that its Raft id is nobody's any more, or that the cluster is in a newer epoch. Clones are
+/// the same.
+#[derive(Clone)]
+pub struct Retirement {
+    heard: Arc<watch::Sender<bool>>,
+    epoch: Arc<watch::Sender<Epoch>>,
+}
+
+impl Retirement {
+    pub fn new() -> Self {
+        Self { heard: Arc::new(watch::channel(false).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
+    }
+
+    pub fn heard(&self, from: &str) {
+        if !self.heard.send_replace(true) {
+            tracing::info!(%from, "it is said that the own Raft id is retired");
+        }
+    }
+
+    /// Of what another manager answered to a message of this one.
+    pub fn hear(&self, error: &ApiError, from: &str) {
+        if error.code() == Some(Code::Retired.as_str()) {
+            self.heard(from);
+        }
+        if let ApiError::Status { code, details, .. } = error
+            && code == Code::WrongEpoch.as_str()
+            && let Some(epoch) = details["epoch"].as_u64()
+        {
+            self.epoch.send_if_modified(|known| {
+                let newer = epoch > known.0;
+                known.0 = epoch.max(known.0);
+                newer
+            });
+        }
+    }
+
+    pub fn follow(&self) -> watch::Receiver<bool> {
+        self.heard.subscribe()
+    }
+
+    /// The newest epoch in which another manager said to be.
+    pub fn follow_epoch(&self) -> watch::Receiver<Epoch> {
+        self.epoch.subscribe()
+    }
+}
+
+pub struct TlsTransport {
+    pub peers: Arc<Peers>,
+    pub retired: Retirement,
+}
 
 impl Transport for TlsTransport {
     fn send(
@@ -21,10 +72,14 @@ impl Transport for TlsTransport {
         kind: &'static str,
         body: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
-        let peers = self.0.clone();
+        let (peers, retired) = (self.peers.clone(), self.retired.clone());
         Box::pin(async move {
             let client = peers.member(target, &addr).within(WITHIN);
             let sent = client.post_bytes(&format!("/raft/{kind}"), body.into()).await;
+            // Only who is proved to be that member may say so.
+            if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
+                retired.hear(error, &client.addr());
+            }
             sent.map(|answer| answer.to_vec()).map_err(|error| match error {
                 ApiError::Status { message, .. } => TransportError::Refused(message),
                 other => TransportError::Unreachable(other.to_string()),
@@ -45,5 +100,52 @@ impl Transport for Nobody {
         _: Vec<u8>,
     ) -> BoxFuture<'static, Result<Vec<u8>, TransportError>> {
         Box::pin(async move { Err(TransportError::Unreachable(format!("nothing is sent to {addr} yet"))) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::Whereabouts;
+    use crate::model::NodeId;
+    use crate::rpc::ca::{ClusterCa, Validity};
+    use crate::rpc::identity::{NodeKey, TlsIdentity};
+    use crate::rpc::server::{Limits, serve_tls};
+    use crate::rpc::tls::{ClientTls, ServerTls};
+    use crate::rpc::wire::Failure;
+    use axum::{Router, extract::Path, routing::post};
+
+    fn identity(ca: &ClusterCa, node: u64) -> TlsIdentity {
+        let key = NodeKey::generate().expect("a key");
+        let csr = key.csr_pem().expect("a request");
+        let cert_pem = ca.issue_node(NodeId(node), &"n".into(), Epoch(1), &csr, Validity::days_from_now(1));
+        let (cluster, ca_pem) = (ca.cluster().clone(), ca.cert_pem().into());
+        TlsIdentity { cluster, ca_pem, cert_pem: cert_pem.expect("issued"), key_pem: key.to_pem().expect("a key") }
+    }
+
+    #[tokio::test]
+    async fn the_end_is_believed_of_a_member_that_is_known_and_in_so_many_words() {
+        let ca = ClusterCa::create(&"c1".into()).expect("a CA");
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let addr = listener.local_addr().expect("an address").to_string();
+        let answer = |Path(kind): Path<String>| async move {
+            Err::<(), _>(Failure::new(if kind == "vote" { Code::Retry } else { Code::Retired }, "no"))
+        };
+        let router = Router::new().route("/raft/{kind}", post(answer));
+        let tls = ServerTls::new(&identity(&ca, 7)).expect("TLS");
+        let server = tokio::spawn(serve_tls(listener, tls, router, Limits::default(), std::future::pending()));
+        let peers = Arc::new(Peers::new(ClientTls::member(&identity(&ca, 8)).expect("TLS")));
+        let retired = Retirement::new();
+        let transport = TlsTransport { peers: peers.clone(), retired: retired.clone() };
+        let send = |kind| transport.send(RaftId(3), addr.clone(), kind, Vec::new());
+
+        send("pre-vote").await.expect_err("refused");
+        assert!(!*retired.follow().borrow(), "by a node that may be anybody");
+        peers.redirect(Whereabouts { ids: [(RaftId(3), NodeId(7))].into(), ..Whereabouts::default() });
+        send("vote").await.expect_err("refused");
+        assert!(!*retired.follow().borrow(), "for another reason");
+        send("pre-vote").await.expect_err("refused");
+        assert!(*retired.follow().borrow());
+        server.abort();
     }
 }

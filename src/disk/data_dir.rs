@@ -58,6 +58,9 @@ pub struct Identity {
     /// Files of before this field lack it; it is set at the next start.
     #[serde(default)]
     pub log_begun: bool,
+    /// The last Raft id of this epoch that was taken from this node: nothing is begun under it, or an older one, again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retired: Option<RaftId>,
 }
 
 impl Identity {
@@ -68,7 +71,17 @@ impl Identity {
             DiskError::io("drawing an incarnation from", Path::new("getrandom"))(std::io::Error::other(e.to_string()))
         })?;
         let incarnation = hex::encode(random);
-        Ok(Self { version: IDENTITY_VERSION, cluster, epoch, node, name, raft: None, incarnation, log_begun: false })
+        Ok(Self {
+            version: IDENTITY_VERSION,
+            cluster,
+            epoch,
+            node,
+            name,
+            raft: None,
+            incarnation,
+            log_begun: false,
+            retired: None,
+        })
     }
 }
 

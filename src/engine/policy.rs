@@ -114,8 +114,13 @@ pub fn decide(
     if let Some(job) = node.job {
         return (Remedy::Blocked(format!("job {job} is open")), "a job is open".to_owned());
     }
-    if node.availability == Availability::Pause {
-        return (Remedy::Blocked("the node is paused".to_owned()), "the node is paused".to_owned());
+    let kept = match node.availability {
+        Availability::Active => None,
+        Availability::Pause => Some("the node is paused"),
+        Availability::Drain => Some("the node is drained"),
+    };
+    if let Some(why) = kept {
+        return (Remedy::Blocked(why.to_owned()), why.to_owned());
     }
     if flapping(inventory, node, at) && occasion != Occasion::Live {
         return (Remedy::Held("flapping".to_owned()), format!("{} of late", counted(node.recent.len(), "absence")));

@@ -158,7 +158,7 @@ fn literal_part(glob: &str) -> PathBuf {
 }
 
 /// `*` stays within a directory, `**` does not; a path that ends in `/` covers all below it.
-pub(super) fn globs(patterns: &[String]) -> Result<GlobSet, String> {
+fn globs(patterns: &[String]) -> Result<GlobSet, String> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let whole = if pattern.ends_with('/') { format!("{pattern}**") } else { pattern.clone() };

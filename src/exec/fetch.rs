@@ -1,10 +1,11 @@
 //! Contents of declared files for a diff. Never of what a manifest calls secret or only its owner may read, and of regular
 //! files only.
 
-use super::clean::globs;
 use super::wire::{FETCH_FILES_MAX, FETCH_MAX, FetchedFile};
+use crate::files;
 use crate::model::{Manifest, only_owner};
 use globset::GlobSet;
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -18,7 +19,12 @@ impl Fetcher {
     /// Err: a glob of the manifest can't be understood, so nothing may be fetched.
     pub fn new(manifest: &Manifest) -> Result<Self, String> {
         let secret: Vec<String> = manifest.services.iter().flat_map(|service| service.secret.clone()).collect();
-        Ok(Self { secret: globs(&secret)? })
+        let mut faults = BTreeMap::new();
+        let secret = files::secrets(&secret, &mut faults);
+        match faults.into_iter().next() {
+            Some((glob, why)) => Err(format!("{glob}: not a glob: {why}")),
+            None => Ok(Self { secret }),
+        }
     }
 
     /// One answer for each path, in order; at most [`FETCH_FILES_MAX`].
@@ -87,7 +93,7 @@ mod tests {
         std::os::unix::fs::symlink(path("plain"), path("link")).unwrap();
         rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
             .unwrap();
-        let secret = vec![path("*.pem"), format!("{}/", path("keys"))];
+        let secret = vec![path("*.pem"), path("keys")];
         let service = ServiceManifest { secret, ..ServiceManifest::default() };
         let fetcher = Fetcher::new(&Manifest { services: vec![service], ..Manifest::default() }).unwrap();
         let get = |name: &str| fetcher.fetch(&[path(name)]).unwrap().remove(0);

@@ -1,5 +1,6 @@
 //! Which plays of a run may begin: those that this side's peer has let begin, since other hosts begin them too.
 
+use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Shared by who reads orders and who runs.
@@ -13,13 +14,18 @@ pub struct Gate {
 struct State {
     /// The last play that may begin.
     through: Option<u32>,
+    /// Hosts that are no part of what follows.
+    lost: BTreeSet<String>,
     closed: bool,
 }
 
 impl Gate {
-    /// Plays up to this one may begin.
-    pub fn open(&self, play: u32) {
-        self.change(|state| state.through = state.through.max(Some(play)));
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not reached.
+    pub fn open(&self, play: u32, lost: &[String]) {
+        self.change(|state| {
+            state.through = state.through.max(Some(play));
+            state.lost.extend(lost.iter().cloned());
+        });
     }
 
     /// No play may begin any more.
@@ -27,13 +33,13 @@ impl Gate {
         self.change(|state| state.closed = true);
     }
 
-    /// Waits until `play` may begin, or none may: false.
-    pub fn pass(&self, play: u32) -> bool {
+    /// Waits until `play` may begin, and gives the hosts that were lost until then; None: no play may begin any more.
+    pub fn pass(&self, play: u32) -> Option<BTreeSet<String>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.closed && state.through < Some(play) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        !state.closed
+        (!state.closed).then(|| state.lost.clone())
     }
 
     fn change(&self, how: impl FnOnce(&mut State)) {

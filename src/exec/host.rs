@@ -172,6 +172,11 @@ mod tests {
         shell.arg0("remoor").arg("agent").current_dir(dir.path()).stdin(std::process::Stdio::piped());
         let mut agent = shell.spawn().unwrap();
         fs::write(&lock, format!("{}\n", agent.id())).unwrap();
+        // A process that was just begun has no command line yet.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !agent_running(dir.path()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let running = agent_running(dir.path());
         drop(agent.stdin.take());
         agent.wait().unwrap();

@@ -63,9 +63,22 @@ impl Holder {
         }
     }
 
-    /// Itself or anything that it started still runs.
+    /// Itself and what it started, as far as that still runs and is in the way. Of a dead play these are the commands that were
+    /// under way, with their groups: half a task must not run beside the next. What an ended task left in the play's session is a
+    /// daemon that the play was to start, and would hold the node for ever. Of an attempt it is all: the next one ends it.
+    fn living(&self) -> Vec<ProcessId> {
+        if self.boot != boot() {
+            return Vec::new();
+        }
+        let mut family = self.family();
+        if self.kind == HolderKind::Play && !self.process.is_alive() {
+            (family.leads_group, family.leads_session) = (false, false);
+        }
+        family.members()
+    }
+
     fn lives(&self) -> bool {
-        self.boot == boot() && !self.family().members().is_empty()
+        !self.living().is_empty()
     }
 
     /// A session of the same run of `remoor play`.
@@ -76,7 +89,11 @@ impl Holder {
     /// For people.
     pub fn describe(&self) -> String {
         match (&self.kind, &self.fence) {
-            (HolderKind::Play, _) => format!("remoor play, process {}", self.process.pid),
+            (HolderKind::Play, _) if self.process.is_alive() => format!("remoor play, process {}", self.process.pid),
+            (HolderKind::Play, _) => {
+                let left: Vec<String> = self.living().iter().map(|id| id.pid.to_string()).collect();
+                format!("what remoor play, process {}, left running (process {})", self.process.pid, left.join(", "))
+            }
             (HolderKind::Attempt, Some(fence)) => format!("attempt {}, process {}", fence.attempt, self.process.pid),
             (HolderKind::Attempt, None) => format!("an attempt, process {}", self.process.pid),
         }

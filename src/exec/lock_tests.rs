@@ -93,7 +93,10 @@ fn an_older_attempt_is_ended_with_its_whole_group() {
 #[test]
 fn one_that_ignores_term_is_killed() {
     let dir = tempfile::tempdir().unwrap();
-    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, "trap '' TERM; while :; do sleep 0.1; done");
+    let deaf = dir.path().join("deaf");
+    let script = format!("trap '' TERM; : > '{}'; while :; do sleep 0.1; done", deaf.display());
+    let stranger = Stranger::hold(dir.path(), HolderKind::Attempt, &script);
+    wait_for("the trap", || deaf.exists());
     let (_lock, ended) = take(dir.path(), Duration::from_secs(60)).unwrap();
     assert!(ended.unwrap().contains("was killed"));
     assert!(!stranger.is_alive());
@@ -174,6 +177,38 @@ fn a_play_is_waited_for_and_never_ended() {
     });
     assert_eq!(taken.unwrap().1, None);
     assert!(asked >= 3);
+}
+
+#[test]
+fn of_a_dead_play_a_command_under_way_holds_the_node_and_is_named_and_a_daemon_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    // The lock is free: it ended with the play. What is left is a daemon in the play's group, and a command on record.
+    let child = Command::new("sh").args(["-c", "sleep 300 & wait"]).process_group(0).spawn().unwrap();
+    let process = ProcessId::of(child.id() as i32).unwrap();
+    let own = Holder::own(HolderKind::Play, None).unwrap();
+    let mut stranger = Stranger { child, holder: Holder { process, leads_group: true, leads_session: false, ..own } };
+    wait_for("the daemon", || stranger.holder.family().members().len() == 2);
+    let mut command = Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+    let under_way = ProcessId::of(command.id() as i32).unwrap();
+    stranger.holder.children = vec![under_way];
+    stranger.record(dir.path());
+    stranger.child.kill().unwrap();
+    stranger.child.wait().unwrap();
+    assert_eq!(stranger.holder.family().members().len(), 2);
+
+    let named =
+        format!("what remoor play, process {}, left running (process {}) holds the node", process.pid, under_way.pid);
+    assert_eq!(RunLock::take_for_play(dir.path(), "r2").unwrap_err().to_string(), named);
+    assert_eq!(take(dir.path(), Duration::from_millis(200)).unwrap_err().to_string(), named);
+    assert!(under_way.is_alive());
+
+    command.kill().unwrap();
+    command.wait().unwrap();
+    assert!(!stranger.holder.family().members().is_empty(), "the daemon goes on");
+    drop(RunLock::take_for_play(dir.path(), "r2").unwrap());
+    stranger.record(dir.path());
+    assert_eq!(take(dir.path(), Duration::ZERO).unwrap().1, None);
+    assert!(!stranger.holder.family().members().is_empty());
 }
 
 #[test]

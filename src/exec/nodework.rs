@@ -15,6 +15,9 @@ use std::time::Duration;
 /// A stop that was asked for is passed on to the running plan within this time.
 const POLL: Duration = Duration::from_millis(50);
 
+/// What a run may leave resident before a task; most of it is the program, of which each kind of task uses another part.
+const RESIDENT_KB: usize = 11 << 10;
+
 /// Works on the machine it runs on.
 pub struct NodeWork;
 
@@ -82,7 +85,7 @@ impl Work for NodeWork {
             journal: journal.to_owned(),
             gate: order.through.map(|through| {
                 let gate = std::sync::Arc::clone(cancel.gate());
-                gate.open(through);
+                gate.open(through, &order.lost);
                 playbook::Gate::new(move |play| gate.pass(play))
             }),
             check: order.check,
@@ -119,10 +122,12 @@ fn drive(
         // Whoever watches must learn that the run is over also where it panics: else this would wait for ever.
         let _told = TellOver(&over);
         let mut under_way = None;
+        files::let_go_above(RESIDENT_KB);
         let ran = catch_unwind(AssertUnwindSafe(|| {
             playbook::run(plan, options, &stop, &mut |event| {
                 if let playbook::Event::TaskStart { i, name, .. } = &event {
                     under_way = Some((*i, name.clone()));
+                    files::let_go_above(RESIDENT_KB);
                 }
                 sink(serde_json::to_vec(&event).unwrap_or_default());
             })
@@ -218,7 +223,13 @@ fn defect(plan: &playbook::Plan, under_way: Option<(u32, String)>, panic: &str) 
 /// The end of a run that was not begun.
 fn refused(message: &str) -> serde_json::Value {
     let failure = playbook::Failure { message: message.to_owned(), ..playbook::Failure::default() };
-    serde_json::to_value(playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() }).unwrap_or_default()
+    let end = playbook::RunEnd { failure: Some(failure), ..playbook::RunEnd::default() };
+    let mut end = serde_json::to_value(end).unwrap_or_default();
+    if let Some(fields) = end.as_object_mut() {
+        fields.insert("refused".to_owned(), message.into());
+        fields.remove("failed");
+    }
+    end
 }
 
 /// Digest and checks of everything that the manifest names. A check file that can't be read gives one unknown result.
@@ -257,6 +268,7 @@ fn now() -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exec::executor::{Outcome, outcome_of};
     use crate::exec::wire::sample_fence;
     use crate::playbook::{PLAN_VERSION, Plan, Play, Step, Task};
 
@@ -271,6 +283,7 @@ mod tests {
         let play = Play { name: "p".into(), sections, ..Play::default() };
         Plan {
             version: PLAN_VERSION,
+            shared: Default::default(),
             playbook: "site.yml".into(),
             host: "w1".into(),
             vars: Default::default(),
@@ -307,6 +320,24 @@ mod tests {
         let last: serde_json::Value = serde_json::from_slice(events.last().unwrap()).unwrap();
         assert_eq!((&last["event"], &last["i"], &last["status"]), (&"task".into(), &2.into(), &"failed".into()));
         assert!(last["msg"].as_str().unwrap().contains("a defect in a module"), "{last}");
+    }
+
+    #[test]
+    fn a_plan_that_can_not_be_read_is_refused_and_no_task_has_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let order = PlayOrder {
+            plan: b"no plan".to_vec(),
+            name: "x.yml".into(),
+            run_id: "r1".into(),
+            tags: vec![],
+            check: false,
+            force: false,
+            through: None,
+            lost: vec![],
+        };
+        let end = NodeWork.play(&order, &dir.path().join("journal"), &Cancel::default(), &mut |_| ());
+        assert_eq!(outcome_of(&end, None), Outcome::PlanRefused, "{end}");
+        assert!(end["failure"]["message"].as_str().unwrap().contains("can't be read"), "{end}");
     }
 
     /// The cleanup of the next attempt has no such handler, and once forgot that it was owed: what was to be restarted ran on

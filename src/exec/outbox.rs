@@ -55,8 +55,8 @@ impl Outbox {
     pub fn send(&self, reply: &Reply) {
         let bytes = match frame::encode(reply) {
             Ok(bytes) => bytes,
-            // A reply that is too large for a frame; an error is not.
-            Err(e) => match frame::encode(&Reply::Error { message: format!("a reply was not sent: {e}") }) {
+            // A reply that is too large for a frame; what says so is not.
+            Err(e) => match frame::encode(&instead(reply, &e.to_string())) {
                 Ok(bytes) => bytes,
                 Err(_) => return,
             },
@@ -97,9 +97,40 @@ impl Outbox {
     }
 }
 
+/// What is sent in the place of a reply that can't be. In that of an event another one, since the run goes on.
+fn instead(reply: &Reply, why: &str) -> Reply {
+    let Reply::Event { event } = reply else {
+        return Reply::Error { message: format!("a reply was not sent: {why}") };
+    };
+    let task = serde_json::from_slice(event).ok().and_then(|event: serde_json::Value| event["i"].as_u64());
+    let line = format!("[an event was not sent: {why}]");
+    let event = serde_json::json!({"event": "output", "i": task.unwrap_or(0), "line": line});
+    Reply::Event { event: event.to_string().into_bytes() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_that_is_too_large_is_not_the_end_of_its_order() {
+        let large = serde_json::json!({"event": "task", "i": 7, "msg": "x".repeat(40 << 20)}).to_string();
+        let (mut input, output) = std::io::pipe().unwrap();
+        let outbox = Outbox::start(output, Arc::new(Cancel::default()));
+        outbox.send(&Reply::Event { event: large.into_bytes() });
+        drop(outbox);
+        let mut sent = Vec::new();
+        std::io::Read::read_to_end(&mut input, &mut sent).unwrap();
+        let sent = String::from_utf8_lossy(&sent).into_owned();
+        assert!(sent.len() < 1000 && !sent.contains("Error"), "{sent}");
+        assert!(!instead(&Reply::Event { event: b"?".to_vec() }, "too large").is_final());
+        let Reply::Event { event } = instead(&Reply::Event { event: br#"{"i":7}"#.to_vec() }, "too large") else {
+            panic!("another reply")
+        };
+        let event = String::from_utf8(event).unwrap();
+        assert_eq!(event, r#"{"event":"output","i":7,"line":"[an event was not sent: too large]"}"#);
+        assert!(instead(&Reply::Closed, "too large").is_final());
+    }
 
     #[test]
     fn a_lost_manager_does_not_hold_up_a_run() {

@@ -77,8 +77,8 @@ pub fn main(state_dir: &Path, work: &dyn Work) -> ExitCode {
     serve(std::io::stdin(), std::io::stdout(), state_dir, work)
 }
 
-/// Serves one session until the manager closes it or is lost. Blocks; the exit codes are those of `playbook`'s page:
-/// 0 done, 10 a task failed, 11 plan refused or protocol error, 12 manager lost, 13 fenced off, 14 cancelled.
+/// Serves one session until the manager closes it or is lost. Blocks; the exit code is that of
+/// the session's `Outcome`: 0 done, 10 a task failed, 11 plan refused or protocol error, 12 manager lost, 13 fenced off, 14 cancelled.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,
@@ -204,7 +204,7 @@ fn read_orders(
             Ok(Order::Heartbeat) => outbox.send_if_room(&Reply::Alive { waiting_for: None }),
             Ok(Order::Cancel { now: false }) => cancel.stop(Stop::Asked),
             Ok(Order::Cancel { now: true }) => cancel.kill(Stop::Killed),
-            Ok(Order::Go { play }) => cancel.gate().open(play),
+            Ok(Order::Go { play, lost }) => cancel.gate().open(play, &lost),
             Ok(order) => {
                 if queue.try_send(Incoming::Order(Box::new(order))).is_err() {
                     return Incoming::Broken("orders came faster than they were answered".to_owned());

@@ -532,7 +532,16 @@ fn what_a_managers_ansible_left_is_seen_and_ended_by_the_next_attempt() {
 
 fn play(plan: &str, force: bool) -> Order {
     let (name, run_id) = ("/srv/site.yml".to_owned(), if plan == "long" { "7-1" } else { "8-1" }.to_owned());
-    Order::Play(PlayOrder { plan: plan.into(), name, run_id, tags: vec![], check: false, force, through: None })
+    Order::Play(PlayOrder {
+        plan: plan.into(),
+        name,
+        run_id,
+        tags: vec![],
+        check: false,
+        force,
+        through: None,
+        lost: vec![],
+    })
 }
 
 #[test]

@@ -68,14 +68,18 @@ pub(super) fn below(paths: &[PathBuf], exclude: &GlobSet, servers: &Servers) -> 
     walk.end()
 }
 
-/// One matcher for `globs`: with a leading `/` of the whole path, else of its last parts. A faulty glob is listed in `faults`.
+/// One matcher for `globs`: with a leading `/` of the whole path, else of its last parts. With a `/` at its end it is a directory,
+/// and means what is below it as well. A faulty glob is listed in `faults`.
 pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
+    compiled(globs, |text| text.ends_with('/'), faults)
+}
+
+fn compiled(globs: &[String], reaches_below: fn(&str) -> bool, faults: &mut BTreeMap<String, String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for text in globs {
         let trimmed = text.trim_end_matches('/');
         let whole = if trimmed.starts_with('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
-        // With a `/` at its end it is a directory, and means what is below it as well.
-        let below = text.ends_with('/').then(|| glob(&format!("{whole}/**")));
+        let below = reaches_below(text).then(|| glob(&format!("{whole}/**")));
         for glob in below.into_iter().chain([glob(&whole)]) {
             match glob {
                 Ok(glob) => drop(set.add(glob)),
@@ -87,6 +91,11 @@ pub(super) fn matcher(globs: &[String], faults: &mut BTreeMap<String, String>) -
         faults.insert(globs.join(" "), e.to_string());
         GlobSet::empty()
     })
+}
+
+/// One matcher for what is secret, wherever that is asked: each glob means what is below it as well, however it ends.
+pub fn secrets(globs: &[String], faults: &mut BTreeMap<String, String>) -> GlobSet {
+    compiled(globs, |_| true, faults)
 }
 
 fn glob(text: &str) -> Result<Glob, String> {
@@ -299,6 +308,18 @@ mod tests {
             assert!(set.is_match(path), "{path}");
         }
         assert!(!set.is_match("/etc/keys2/a") && !set.is_match("/x/etc/keys/a"));
+    }
+
+    #[test]
+    fn what_is_secret_is_so_with_all_that_is_below_it() {
+        let mut faults = BTreeMap::new();
+        let set = secrets(&["/etc/keys".into(), "/srv/*/".into(), "*.pem".into()], &mut faults);
+        for path in ["/etc/keys", "/etc/keys/a/b", "/srv/x/y", "/x/a.pem", "/x/a.pem/b"] {
+            assert!(set.is_match(path), "{path}");
+        }
+        assert!(!set.is_match("/etc/keys2/a") && !set.is_match("/srv") && faults.is_empty());
+        secrets(&["[".into()], &mut faults);
+        assert_eq!(faults.len(), 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Takes the digest of a node's declared files, and watches their directories. For that it reads accounts, and what is mounted
-//! where; both, questions with a deadline, and the environment of a process (`environment.rs`, about no file but one in `/proc`)
-//! are here for `check` and `exec` too, which may import nothing else that is of the machine.
+//! where; both, questions with a deadline, the environment of a process and its mapped pages (`environment.rs`, `pages.rs`, about no
+//! file but those in `/proc`) are here for `check` and `exec` too, which may import nothing else that is of the machine.
 //!
 //! Reads only: never follows a symlink that is itself declared or found, never crosses a mount below a declared directory, never
 //! opens anything but regular files. A file server that is away is waited for once, a second long, and what lies on it is left
@@ -14,6 +14,7 @@ mod environment;
 mod expand;
 mod mounts;
 mod names;
+mod pages;
 mod read;
 mod seen;
 mod shown;
@@ -22,8 +23,10 @@ mod watch;
 pub use cache::Cache;
 pub use deadline::within;
 pub use environment::environment;
+pub use expand::secrets;
 pub use mounts::{Mount, Servers, mounts};
 pub use names::{Account, Names};
+pub use pages::{Loaded, let_go, let_go_above};
 pub use watch::{Event, WatchError, Watcher, directories, watch};
 
 use crate::model::{Manifest, NodeDigest, NormalizeError, Normalizer, ServiceDigest, ServiceManifest};
@@ -62,7 +65,7 @@ fn service_digest(
     cache: &mut Cache,
 ) -> ServiceDigest {
     let mut faults = BTreeMap::new();
-    let secret = Secret::Globs(expand::matcher(&service.secret, &mut faults));
+    let secret = Secret::Globs(expand::secrets(&service.secret, &mut faults));
     let normalize = Normalizer::new(&service.normalize).unwrap_or_else(|error| {
         faults.insert("normalize".to_owned(), error.to_string());
         None

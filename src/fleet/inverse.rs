@@ -1,4 +1,5 @@
-//! Whether a group's cleanup mentions what its provisioning declares: files, units, and ports that a firewall lets through.
+//! Whether a group's cleanup mentions what its provisioning declares: files, what is unpacked, cloned or mounted, accounts,
+//! entries of crontabs, units, and ports that a firewall lets through.
 //!
 //! Only what the provisioning certainly does on a host is asked about; a task under a condition that only the node can tell
 //! is not. What stays by intent (`state` and `keep` of a service) is left out, and so is what does not outlive a boot, and
@@ -40,15 +41,31 @@ pub(super) fn left_behind(
             faults.push(Fault::warn(&task.place.file, task.place.line, 1, message).hint(hint));
         }
     };
+    let lasts = |path: &str| {
+        !stays.is_match(path)
+            && !PASSING.iter().chain(&["/proc", "/sys"]).any(|dir| covers(dir, path))
+            && !removed.iter().any(|dir| covers(dir, path))
+    };
     for task in tasks.iter().filter(|task| task.certain) {
+        let remove = "remove it there; what is to stay is named in `state` of its service in remoor.yml";
         if let Some(path) = file(task)
-            && !stays.is_match(&path)
-            && !PASSING.iter().chain(&["/proc", "/sys"]).any(|dir| covers(dir, &path))
-            && !removed.iter().any(|dir| covers(dir, &path))
+            && lasts(&path)
             && !mentions.file(&path)
         {
-            let hint = "remove it there; what is to stay is named in `state` of its service in remoor.yml";
-            warn(task, format!("{path} is made"), hint);
+            warn(task, format!("{path} is made"), remove);
+        }
+        if let Some((path, how)) = tree(task)
+            && lasts(&path)
+            && !mentions.tree(&path)
+        {
+            warn(task, format!("{path} {how}"), remove);
+        }
+        if let Some((kind, name)) = named(task)
+            && !mentions.name(&name)
+            && !(kind == "cron entry" && mentions.crontabs())
+        {
+            let hint = format!("remove it there, by `{}` with `state: absent`", task.module);
+            warn(task, format!("the {kind} {name} is made"), &hint);
         }
         for unit in units(task) {
             if !mentions.unit(&unit) {
@@ -103,10 +120,61 @@ fn file(task: &Seen) -> Option<String> {
         _ => return None,
     };
     let path = match path.strip_suffix('/') {
-        Some(dir) => format!("{dir}/{}", one_of(args, &["src", "url"])?.rsplit('/').next().unwrap_or_default()),
+        Some(dir) => {
+            let source = one_of(args, &["src", "url"])?;
+            let source =
+                if task.module == "get_url" { source.split(['?', '#']).next().unwrap_or_default() } else { &source };
+            format!("{dir}/{}", source.rsplit('/').next().unwrap_or_default())
+        }
         None => path,
     };
     (path.starts_with('/') && !path.ends_with('/')).then_some(path)
+}
+
+/// The directory that a task fills, or mounts something on, and what it does there.
+fn tree(task: &Seen) -> Option<(String, &'static str)> {
+    let args = task.args.as_ref()?;
+    let is = |name: &str, want: bool| args.get(name).and_then(truth) == Some(want);
+    let (path, how) = match task.module.as_str() {
+        "unarchive" => match one_of(args, &["dest"])? {
+            root if root.trim_end_matches('/').is_empty() => (one_of(args, &["creates"])?, "is unpacked"),
+            dest => (dest, "gets what is unpacked"),
+        },
+        "git" if !is("clone", false) => (one_of(args, &["dest"])?, "is cloned"),
+        "mount" if ["mounted", "present", "ephemeral"].contains(&args.get("state")?.as_str()?) => {
+            (one_of(args, &["path", "name"])?, "is mounted")
+        }
+        _ => return None,
+    };
+    let path = path.trim_end_matches('/');
+    path.starts_with('/').then(|| (path.to_owned(), how))
+}
+
+/// An account or an entry of a crontab that a task makes: what it is, and its name. The superuser's was there before.
+fn named(task: &Seen) -> Option<(&'static str, String)> {
+    let args = task.args.as_ref()?;
+    let kind = match task.module.as_str() {
+        "user" => "user",
+        "group" => "group",
+        // One of a file of its own is gone with the file.
+        "cron" if !args.contains_key("cron_file") => "cron entry",
+        _ => return None,
+    };
+    let gone = args.get("state").and_then(Value::as_str) == Some("absent");
+    let name = one_of(args, if kind == "user" { &["name", "user"] } else { &["name"] })?;
+    (!gone && (kind == "cron entry" || name != "root")).then_some((kind, name))
+}
+
+fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(on) => Some(*on),
+        Value::String(text) => match text.to_lowercase().as_str() {
+            "yes" | "true" | "on" | "1" => Some(true),
+            "no" | "false" | "off" | "0" => Some(false),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// What the provisioning itself takes away again.
@@ -134,13 +202,8 @@ fn units(task: &Seen) -> Vec<String> {
     if !["systemd", "systemd_service", "service", "sysvinit"].contains(&task.module.as_str()) {
         return Vec::new();
     }
-    let on = |value: &Value| match value {
-        Value::Bool(on) => *on,
-        Value::String(text) => ["yes", "true", "on", "1"].contains(&text.to_lowercase().as_str()),
-        _ => false,
-    };
     let started = args.get("state").and_then(Value::as_str) == Some("started");
-    let runs = started || args.get("enabled").is_some_and(on);
+    let runs = started || args.get("enabled").and_then(truth) == Some(true);
     one_of(args, &["name", "unit", "service"]).filter(|_| runs).into_iter().collect()
 }
 

@@ -78,12 +78,43 @@ fn what_a_cleanup_forgets_is_named_with_its_place() {
     .assert_eq(&told(up, down).join("\n"));
 }
 
+#[test]
+fn what_is_unpacked_cloned_mounted_and_named_is_asked_for_too() {
+    let up = "    - unarchive: {src: /x.tgz, dest: /opt/app, remote_src: true}
+    - unarchive: {src: /x.tgz, dest: /, creates: /srv/tool/bin, remote_src: true}
+    - git: {repo: 'https://example.invalid/r', dest: /srv/code/}
+    - mount: {path: /mnt/data, src: /dev/sdb1, fstype: ext4, state: mounted}
+    - get_url: {url: 'https://example.invalid/a/tool.tgz?x=/y', dest: /usr/local/lib/}
+    - user: {name: deploy}
+    - group: {name: operators, state: present}
+    - cron: {name: nightly job, job: /bin/true}
+    - user: {name: root, shell: /bin/bash}
+    - group: {name: old, state: absent}
+    - git: {repo: 'https://example.invalid/r', dest: /srv/looked-at, clone: false}
+    - mount: {path: /mnt/other, state: unmounted}
+";
+    expect_test::expect![[r#"
+        up.yml:4:1: warning: /opt/app gets what is unpacked here, and down.yml does not mention it
+        up.yml:5:1: warning: /srv/tool/bin is unpacked here, and down.yml does not mention it
+        up.yml:6:1: warning: /srv/code is cloned here, and down.yml does not mention it
+        up.yml:7:1: warning: /mnt/data is mounted here, and down.yml does not mention it
+        up.yml:8:1: warning: /usr/local/lib/tool.tgz is made here, and down.yml does not mention it
+        up.yml:9:1: warning: the user deploy is made here, and down.yml does not mention it
+        up.yml:10:1: warning: the group operators is made here, and down.yml does not mention it
+        up.yml:11:1: warning: the cron entry nightly job is made here, and down.yml does not mention it"#]]
+    .assert_eq(&told(up, ANY).iter().map(|fault| fault.lines().next().unwrap()).collect::<Vec<_>>().join("\n"));
+}
+
 /// Each of these takes the thing away, or may.
 #[test]
 fn what_a_cleanup_names_in_any_words_is_mentioned() {
     let unit = "    - systemd: {name: app.service, state: started}\n";
     let port = "    - command: iptables -A INPUT -p tcp --dport 8080 -j ACCEPT\n      changed_when: false\n";
     let conf = &made("/etc/app/x.conf");
+    let unpacked = "    - unarchive: {src: /x.tgz, dest: /opt/app, remote_src: true}\n";
+    let mounted = "    - mount: {path: /mnt/data, src: /dev/sdb1, fstype: ext4, state: mounted}\n";
+    let user = "    - user: {name: deploy}\n";
+    let entry = "    - cron: {name: nightly job, job: /bin/true}\n";
     for (up, down) in [
         (conf.as_str(), "    - file: {path: /etc/app/x.conf, state: absent}\n"),
         (conf, "    - file: {path: '{{ conf }}/', state: absent}\n"),
@@ -114,6 +145,17 @@ fn what_a_cleanup_names_in_any_words_is_mentioned() {
             "    - cron: {name: x, job: y, user: root, cron_file: app}\n",
             "    - file: {path: /etc/cron.d/app, state: absent}\n",
         ),
+        (unpacked, "    - file: {path: /opt/app, state: absent}\n"),
+        (unpacked, "    - file: {path: /opt/app/app-1.2, state: absent}\n"),
+        (unpacked, "    - shell: rm -rf /opt/app/bin\n"),
+        (mounted, "    - mount: {path: /mnt/data, state: absent}\n"),
+        (mounted, "    - command: umount /mnt/data\n"),
+        (user, "    - user: {name: deploy, state: absent, remove: true}\n"),
+        (user, "    - user: {name: '{{ item }}', state: absent}\n      loop: [deploy]\n"),
+        (user, "    - command: userdel deploy\n"),
+        (entry, "    - cron: {name: nightly job, state: absent}\n"),
+        (entry, "    - command: crontab -r -u root\n"),
+        (entry, "    - file: {path: /var/spool/cron/crontabs/root, state: absent}\n"),
         (port, "    - command: iptables -D INPUT -p tcp --dport 8080 -j ACCEPT\n"),
         (port, "    - command: iptables -F INPUT\n"),
     ] {

@@ -1,4 +1,4 @@
-//! What a cleanup names: paths, units, ports, and where it can't be told what it names. Reads plans, renders nothing.
+//! What a cleanup names: paths, units, ports, accounts, and where it can't be told what it names. Reads plans, renders nothing.
 //!
 //! Generous on purpose: a script that could remove a thing is taken to remove it, since a warning about what is well is
 //! worse than none about what is not.
@@ -26,6 +26,7 @@ pub(super) struct Mentions {
     /// Files, or units, are taken down that only a run can name.
     any_file: bool,
     any_unit: bool,
+    any_name: bool,
 }
 
 impl Mentions {
@@ -68,6 +69,8 @@ impl Mentions {
                 None if absent(&task.written) => (self.any_file, self.any_unit) = (true, true),
                 None => {}
             },
+            "user" | "group" | "cron" if args.is_none() => self.any_name = true,
+            "mount" if args.is_none() => self.any_file = true,
             "command" | "shell" | "raw" | "script" => {
                 let mut words = Vec::new();
                 strings(args.unwrap_or(&task.written), &mut words);
@@ -98,6 +101,28 @@ impl Mentions {
             || self.options.iter().any(|text| text.trim_end_matches('/') == path)
             || self.scripts.iter().any(|script| script_names(script, path))
             || self.packages.iter().any(part)
+    }
+
+    /// The same of what is in a directory: it, or anything below it.
+    pub fn tree(&self, dir: &str) -> bool {
+        self.file(dir)
+            || self.removed.iter().chain(&self.options).any(|path| covers(dir, path))
+            || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| covers(dir, word))
+    }
+
+    /// The same of what has a name and no path: an account, or an entry of a crontab.
+    pub fn name(&self, name: &str) -> bool {
+        self.any_name
+            || self.any_file
+            || self.options.iter().any(|text| text == name)
+            || self.scripts.iter().any(|script| script.contains(name))
+            || self.packages.iter().any(|package| name.starts_with(package.as_str()))
+    }
+
+    /// Whether whole crontabs are taken down, or may be.
+    pub fn crontabs(&self) -> bool {
+        self.removed.iter().any(|dir| covers(dir, "/var/spool/cron") || covers("/var/spool/cron", dir))
+            || self.scripts.iter().flat_map(|script| tokens(script)).any(|word| last(word) == "crontab")
     }
 
     /// The same of a unit; `.service` may be there or not.

@@ -15,7 +15,7 @@ use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
 use memberlist::{Memberlist, Options};
 use smol_str::SmolStr;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -28,11 +28,15 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 /// A port can be taken between looking for a free one and binding it.
 const PORT_TRIES: usize = 10;
 
+/// The key by which it sends, and others that it reads.
+type Keys = ([u8; 32], Vec<[u8; 32]>);
+
 /// A handle to the running member; clones are the same member. Dropping it does not stop the member.
 #[derive(Clone)]
 pub struct Gossip {
     name: NodeName,
     inner: Arc<RwLock<Arc<Inner>>>,
+    keys: Arc<StdMutex<Keys>>,
 }
 
 /// The member at one address.
@@ -62,7 +66,10 @@ pub async fn start(cfg: Config, report: Report) -> Result<(Gossip, mpsc::Unbound
         match start_once(&cfg, &report, first).await {
             Err(GossipError::Start { .. }) if cfg.bind.port() == 0 && tries < PORT_TRIES => {}
             Err(error) => return Err(error),
-            Ok(inner) => return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))) }, rx)),
+            Ok(inner) => {
+                let keys = Arc::new(StdMutex::new((cfg.key, Vec::new())));
+                return Ok((Gossip { name: cfg.name, inner: Arc::new(RwLock::new(Arc::new(inner))), keys }, rx));
+            }
         }
     }
 }
@@ -124,6 +131,20 @@ fn options(cfg: &Config) -> Result<Options, GossipError> {
         .with_gossip_verify_outgoing(true))
 }
 
+/// Brings the keyring to these keys.
+fn turn(list: &List, (first, others): &Keys) -> Result<(), GossipError> {
+    let failed = |e: &dyn std::fmt::Display| GossipError::Key(e.to_string().into());
+    let Some(ring) = list.keyring() else { return Ok(()) };
+    for key in std::iter::once(first).chain(others) {
+        ring.insert(SecretKey::Aes256(*key));
+    }
+    ring.use_key(first).map_err(|e| failed(&e))?;
+    for old in ring.keys().filter(|old| !std::iter::once(first).chain(others).any(|key| old.as_ref() == key)) {
+        ring.remove(&old).map_err(|e| failed(&e))?;
+    }
+    Ok(())
+}
+
 /// A port that is free for TCP and UDP at this moment.
 fn free_port(bind: SocketAddr) -> std::io::Result<u16> {
     let mut last = None;
@@ -167,6 +188,8 @@ impl Gossip {
         let cfg = Config { bind, advertise, ..old.cfg.clone() };
         let timing = cfg.timing.clone();
         let inner = start_once(&cfg, &report, |judge, meta| old.shared.succeed(judge, meta, &timing)).await?;
+        let keys = self.keys();
+        turn(&inner.list, &keys)?;
         *self.inner.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(inner);
         Ok(())
     }
@@ -265,25 +288,15 @@ impl Gossip {
         }
     }
 
-    /// Puts a key into the keyring, for reading only.
-    pub fn insert_key(&self, key: [u8; 32]) {
-        if let Some(ring) = self.now().list.keyring() {
-            ring.insert(SecretKey::Aes256(key));
-        }
+    /// Encrypts with `first` from now on, and reads it and the `others`, and no further key; also after a move.
+    pub fn set_keys(&self, first: [u8; 32], others: &[[u8; 32]]) -> Result<(), GossipError> {
+        let mut keys = self.keys();
+        *keys = (first, others.to_vec());
+        turn(&self.now().list, &keys)
     }
 
-    /// Encrypts with this key from now on. It must have been inserted, here and by then at all members.
-    pub fn use_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let inner = self.now();
-        let Some(ring) = inner.list.keyring() else { return Ok(()) };
-        ring.use_key(&key).map_err(|e| GossipError::Key(e.to_string().into()))
-    }
-
-    /// Forgets a key. The one in use can't be removed.
-    pub fn remove_key(&self, key: [u8; 32]) -> Result<(), GossipError> {
-        let inner = self.now();
-        let Some(ring) = inner.list.keyring() else { return Ok(()) };
-        ring.remove(&key).map_err(|e| GossipError::Key(e.to_string().into()))
+    fn keys(&self) -> MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says goodbye, then stops. Lasts at most the update and leave timeouts and 5 s; failures on the way are logged.

@@ -335,20 +335,22 @@ async fn the_gossip_key_is_rotated_without_a_break() {
     b.gossip.join(a.gossip.addr()).await.expect("join");
     a.saw_alive("b").await;
     let new = [9; 32];
-    assert!(matches!(a.gossip.use_key(new), Err(GossipError::Key(_))), "not inserted yet");
-    for peer in [&a, &b] {
-        peer.gossip.insert_key(new);
+    let old = [7; 32];
+    for (first, others) in [(old, &[new][..]), (new, &[old]), (new, &[])] {
+        for peer in [&a, &b] {
+            peer.gossip.set_keys(first, others).expect("set");
+        }
     }
-    for peer in [&a, &b] {
-        peer.gossip.use_key(new).expect("use");
-    }
-    for peer in [&a, &b] {
-        peer.gossip.remove_key([7; 32]).expect("remove");
-    }
+    // It is the same member with the same keys at another port.
+    let moved = SocketAddr::from(([127, 0, 0, 1], 0));
+    b.gossip.move_to(moved, moved).await.expect("moved");
+    b.gossip.join(a.gossip.addr()).await.expect("found again by the new key");
+    let stranger = peer(config("d", 4, &keys)).await;
+    assert!(stranger.gossip.join(a.gossip.addr()).await.is_err(), "the old key opens nothing");
     let c = peer(Config { key: new, ..config("c", 3, &keys) }).await;
     c.gossip.join(b.gossip.addr()).await.expect("join with the new key");
     a.saw_alive("c").await;
-    stop([a, b, c]).await;
+    stop([a, b, c, stranger]).await;
 }
 
 #[tokio::test]

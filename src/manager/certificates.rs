@@ -1,4 +1,5 @@
-//! When certificates end: the manager's own, and those by which nodes called it. None is renewed by itself.
+//! When certificates end: the manager's own, and those by which nodes called it. Nodes renew theirs long before; one that ends
+//! soon was in vain tried to be.
 //!
 //! Not stored: after a start a manager knows its own, and each other with that node's next call.
 
@@ -18,6 +19,11 @@ pub struct Certificates(Mutex<BTreeMap<NodeId, Wall>>);
 impl Certificates {
     pub fn seen(&self, node: NodeId, not_after: Wall) {
         self.inner().insert(node, not_after);
+    }
+
+    /// When the one of `node` ends, as far as it was seen.
+    pub fn of(&self, node: NodeId) -> Option<Wall> {
+        self.inner().get(&node).copied()
     }
 
     /// What to say of those that end soon: one line a node of the inventory.

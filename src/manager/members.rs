@@ -1,51 +1,98 @@
-//! Brings the Raft membership towards the granted ids: learner first, then voter, one change in flight.
-//!
-//! Demotion, removal and their safeguards belong to the membership issue.
+//! The driver of the role manager: what Raft says of its members becomes its input, its steps become calls.
 
-use super::Shared;
-use crate::model::{NodeId, NodeName, RaftId, Report};
+use super::api::managers_of;
+use super::{Shared, wall};
+use crate::engine::{Membership, RoleStep, Roles, Whose};
+use crate::model::{
+    Applied, ClusterRole, Command, Entry, Inventory, Node, NodeId, NodeName, Now, RaftId, Report, majority,
+};
+use crate::raft::{CLAIM, RaftStatus};
+use crate::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
-/// Entries that a learner may lack when it is given a vote.
-const LAG_MAX: u64 = 100;
+/// Less than what the role manager takes for a lost step, so that no answer is one to a later step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(10);
+/// A node that is to manage writes its identity and opens its log before it answers.
+const MANAGE_WITHIN: Duration = Duration::from_secs(5);
+/// Managers that are to carry a change answer at once.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// A member that answered so lately counts as there: several heartbeats, less than it takes to elect somebody else.
+pub const HEARD_MS: u64 = 2_000;
+
+/// Raft's members as the role manager looks at them.
+pub fn membership(status: &RaftStatus) -> Membership {
+    let heard = status.acked_ms.iter().filter(|(_, ms)| **ms <= HEARD_MS);
+    Membership {
+        me: status.id,
+        voters: status.voters.clone(),
+        learners: status.learners.clone(),
+        target: status.target.clone(),
+        joint: status.joint,
+        committed: status.members_committed,
+        last_log: status.last_log.unwrap_or(0),
+        matched: status.matched.clone(),
+        heard: heard.map(|(id, _)| *id).collect(),
+    }
+}
 
 pub struct Members {
     shared: Arc<Shared>,
+    /// The leadership is being handed to somebody for another reason than roles.
     busy: Arc<AtomicBool>,
+    roles: Roles,
+    /// Whether the step under way was done.
+    ended: (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<bool>),
 }
 
 impl Members {
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, busy: Arc::default() }
+        Self { shared, busy: Arc::default(), roles: Roles::default(), ended: mpsc::unbounded_channel() }
     }
 
-    /// Adds the first granted node that gossip has and Raft has not, or has at another address than is entered.
-    pub fn tick(&mut self, present: &BTreeMap<NodeName, Report>) {
+    /// What another leader thought of steps is nothing to this one, and late answers to it are nobody's.
+    pub fn forget(&mut self) {
+        self.roles = Roles::default();
+        self.ended = mpsc::unbounded_channel();
+        self.shared.show_waits(BTreeMap::new());
+    }
+
+    /// One look, and one step at most. `present` are the nodes that gossip has.
+    pub fn tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
+        while let Ok(done) = self.ended.1.try_recv() {
+            self.roles.ended(now, done);
+        }
         let status = self.shared.raft.status().borrow().clone();
-        let inventory = self.shared.inventory();
-        let next = inventory.nodes.values().find_map(|n| {
-            let id = n.raft?;
-            let known = status.voters.get(&id);
-            (present.contains_key(n.name()) && known != Some(&n.spec.api)).then(|| (id, n.spec.api.clone()))
-        });
-        let Some((id, addr)) = next else { return };
-        if self.busy.swap(true, Ordering::SeqCst) {
+        if !status.is_leader || self.busy.load(Ordering::SeqCst) {
             return;
         }
-        let (shared, busy) = (self.shared.clone(), self.busy.clone());
-        let learner = status.learners.contains_key(&id);
+        let inventory = self.shared.inventory();
+        let up: BTreeSet<NodeId> = present.keys().filter_map(|name| inventory.names.get(name)).copied().collect();
+        let seen = membership(&status);
+        let step = self.roles.step(now, &inventory, &seen, &up);
+        let waits = inventory.nodes.keys().filter_map(|id| Some((*id, self.roles.waits(Whose::Node(*id))?.to_owned())));
+        self.shared.show_waits(waits.collect());
+        let Some(step) = step else { return };
+        let (shared, ended) = (self.shared.clone(), self.ended.0.clone());
         tokio::spawn(async move {
-            let step = tokio::time::timeout(STEP_TIMEOUT, add(&shared, id, addr, learner)).await;
-            match step {
-                Ok(Ok(())) => tracing::info!(raft = %id, "is a voter at the entered address now"),
-                Ok(Err(error)) => tracing::warn!(raft = %id, %error, "could not be made a voter; tried again"),
-                Err(_) => tracing::warn!(raft = %id, "making it a voter took too long; tried again"),
-            }
-            busy.store(false, Ordering::SeqCst);
+            let done = match tokio::time::timeout(STEP_TIMEOUT, perform(&shared, &inventory, &seen, &step)).await {
+                Ok(Ok(())) => {
+                    tracing::info!(?step, "a step of the role manager is done");
+                    true
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(?step, error, "a step of the role manager failed; it is tried again");
+                    false
+                }
+                Err(_) => {
+                    tracing::warn!(?step, "a step of the role manager took too long; it is tried again");
+                    false
+                }
+            };
+            let _ = ended.send(done);
         });
     }
 
@@ -73,21 +120,106 @@ impl Members {
     }
 }
 
-async fn add(shared: &Shared, id: RaftId, addr: String, learner: bool) -> Result<(), crate::raft::MemberError> {
-    let status = shared.raft.status().borrow().clone();
-    if !learner || status.learners.get(&id) != Some(&addr) {
-        shared.raft.add_learner(id, addr).await?;
-    }
-    if status.voters.contains_key(&id) {
-        return Ok(());
-    }
-    // A vote only for who has nearly the whole log: a promotion must not cost the quorum.
-    let mut status = shared.raft.status();
-    let caught_up = |s: &crate::raft::RaftStatus| {
-        s.matched.get(&id).is_some_and(|have| have + LAG_MAX >= s.last_log.unwrap_or(0)) || !s.is_leader
+async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step: &RoleStep) -> Result<(), String> {
+    let raft = &shared.raft;
+    let changed = match step {
+        RoleStep::Grant { node } => return propose(shared, Command::Grant { node: *node, founder: false }).await,
+        RoleStep::Retire { node, raft: id } => {
+            let status = raft.status().borrow().clone();
+            if status.voters.contains_key(id) || status.learners.contains_key(id) {
+                return Err("it is a member again".to_owned());
+            }
+            return propose(shared, Command::Retire { node: *node, raft: *id }).await;
+        }
+        RoleStep::Remove { node } => {
+            propose(shared, Command::Remove { node: *node, force: true }).await?;
+            tell_removed(shared, inventory.node(*node));
+            return Ok(());
+        }
+        RoleStep::Enlist { node, raft: id, addr } => {
+            still_to_manage(shared, *node, *id)?;
+            manage(shared, inventory, *node, *id, addr).await?;
+            still_to_manage(shared, *node, *id)?;
+            raft.add_learner(*id, addr.clone()).await
+        }
+        RoleStep::Readdress { raft: id, addr } => {
+            let status = raft.status().borrow().clone();
+            if !status.voters.contains_key(id) && !status.learners.contains_key(id) {
+                return Err("it is no member any more".to_owned());
+            }
+            raft.add_learner(*id, addr.clone()).await
+        }
+        RoleStep::SetVoters { voters, raft: about } => {
+            answer_now(shared, voters).await?;
+            // The step was made for this list: on another one it would undo what was done meanwhile.
+            if membership(&raft.status().borrow()).list() != seen.list() {
+                return Err("the list of members is another one by now".to_owned());
+            }
+            let wanted = shared.inventory().holds(*about).is_some_and(|n| n.role == ClusterRole::Manager);
+            if !seen.joint && wanted != voters.contains(about) {
+                return Err("its role is another one by now".to_owned());
+            }
+            raft.set_voters(voters.clone()).await
+        }
+        RoleStep::RemoveLearner { raft: id } => raft.remove_learner(*id).await,
+        RoleStep::HandOver { to } => raft.transfer_leader(*to).await,
     };
-    let _ = status.wait_for(caught_up).await; // the caller bounds the whole step
-    let mut voters: BTreeSet<RaftId> = shared.raft.status().borrow().voters.keys().copied().collect();
-    voters.insert(id);
-    shared.raft.set_voters(voters).await
+    changed.map_err(|e| e.to_string())
+}
+
+/// Has a node that was removed ask why nobody knows it any more. Where that is lost it finds out later, by its own questions.
+pub fn tell_removed(shared: &Shared, node: Option<&Node>) {
+    let Some(node) = node else { return };
+    let client = shared.peers.node(node.id, &node.spec.api).within(ANSWER_WITHIN);
+    tokio::spawn(async move { drop(client.post_bytes(ASK_PATH, Vec::new().into()).await) });
+}
+
+/// A promotion may be called off, and another id granted, while the node is asked.
+fn still_to_manage(shared: &Shared, node: NodeId, raft: RaftId) -> Result<(), String> {
+    let inventory = shared.inventory();
+    let stands = |n: &Node| n.role == ClusterRole::Manager && n.raft == Some(raft);
+    inventory.node(node).filter(|n| stands(n)).map(drop).ok_or_else(|| "its promotion was called off".to_owned())
+}
+
+/// Once begun, a change of voters can't be taken back, and without a majority of those before and of those after there are no
+/// more decisions until one is back. Who was heard a moment ago may be dead by now: so majorities are asked at the last one.
+async fn answer_now(shared: &Shared, next: &BTreeSet<RaftId>) -> Result<(), String> {
+    let status = shared.raft.status().borrow().clone();
+    let known = status.voters.iter().chain(&status.learners).filter(|(id, _)| **id != status.id);
+    let asked = known.filter(|(id, _)| status.voters.contains_key(*id) || next.contains(*id)).map(|(id, addr)| {
+        let client = shared.peers.member(*id, addr).within(ANSWER_WITHIN);
+        let claim = shared.raft.claim(*id);
+        async move { client.post_bytes(&format!("/raft/{CLAIM}"), claim.ok()?.into()).await.ok().map(|_| *id) }
+    });
+    let answered = futures_util::future::join_all(asked).await;
+    let answered: BTreeSet<RaftId> = answered.into_iter().flatten().chain([status.id]).collect();
+    for voters in [&status.voters.keys().copied().collect(), next] {
+        let up = voters.intersection(&answered).count();
+        if up < majority(voters.len()) {
+            return Err(format!("{up} of {} managers answer just now, and a majority is needed", voters.len()));
+        }
+    }
+    Ok(())
+}
+
+async fn propose(shared: &Shared, command: Command) -> Result<(), String> {
+    let entry = Entry { at: wall(), by: shared.me.to_string(), command };
+    match shared.raft.propose(entry).await {
+        Ok((_, Applied::Refused(refusal))) => Err(refusal.to_string()),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Dials the node back at the address that Raft will have: a wrong one, or one where another node answers, never becomes a
+/// member (SCENARIOS E14).
+async fn manage(shared: &Shared, inventory: &Inventory, node: NodeId, raft: RaftId, addr: &str) -> Result<(), String> {
+    let managers = managers_of(inventory).into_iter().filter(|peer| peer.id != node).collect();
+    let request = ManageRequest { cluster: shared.cluster.clone(), epoch: inventory.epoch, node, raft, managers };
+    let client = shared.peers.node(node, addr).within(MANAGE_WITHIN);
+    let reply: ManageReply = client.post(MANAGE_PATH, &request).await.map_err(|e| format!("{addr}: {e}"))?;
+    match reply.raft == raft {
+        true => Ok(()),
+        false => Err(format!("{addr} manages under Raft id {} instead of {raft}", reply.raft)),
+    }
 }

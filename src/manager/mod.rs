@@ -5,14 +5,16 @@
 
 mod ansible;
 mod attempt;
+pub mod backup;
 mod blobs;
 mod certificates;
 mod cleaned;
 mod errand;
 mod examine;
 mod failed;
+pub mod gossip_key;
 mod looks;
-mod members;
+pub mod members;
 mod metrics;
 mod notify;
 mod outline;
@@ -22,6 +24,8 @@ mod places;
 mod reach;
 mod recorder;
 mod shared;
+mod sponsors;
+mod standing;
 mod sweep;
 mod view;
 mod words;
@@ -29,8 +33,10 @@ mod words;
 pub mod api;
 
 pub use notify::Notices;
-pub use peers::Peers;
+pub use peers::{Peers, Whereabouts};
 pub use shared::{Shared, Startup, Timing};
+pub use sponsors::Sponsors;
+pub use standing::Standing;
 
 use crate::engine::{Event, Manager};
 use crate::gossip::MemberEvent;
@@ -88,6 +94,7 @@ impl ManagerTask {
                 Ok(()) = status.changed() => {
                     places::follow(&self.shared);
                     self.leadership().await;
+                    self.roles();
                 }
                 Some(event) = gossip.recv() => self.gossip(event),
                 Some(news) = applied.recv() => {
@@ -103,13 +110,19 @@ impl ManagerTask {
                     self.leadership().await;
                     self.follow_fleet().await;
                     self.feed(Event::Tick);
-                    self.performer.members_tick(self.engine.is_some(), &self.members);
+                    self.roles();
                     self.sweep.tick(&self.shared);
                     self.scout.tick(&self.shared, &self.members, self.engine.is_some());
                 }
             }
         }
         self.performer.stop_all();
+    }
+
+    fn roles(&mut self) {
+        if self.engine.is_some() {
+            self.performer.members_tick(self.now(), &self.members);
+        }
     }
 
     /// Notifications go where the applied fleet says, also after a restart and on a new leader.
@@ -141,6 +154,7 @@ impl ManagerTask {
             tracing::info!(node = %self.shared.me, "leads now");
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
             self.shared.begin_record(wall());
+            self.performer.forget_roles();
             for (name, report) in self.members.clone() {
                 self.sighted(&name);
                 self.alive(&name, report);
@@ -153,6 +167,7 @@ impl ManagerTask {
             tracing::info!(node = %self.shared.me, "leads no more");
             self.engine = None;
             self.performer.stop_all();
+            self.performer.forget_roles();
             self.shared.show(None);
         }
     }

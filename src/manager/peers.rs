@@ -78,6 +78,16 @@ impl Peers {
         self.pooled(place)
     }
 
+    /// The client for exactly this node at exactly this address, whatever else is known of either.
+    pub fn node(&self, id: NodeId, addr: &str) -> Client {
+        self.pooled((addr.to_owned(), Some(id)))
+    }
+
+    /// Whether it is known which node alone may answer for this member.
+    pub fn knows(&self, id: RaftId) -> bool {
+        self.whereabouts().ids.contains_key(&id)
+    }
+
     fn pooled(&self, place: (String, Option<NodeId>)) -> Client {
         let mut clients = self.clients.lock().unwrap_or_else(|p| p.into_inner());
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&place) {

@@ -4,7 +4,7 @@ use super::attempt::Attempts;
 use super::looks::Looks;
 use super::{errand, examine, members, places, reach, wall};
 use crate::engine::{About, Action, Event};
-use crate::model::{Applied, Command, Entry, NodeId, NodeName, Report};
+use crate::model::{Applied, Command, Entry, NodeId, NodeName, Now, Report};
 use crate::ssh;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,11 +63,14 @@ impl Performer {
         }
     }
 
-    /// Once a tick: brings the Raft membership towards the granted ids.
-    pub fn members_tick(&mut self, leads: bool, present: &BTreeMap<NodeName, Report>) {
-        if leads {
-            self.members.tick(present);
-        }
+    /// A leadership begins, or has ended.
+    pub fn forget_roles(&mut self) {
+        self.members.forget();
+    }
+
+    /// On the leader, whenever something may have changed: brings the membership of Raft towards the desired roles.
+    pub fn members_tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
+        self.members.tick(now, present);
     }
 
     /// Ends every session; executors stop at the next border between tasks.

@@ -3,6 +3,7 @@
 use super::ansible::Keys;
 use super::notify::Notices;
 use super::recorder::{Recorder, Step};
+use super::sponsors::Sponsors;
 use super::view::Snapshot;
 use crate::disk::BlobStore;
 use crate::fleet::Book;
@@ -11,7 +12,7 @@ use crate::raft::Raft;
 use crate::rpc::view::StreamItem;
 use crate::ssh::{self, ClusterKey, Remote};
 use crate::telemetry::{self, Registry};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -46,8 +47,7 @@ pub struct Startup {
     pub ssh_key_file: PathBuf,
     /// Folder of the attempts' logs.
     pub runs: PathBuf,
-    /// The managers that this one was told of when it joined.
-    pub sponsors: BTreeSet<NodeId>,
+    pub sponsors: Sponsors,
     /// Secret of the managers from which each node's digest key is derived: no node can tell another's.
     pub secret: [u8; 32],
     pub timing: Timing,
@@ -69,7 +69,7 @@ pub struct Shared {
     /// What that file holds; none in a cluster that was made before there was one.
     pub ssh_key: OnceLock<ClusterKey>,
     pub runs: PathBuf,
-    pub sponsors: BTreeSet<NodeId>,
+    pub sponsors: Sponsors,
     pub timing: Timing,
     pub started: Instant,
     pub counts: Registry,
@@ -78,6 +78,9 @@ pub struct Shared {
     /// Which nodes this manager reaches, and what others said of theirs.
     pub reaches: super::reach::Reaches,
     pub certificates: super::certificates::Certificates,
+    pub backups: super::backup::Backups,
+    /// Which gossip keys nodes said that they hold.
+    pub key_confirmed: super::gossip_key::Confirmed,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -87,6 +90,8 @@ pub struct Shared {
     ansible_hosts: Mutex<BTreeMap<NodeName, String>>,
     reports: Mutex<BTreeMap<NodeName, Report>>,
     recorder: Mutex<Recorder>,
+    /// What stands between nodes and their roles, while this manager leads.
+    role_waits: Mutex<BTreeMap<NodeId, String>>,
     /// When a leader was last heard.
     led: Mutex<Option<Instant>>,
 }
@@ -113,6 +118,8 @@ impl Shared {
             applied: super::metrics::counters(),
             reaches: super::reach::Reaches::default(),
             certificates: super::certificates::Certificates::default(),
+            backups: super::backup::Backups::default(),
+            key_confirmed: super::gossip_key::Confirmed::default(),
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,
@@ -120,8 +127,18 @@ impl Shared {
             ansible_hosts: Mutex::default(),
             reports: Mutex::default(),
             recorder: Mutex::default(),
+            role_waits: Mutex::default(),
             led: Mutex::default(),
         }
+    }
+
+    pub(super) fn show_waits(&self, waits: BTreeMap<NodeId, String>) {
+        *self.role_waits.lock().unwrap_or_else(|p| p.into_inner()) = waits;
+    }
+
+    /// What stands between nodes and their desired roles, in words; known to the leader only.
+    pub fn role_waits(&self) -> BTreeMap<NodeId, String> {
+        self.role_waits.lock().unwrap_or_else(|p| p.into_inner()).clone()
     }
 
     /// A leader's entries, or its heartbeat, came in.
@@ -189,7 +206,7 @@ impl Shared {
         let inventory = self.inventory();
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
         for item in made.collect::<Vec<_>>().into_iter().rev() {
-            let node = item.node.and_then(|id| inventory.node(id)).map(|n| n.name().to_string());
+            let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
             super::metrics::count(&self.applied, &item.what);
             tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
             self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });

@@ -2,7 +2,7 @@
 
 use super::{
     AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, GenerationSeq,
-    Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, Sha256, Wall, Want,
+    Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, RaftId, Sha256, Wall, Want,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,10 +43,69 @@ pub enum Command {
         spec: NodeSpec,
         secret: Sha256,
     },
-    /// Gives a manager its Raft id: the index of this entry, 1 for the founder.
+    /// A machine without a secret asks to be let in; it has proved to hold its key.
+    Pend {
+        spec: NodeSpec,
+        role: ClusterRole,
+    },
+    /// The machine that waits under this name with this key may come in.
+    Admit {
+        name: NodeName,
+        key: String,
+        role: ClusterRole,
+    },
+    /// The machine that waits under this name is not let in.
+    Deny {
+        name: NodeName,
+    },
+    /// An admitted machine joins, in the role that it was admitted in.
+    AcceptPending {
+        spec: NodeSpec,
+    },
+    /// A node came with a certificate that had run out.
+    Lapse {
+        node: NodeId,
+    },
+    /// It may have a new one.
+    Readmit {
+        node: NodeId,
+    },
+    /// It has used the new one.
+    Renewed {
+        node: NodeId,
+    },
+    /// Another join secret for this role; the one before counts for `keep_ms` more.
+    RotateToken {
+        role: ClusterRole,
+        secret: Sha256,
+        keep_ms: u64,
+    },
+    /// A new gossip key for all nodes, which the managers derive from the index of this entry.
+    RotateGossip,
+    /// All have it as it was at entry `changed`: the next step.
+    GossipStep {
+        changed: u64,
+    },
+    /// Gives a manager its Raft id: the index of this entry, 1 for the founder. One that has an id keeps it.
     Grant {
         node: NodeId,
         founder: bool,
+    },
+    /// The node is to be a manager, or a worker, from now on; what follows from that is brought about by the leader.
+    Role {
+        node: NodeId,
+        role: ClusterRole,
+    },
+    /// A worker's Raft id, which is out of the membership of Raft, is nobody's from now on and is never granted again.
+    Retire {
+        node: NodeId,
+        raft: RaftId,
+    },
+    /// The node is taken out for good, and remembered as removed. Refused while it manages, is up or has an open job; with
+    /// `force` only for the job, and a manager is removed once it has left Raft.
+    Remove {
+        node: NodeId,
+        force: bool,
     },
     /// The node signs at another address than the one entered. Refused where another node has that one and is not away,
     /// unless it is `over`: the leader has seen that one elsewhere.
@@ -83,6 +142,16 @@ pub enum Command {
     Availability {
         node: NodeId,
         availability: Availability,
+    },
+    /// Nothing is provisioned on the node until it is resumed; what is there, if anything, is cleaned up by `want`.
+    Drain {
+        node: NodeId,
+        want: Box<Want>,
+    },
+    /// What fails together with this node, by name; empty: nobody says.
+    Zone {
+        node: NodeId,
+        zone: String,
     },
     Maintenance {
         node: NodeId,
@@ -204,8 +273,12 @@ impl Command {
             | Command::DropWant { node, .. }
             | Command::Entrust { node }
             | Command::Availability { node, .. }
+            | Command::Drain { node, .. }
+            | Command::Zone { node, .. }
             | Command::Maintenance { node, .. }
-            | Command::ResumeNode { node } => Some(*node),
+            | Command::ResumeNode { node }
+            | Command::Role { node, .. }
+            | Command::Remove { node, .. } => Some(*node),
             _ => None,
         }
     }

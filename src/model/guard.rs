@@ -2,8 +2,8 @@
 //! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
 
 use super::{
-    Availability, ClusterRole, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion,
-    Wall, Want, Witness, weekday_text,
+    Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion, Wall, Want,
+    Witness, weekday_text,
 };
 use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
@@ -176,6 +176,9 @@ fn unexamined(q: &Question) -> Option<Wait> {
 }
 
 fn lifecycle(q: &Question) -> Option<Wait> {
+    if q.node.removing.is_some() {
+        return Some(Wait::Lifecycle("being removed".to_owned()));
+    }
     let stands = match q.node.lifecycle {
         Lifecycle::Decommissioned => true,
         Lifecycle::Decommissioning => !q.want.decommission,
@@ -253,10 +256,10 @@ fn budgets(q: &Question) -> Option<Wait> {
 }
 
 fn manager(q: &Question) -> Option<Wait> {
-    if q.node.role != ClusterRole::Manager {
+    if !q.node.manages() {
         return None;
     }
-    q.busy().find(|n| n.role == ClusterRole::Manager).map(|other| Wait::Manager(other.name().to_string()))
+    q.busy().find(|n| n.manages()).map(|other| Wait::Manager(other.name().to_string()))
 }
 
 /// Who serves nobody yet, or not any more, can't take a quorum away.

@@ -5,13 +5,20 @@
 //! engine should never have asked (I3, I7, I8, I11).
 
 mod batch;
+mod drain;
+mod gossip_key;
 mod invites;
 mod jobs;
 mod nodes;
+mod pending;
 mod places;
+mod refound;
+mod remove;
+mod roles;
 mod undo;
 
 pub use places::ip_of;
+pub use refound::{EPOCH_GAP, Refounding};
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -37,8 +44,23 @@ pub struct Inventory {
     /// Open ones, by the hash of their secret.
     #[serde(default)]
     pub invites: BTreeMap<Sha256, Arc<Invite>>,
+    #[serde(default)]
+    pub worker_token: TokenRecord,
+    #[serde(default)]
+    pub manager_token: TokenRecord,
+    #[serde(default)]
+    pub gossip: GossipKeys,
+    /// Machines that ask to be let in.
+    #[serde(default)]
+    pub pending: BTreeMap<NodeName, Arc<Pending>>,
+    /// Nodes that came with a certificate that had run out.
+    #[serde(default)]
+    pub lapsed: BTreeMap<NodeId, Lapsed>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
+    /// Those that were taken out for good, until no certificate of theirs can live any more.
+    #[serde(default)]
+    pub removed: BTreeMap<NodeId, Arc<Removed>>,
     /// The current one, and those that a node or job refers to.
     pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
     pub current: GenerationSeq,
@@ -76,6 +98,9 @@ impl Inventory {
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let at = At { index, entry };
         let applied = self.decide(&at).unwrap_or_else(Applied::Refused);
+        if applied.refusal().is_none() {
+            self.forget_removed(entry.at);
+        }
         self.applied = index;
         applied
     }
@@ -162,12 +187,27 @@ impl Inventory {
                 self.ca_pem = Arc::new(ca_pem.clone());
                 self.worker_secret = *worker_secret;
                 self.manager_secret = *manager_secret;
+                let told = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
+                (self.worker_token, self.manager_token) = (told.clone(), told);
                 Ok(Applied::Done)
             }
             Command::Accept { spec, role } => self.accept(at, spec, *role),
             Command::Invite { secret, name, role, expires } => self.invite(at, *secret, name, *role, *expires),
             Command::AcceptInvited { spec, secret } => self.accept_invited(at, spec, *secret),
+            Command::Pend { spec, role } => self.pend(at, spec, *role),
+            Command::Admit { name, key, role } => self.admit(at, name, key, *role),
+            Command::Deny { name } => self.deny(at, name),
+            Command::AcceptPending { spec } => self.accept_pending(at, spec),
+            Command::Lapse { node } => self.lapse(at, *node),
+            Command::Readmit { node } => self.readmit(at, *node),
+            Command::Renewed { node } => self.renewed(*node),
+            Command::RotateToken { role, secret, keep_ms } => self.rotate_token(at, *role, *secret, *keep_ms),
+            Command::RotateGossip => self.rotate_gossip(at),
+            Command::GossipStep { changed } => self.gossip_step(at, *changed),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
+            Command::Role { node, role } => self.role(at, *node, *role),
+            Command::Retire { node, raft } => self.retire(at, *node, *raft),
+            Command::Remove { node, force } => self.remove(at, *node, *force),
             Command::Readdress { node, api, gossip, over } => self.readdress(at, *node, api, gossip, *over),
             Command::Rendered { generation, moved, hosts, fault } => {
                 self.rendered(at, *generation, *moved, hosts, fault.as_deref())
@@ -194,6 +234,11 @@ impl Inventory {
             }
             Command::Generation { blob, summary } => self.new_generation(at, *blob, summary),
             Command::Availability { node, availability } => {
+                let known = self.node(*node).filter(|n| n.availability == Availability::Drain);
+                if let Some(name) = known.map(|n| n.name().clone()) {
+                    let text = format!("{name} is drained: nothing is provisioned on it anyhow");
+                    return Err(Refusal::new("drained", text).next(format!("remoor resume {name}")));
+                }
                 self.change(*node)?.availability = *availability;
                 self.note(
                     at,
@@ -202,6 +247,8 @@ impl Inventory {
                 );
                 Ok(Applied::Done)
             }
+            Command::Drain { node, want } => self.drain(at, *node, want),
+            Command::Zone { node, zone } => self.zone(at, *node, zone),
             Command::Maintenance { node, until } => {
                 let by = at.entry.by.clone();
                 self.change(*node)?.maintenance = until.map(|until| Maintenance { from: at.entry.at, until, by });
@@ -239,6 +286,10 @@ impl Inventory {
                 if *basis != 0 && *basis < known.altered {
                     let text = format!("{} changed while it was looked at; nothing was adopted", known.name());
                     return Err(Refusal::new("outlived", text).next(format!("remoor adopt {}", known.name())));
+                }
+                if known.availability == Availability::Drain {
+                    let text = format!("{} is drained: what is there is to go", known.name());
+                    return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
                 }
                 self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
@@ -294,7 +345,7 @@ impl Inventory {
             Command::ResumeNode { node } => {
                 let held = self.end_held(*node, at.entry.at)?;
                 let changed = self.change(*node)?;
-                changed.availability = Availability::Active;
+                changed.end_drain(held.as_deref());
                 changed.hold = None;
                 // An undo that failed is ordered again, or not done.
                 if let Some(job) = held.filter(|j| j.undo.is_none()) {
@@ -335,17 +386,18 @@ impl Inventory {
     }
 
     fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
-        self.nodes
-            .get_mut(&id)
-            .map(Arc::make_mut)
-            .ok_or_else(|| Refusal::new("unknown-node", format!("no node has the id {id}")).next("remoor nodes"))
+        let Self { nodes, removed, .. } = self;
+        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::nobody(removed, id))
     }
 
     fn note(&mut self, at: &At, node: Option<NodeId>, what: Happening) {
+        self.keep_item(HistoryItem { index: at.index, at: at.entry.at, by: at.entry.by.clone(), node, what });
+    }
+
+    fn keep_item(&mut self, item: HistoryItem) {
         if self.history.len() >= HISTORY_MAX {
             self.history.drain(..HISTORY_MAX / 10);
         }
-        let item = HistoryItem { index: at.index, at: at.entry.at, by: at.entry.by.clone(), node, what };
         self.history.push(Arc::new(item));
     }
 }

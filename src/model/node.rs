@@ -15,6 +15,15 @@ pub enum ClusterRole {
     Manager,
 }
 
+impl ClusterRole {
+    pub fn word(self) -> &'static str {
+        match self {
+            ClusterRole::Worker => "worker",
+            ClusterRole::Manager => "manager",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Availability {
@@ -23,6 +32,8 @@ pub enum Availability {
     Active,
     /// Examined and reported only.
     Pause,
+    /// Cleaned up, and nothing is provisioned on it; a manager goes on voting.
+    Drain,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,6 +205,15 @@ pub struct NodeSpec {
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
     pub version: String,
+    /// Is to be drained from the first; says nothing once it is accepted.
+    #[serde(default)]
+    pub drain: bool,
+    /// What fails together, as its operator names it; empty: nobody said.
+    #[serde(default)]
+    pub zone: String,
+    /// Boot id of the machine when it joined; empty: not told. Two machines never share one.
+    #[serde(default)]
+    pub boot: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,6 +224,9 @@ pub struct Node {
     /// Desired, stored; the observed role is derived from the applied Raft membership.
     pub role: ClusterRole,
     pub raft: Option<RaftId>,
+    /// It is removed as soon as it has left Raft.
+    #[serde(default)]
+    pub removing: Option<super::Removing>,
     pub availability: Availability,
     pub lifecycle: Lifecycle,
     /// Stands beside the lifecycle: a failed repair never takes a node out of its group.
@@ -249,11 +272,18 @@ pub struct Node {
     /// IP address that the provisioning under way was begun with.
     #[serde(default)]
     pub provisioned_at: Option<String>,
+    /// Was to be a manager when the cluster was founded anew without it; until an operator says what it is to be.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 impl Node {
     pub fn name(&self) -> &NodeName {
         &self.spec.name
+    }
+    /// It is to be a manager, or is one that has not left yet: others ask it, believe it, and don't take it away lightly.
+    pub fn manages(&self) -> bool {
+        self.role == ClusterRole::Manager || self.raft.is_some()
     }
     /// IP address, as entered; None: the record holds none.
     pub fn ip(&self) -> Option<&str> {

@@ -1,101 +1,53 @@
-//! What was there before a run: every path is copied aside once, before its first change, with a manifest that `undo` reads.
+//! What was there before a run: every path is kept once, before its first change, with a manifest that `undo` reads.
+
+mod manifest;
 
 use super::notes::Notes;
 use super::safe::{self, Attributes, SafeError};
+use manifest::{Entry, Manifest, Was};
 use rustix::fs::{FileType, Stat};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Entries of one directory that is about to be removed.
 const TREE_MAX: usize = 20_000;
-/// Bytes of files over `safe::READ_MAX` that one run copies at most.
+/// Bytes that one run copies at most.
 const COPIED_MAX: u64 = 32 << 30;
 /// So much of a disk stays free at least; a tenth of it where that is less.
 const RESERVE_MAX: u64 = 1 << 30;
+/// Bytes that one run copies without a look at the reserve: configuration is changed on a full disk too.
+const UNASKED_MAX: u64 = 64 << 20;
+/// Files that get another content are copied up to this size, and larger ones get a second name.
+const LINKED_MIN: u64 = 1 << 20;
 const PRIVATE: Attributes = Attributes { mode: Some(0o600), uid: None, gid: None };
-
-/// What lay at a path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "was")]
-pub enum Was {
-    Absent,
-    File {
-        copy: String,
-        mode: u32,
-        uid: u32,
-        gid: u32,
-    },
-    Link {
-        #[serde(with = "any_name")]
-        target: PathBuf,
-    },
-    Directory {
-        mode: u32,
-        uid: u32,
-        gid: u32,
-    },
-    /// Moved aside because it is protected.
-    Parked {
-        #[serde(with = "any_name")]
-        to: PathBuf,
-    },
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Entry {
-    #[serde(with = "any_name")]
-    path: PathBuf,
-    #[serde(flatten)]
-    was: Was,
-}
-
-/// Paths in the manifest: text as it is; one that is no UTF-8, which is no name for JSON, by its bytes in hex.
-mod any_name {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-    use std::ffi::OsString;
-    use std::os::unix::ffi::{OsStrExt, OsStringExt};
-    use std::path::{Path, PathBuf};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(untagged)]
-    enum Name {
-        Text(String),
-        Bytes { hex: String },
-    }
-
-    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
-        let name = match path.to_str() {
-            Some(text) => Name::Text(text.to_owned()),
-            None => Name::Bytes { hex: hex::encode(path.as_os_str().as_bytes()) },
-        };
-        name.serialize(to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(match Name::deserialize(from)? {
-            Name::Text(text) => text.into(),
-            Name::Bytes { hex } => OsString::from_vec(hex::decode(hex).map_err(D::Error::custom)?).into(),
-        })
-    }
-}
 
 /// The directory that copies go to. Without one, nothing is kept.
 #[derive(Debug, Default)]
 pub struct Backup {
-    dir: Option<PathBuf>,
-    entries: Vec<Entry>,
-    seen: BTreeSet<PathBuf>,
-    /// Bytes of large files that this run copied.
+    to: Option<(PathBuf, Manifest)>,
+    /// Paths on record; with mode, owner and group, if those are all that was kept.
+    seen: BTreeMap<PathBuf, Option<Only>>,
+    /// Entries on record: each has the copy of this number.
+    entries: usize,
+    /// Bytes that this run copied.
     copied: u64,
 }
+
+/// Mode, owner and group, where those are all that was kept of a file.
+type Only = (u32, u32, u32);
+
+/// What is on record of a path, if anything is.
+#[derive(Debug, Default)]
+pub struct Kept(Option<Option<Only>>);
 
 /// What is about to happen to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It may be changed where it is.
+    /// It is made, or gets other attributes.
     Stays,
+    /// It gets another content, by rename.
+    Exchanged,
     Leaves,
 }
 
@@ -106,54 +58,95 @@ impl Backup {
         let fail = |what| move |source| SafeError::Io { path: dir.to_owned(), what, source };
         std::fs::create_dir_all(dir.join("files")).map_err(fail("make the backup directory"))?;
         safe::set_attributes(dir, Attributes { mode: Some(0o700), ..Attributes::default() })?;
-        let entries = read(dir)?;
-        let seen = entries.iter().map(|e| e.path.clone()).collect();
-        Ok(Self { dir: Some(dir.to_owned()), entries, seen, copied: 0 })
+        let (manifest, entries) = Manifest::open(dir)?;
+        let mut backup = Self { to: Some((dir.to_owned(), manifest)), ..Self::default() };
+        let mut moved = BTreeSet::new();
+        for entry in &entries {
+            if let Was::Parked { to } = &entry.was
+                && safe::look(to)?.is_some()
+            {
+                moved.insert(entry.path.clone());
+            }
+        }
+        backup.noted(entries);
+        backup.seen.extend(moved.into_iter().map(|path| (path, None)));
+        Ok(backup)
     }
 
-    /// Keeps what is at `path` now, unless that was done before. On disk when this returns.
+    /// Before `path` is made, or gets other attributes: keeps what is there, of a file its attributes, unless that was done
+    /// before. On disk when this returns.
     pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.keep_one(path, Fate::Stays)? { self.save() } else { Ok(()) }
+        let entry = self.entry(path, Fate::Stays, 0)?;
+        self.record(entry.into_iter().collect())
     }
 
-    /// The same for what is about to go from `path`, or to get another content by rename.
-    pub fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.keep_one(path, Fate::Leaves)? { self.save() } else { Ok(()) }
+    /// The same for what is about to get another content, by rename.
+    pub fn keep_exchanged(&mut self, path: &Path) -> Result<(), SafeError> {
+        let entry = self.entry(path, Fate::Exchanged, 0)?;
+        self.record(entry.into_iter().collect())
     }
 
-    /// Keeps a directory with everything in it.
-    pub fn keep_tree(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.dir.is_none() {
+    /// The same for what is about to be removed; of a directory, with everything in it.
+    pub fn keep_leaving(&mut self, path: &Path, tree: bool) -> Result<(), SafeError> {
+        if self.to.is_none() {
             return Ok(());
         }
-        self.keep_one(path, Fate::Leaves)?;
-        for (inner, _) in safe::walk(path, TREE_MAX)? {
-            self.keep_one(&inner, Fate::Leaves)?;
+        let mut entries: Vec<Entry> = self.entry(path, Fate::Leaves, 0)?.into_iter().collect();
+        let inner = if tree { safe::walk(path, TREE_MAX)? } else { Vec::new() };
+        for (inner, _) in inner {
+            entries.extend(self.entry(&inner, Fate::Leaves, entries.len())?);
         }
-        self.save()
+        self.record(entries)
     }
 
-    /// Notes that `path` is about to be moved to `to`. On disk when this returns.
-    pub fn parked(&mut self, path: &Path, to: &Path) -> Result<(), SafeError> {
-        if self.dir.is_none() || !self.seen.insert(path.to_owned()) {
-            return Ok(());
+    /// Moves `path` to `to`, noted before on the disk. If it could not be moved, what lies there may be kept yet. Gives what
+    /// was on record of it before.
+    pub fn park(&mut self, path: &Path, to: &Path) -> Result<Kept, SafeError> {
+        let before = Kept(self.seen.get(path).copied());
+        if !matches!(before.0, Some(None)) {
+            self.record(vec![Entry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } }])?;
         }
-        self.entries.push(Entry { path: path.to_owned(), was: Was::Parked { to: to.to_owned() } });
-        self.save()
+        safe::rename(path, to, "park it (it is protected, and nothing was removed)")?;
+        self.seen.insert(path.to_owned(), None);
+        Ok(before)
     }
 
-    /// It was not moved after all: what lies there may be kept yet.
-    pub fn not_parked(&mut self, path: &Path) {
-        if self.entries.pop_if(|last| last.path == path && matches!(last.was, Was::Parked { .. })).is_some() {
-            self.seen.remove(path);
+    /// What was parked lies at `path` again: of it is kept what was before.
+    pub fn not_parked(&mut self, path: &Path, before: Kept) {
+        match before.0 {
+            Some(kept) => self.seen.insert(path.to_owned(), kept),
+            None => self.seen.remove(path),
+        };
+    }
+
+    /// Puts entries on record: not before they are on the disk is anything taken for kept.
+    fn record(&mut self, entries: Vec<Entry>) -> Result<(), SafeError> {
+        let Some((_, manifest)) = self.to.as_mut().filter(|_| !entries.is_empty()) else { return Ok(()) };
+        manifest.append(&entries)?;
+        self.noted(entries);
+        Ok(())
+    }
+
+    fn noted(&mut self, entries: Vec<Entry>) {
+        self.entries += entries.len();
+        for Entry { path, was } in entries {
+            match was {
+                // Not before it was moved.
+                Was::Parked { .. } => {}
+                Was::Attributes { mode, uid, gid } => drop(self.seen.insert(path, Some((mode, uid, gid)))),
+                _ => drop(self.seen.insert(path, None)),
+            }
         }
     }
 
-    fn keep_one(&mut self, path: &Path, fate: Fate) -> Result<bool, SafeError> {
-        let Some(dir) = self.dir.clone() else { return Ok(false) };
-        if self.seen.contains(path) {
-            return Ok(false);
-        }
+    /// What is to be put on record of a path, as the one after so many others; None: nothing is.
+    fn entry(&mut self, path: &Path, fate: Fate, after: usize) -> Result<Option<Entry>, SafeError> {
+        let Some(dir) = self.to.as_ref().map(|(dir, _)| dir.clone()) else { return Ok(None) };
+        let before = match self.seen.get(path) {
+            None => None,
+            Some(Some(only)) if fate != Fate::Stays => Some(*only),
+            Some(_) => return Ok(None),
+        };
         let was = match safe::look(path)? {
             None => Was::Absent,
             Some(stat) => match safe::kind(&stat) {
@@ -161,35 +154,28 @@ impl Backup {
                     Was::Directory { mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
                 }
                 FileType::Symlink => Was::Link { target: safe::read_link(path)? },
+                FileType::RegularFile if fate == Fate::Stays => {
+                    Was::Attributes { mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
+                }
                 FileType::RegularFile => {
-                    let copy = format!("files/{:06}", self.entries.len());
+                    let copy = format!("files/{:06}", self.entries + after);
+                    let to = dir.join(&copy);
                     // By one descriptor, so that the content of one file never gets the owner and mode of another.
                     let (file, stat) = safe::open(path)?;
-                    if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
-                        self.keep_large(path, (&file, &stat), &dir.join(&copy), fate)?;
-                    } else {
-                        safe::write(
-                            &Notes::default(),
-                            &dir.join(&copy),
-                            &safe::read_open(path, &file)?,
-                            PRIVATE,
-                            &mut |_| Ok(()),
-                        )?;
-                    }
-                    Was::File { copy, mode: safe::mode_of(&stat), uid: stat.st_uid, gid: stat.st_gid }
+                    self.keep_content(path, (&file, &stat), &to, fate)?;
+                    let (mode, uid, gid) = before.unwrap_or((safe::mode_of(&stat), stat.st_uid, stat.st_gid));
+                    Was::File { copy, mode, uid, gid }
                 }
                 // Sockets, pipes and devices are made again by whoever made them.
-                _ => return Ok(false),
+                _ => return Ok(None),
             },
         };
-        self.seen.insert(path.to_owned());
-        self.entries.push(Entry { path: path.to_owned(), was });
-        Ok(true)
+        Ok(Some(Entry { path: path.to_owned(), was }))
     }
 
-    /// A large file that leaves keeps its content under a second name, which takes no room. Else it is copied, while
-    /// there is room for that on the disk and in the bound of one attempt.
-    fn keep_large(
+    /// A file that leaves keeps its content under a second name, which takes no room. Else it is copied, while there is room
+    /// for that on the disk and in the bound of one run.
+    fn keep_content(
         &mut self,
         path: &Path,
         (file, stat): (&File, &Stat),
@@ -197,8 +183,10 @@ impl Backup {
         fate: Fate,
     ) -> Result<(), SafeError> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
+        // A small one that is exchanged is copied: if that fails, it stays, and some programs want no second name of theirs.
+        let linked = fate == Fate::Leaves || size > LINKED_MIN;
         // With another name besides, whoever writes there would write into what was kept.
-        if fate == Fate::Leaves && stat.st_nlink == 1 && safe::second_name(path, copy).is_ok() {
+        if linked && stat.st_nlink == 1 && safe::second_name(&Notes::default(), path, copy).is_ok() {
             let same = |named: Stat| (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino);
             if safe::look(copy)?.is_some_and(same) {
                 return Ok(());
@@ -214,34 +202,25 @@ impl Backup {
             );
             SafeError::refused(path, what)
         };
-        if self.copied.saturating_add(size) > COPIED_MAX {
-            return Err(refuse(format!("one attempt copies at most {} GiB of large files", COPIED_MAX >> 30)));
+        let copied = self.copied.saturating_add(size);
+        if copied > COPIED_MAX {
+            return Err(refuse(format!("one run copies at most {} GiB", COPIED_MAX >> 30)));
         }
-        let room = rustix::fs::statvfs(copy.parent().unwrap_or(copy)).map_err(|e| refuse(e.to_string()))?;
-        let (free, all) = (room.f_bavail.saturating_mul(room.f_frsize), room.f_blocks.saturating_mul(room.f_frsize));
-        if size.saturating_add(RESERVE_MAX.min(all / 10)) > free {
-            return Err(refuse(format!("{} has {} MiB free", copy.display(), free >> 20)));
+        if copied > UNASKED_MAX {
+            let room = rustix::fs::statvfs(copy.parent().unwrap_or(copy)).map_err(|e| refuse(e.to_string()))?;
+            let bytes = |blocks: u64| blocks.saturating_mul(room.f_frsize);
+            if size.saturating_add(RESERVE_MAX.min(bytes(room.f_blocks) / 10)) > bytes(room.f_bavail) {
+                return Err(refuse(format!("{} has {} MiB free", copy.display(), bytes(room.f_bavail) >> 20)));
+            }
         }
         safe::copy(&Notes::default(), file, copy, PRIVATE).map_err(|e| refuse(e.line()))?;
-        self.copied += size;
+        self.copied = copied;
         Ok(())
-    }
-
-    fn save(&self) -> Result<(), SafeError> {
-        let Some(dir) = &self.dir else { return Ok(()) };
-        let path = dir.join("manifest.json");
-        let text = serde_json::to_vec_pretty(&self.entries)
-            .map_err(|e| SafeError::refused(&path, format!("cannot be written, so nothing is taken away: {e}")))?;
-        safe::write(&Notes::default(), &path, &text, PRIVATE, &mut |_| Ok(()))
     }
 }
 
-fn read(dir: &Path) -> Result<Vec<Entry>, SafeError> {
-    let path = dir.join("manifest.json");
-    if safe::look(&path)?.is_none() {
-        return Ok(Vec::new());
-    }
-    serde_json::from_slice(&safe::read(&path)?).map_err(|e| SafeError::refused(&path, format!("is no manifest: {e}")))
+fn attributes(mode: u32, uid: u32, gid: u32) -> Attributes {
+    Attributes { mode: Some(mode), uid: Some(uid), gid: Some(gid) }
 }
 
 /// What `undo` did not get done; what stands in `restored` is done, the rest is as it was.
@@ -252,15 +231,23 @@ pub struct UndoError {
     pub failed: Vec<String>,
 }
 
-/// Puts back everything that a run copied aside, and returns the paths it changed. May be repeated.
+/// Puts back everything that a run kept, and returns the paths it changed. May be repeated.
 pub fn undo(backup_dir: &Path) -> Result<Vec<String>, UndoError> {
-    let entries = read(backup_dir).map_err(|e| UndoError { restored: Vec::new(), failed: vec![e.line()] })?;
+    let read = manifest::read(backup_dir);
+    let (entries, _) = read.map_err(|e| UndoError { restored: Vec::new(), failed: vec![e.line()] })?;
     let (mut restored, mut failed) = (Vec::new(), Vec::new());
     // First what appeared goes away, innermost first; then what was there comes back, outermost first.
     for entry in entries.iter().rev().filter(|e| e.was == Was::Absent) {
         note(&entry.path, take_away(&entry.path), &mut restored, &mut failed);
     }
-    for entry in entries.iter().filter(|e| e.was != Was::Absent) {
+    let only = |e: &&Entry| matches!(e.was, Was::Attributes { .. });
+    for entry in entries.iter().filter(|e| e.was != Was::Absent && !only(e)) {
+        note(&entry.path, put_back(backup_dir, entry), &mut restored, &mut failed);
+    }
+    // In the end, for what was moved aside after them too. A file whose content was kept has them by that.
+    let whole: BTreeSet<&Path> =
+        entries.iter().filter(|e| matches!(e.was, Was::File { .. })).map(|e| e.path.as_path()).collect();
+    for entry in entries.iter().filter(|e| only(e) && !whole.contains(e.path.as_path())) {
         note(&entry.path, put_back(backup_dir, entry), &mut restored, &mut failed);
     }
     if failed.is_empty() { Ok(restored) } else { Err(UndoError { restored, failed }) }
@@ -299,7 +286,7 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
     match &entry.was {
         Was::Absent => Ok(false),
         Was::Directory { mode, uid, gid } => {
-            let attributes = Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) };
+            let attributes = attributes(*mode, *uid, *gid);
             match &now {
                 Some(stat) if safe::kind(stat) == FileType::Directory && same(*uid, *gid, *mode) => return Ok(false),
                 Some(stat) if safe::kind(stat) == FileType::Directory => safe::set_attributes(path, attributes)?,
@@ -318,12 +305,17 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
                 return Ok(false);
             }
             // Never by the copy's own name: an undo may be repeated.
-            safe::copy(
-                &Notes::default(),
-                &safe::open(&copy)?.0,
-                path,
-                Attributes { mode: Some(*mode), uid: Some(*uid), gid: Some(*gid) },
-            )?;
+            safe::copy(&Notes::default(), &safe::open(&copy)?.0, path, attributes(*mode, *uid, *gid))?;
+            Ok(true)
+        }
+        Was::Attributes { mode, uid, gid } => {
+            if !now.is_some_and(|s| safe::kind(&s) == FileType::RegularFile) {
+                return Err(SafeError::refused(path, "only its mode and owner were changed, and the file is gone"));
+            }
+            if same(*uid, *gid, *mode) {
+                return Ok(false);
+            }
+            safe::set_attributes(path, attributes(*mode, *uid, *gid))?;
             Ok(true)
         }
         Was::Link { target } => {
@@ -350,154 +342,4 @@ fn put_back(dir: &Path, entry: &Entry) -> Result<bool, SafeError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    #[test]
-    fn a_manifest_names_any_path_and_older_ones_are_read() {
-        let old = r#"[{"path": "/etc/a", "was": "link", "target": "b"}, {"path": "/etc/c", "was": "parked", "to": "/p"},
-            {"path": "/etc/f", "was": "file", "copy": "files/000000", "mode": 420, "uid": 0, "gid": 0}]"#;
-        let old: Vec<Entry> = serde_json::from_str(old).unwrap();
-        assert_eq!(old[0], Entry { path: "/etc/a".into(), was: Was::Link { target: "b".into() } });
-        assert_eq!(old[1].was, Was::Parked { to: "/p".into() });
-        assert_eq!(serde_json::to_value(&old[1]).unwrap()["path"], "/etc/c", "text stays text");
-        let odd = PathBuf::from(OsStr::from_bytes(b"/a\xff\n"));
-        for was in [Was::Link { target: odd.clone() }, Was::Parked { to: odd.clone() }, Was::Absent] {
-            let entry = Entry { path: odd.clone(), was };
-            assert_eq!(serde_json::from_slice::<Entry>(&serde_json::to_vec(&entry).unwrap()).unwrap(), entry);
-        }
-    }
-
-    /// `app/x` holds a file that is kept; then the application, who owns `app`, puts a link to `etc` in its place.
-    fn swapped(swap: impl FnOnce(&Path), restore: impl FnOnce(&Path, &Path)) {
-        let dir = tempfile::tempdir().unwrap();
-        let d = dir.path().canonicalize().unwrap();
-        for name in ["app/x", "etc"] {
-            std::fs::create_dir_all(d.join(name)).unwrap();
-        }
-        std::fs::write(d.join("app/x/shadow"), "the app's").unwrap();
-        std::fs::write(d.join("etc/shadow"), "root's").unwrap();
-        std::os::unix::fs::chown(d.join("app"), Some(54321), Some(54321)).unwrap();
-        swap(&d);
-        std::fs::rename(d.join("app/x"), d.join("app/y")).unwrap();
-        std::os::unix::fs::symlink(d.join("etc"), d.join("app/x")).unwrap();
-        restore(&d.join("backup"), &d.join("app/x"));
-        let left: Vec<_> = std::fs::read_dir(d.join("etc")).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(left, ["shadow"]);
-        assert_eq!(std::fs::read_to_string(d.join("etc/shadow")).unwrap(), "root's");
-    }
-
-    fn backup_in(d: &Path) -> Backup {
-        Backup::open(Some(&d.join("backup"))).unwrap()
-    }
-
-    /// The next ones need somebody else's directory, which only root can make.
-    fn is_root() -> bool {
-        let is = rustix::process::geteuid().is_root();
-        if !is {
-            eprintln!("SKIPPED: LINKS OF AN APPLICATION: only root can make a directory that is another's");
-        }
-        is
-    }
-
-    #[test]
-    fn undo_does_not_follow_a_directory_that_became_a_link() {
-        if !is_root() {
-            return;
-        }
-        let keep = |d: &Path| {
-            let mut backup = backup_in(d);
-            for name in ["shadow", "new", "made", "link", "large"] {
-                backup.keep(&d.join("app/x").join(name)).unwrap();
-            }
-            std::fs::write(d.join("app/x/shadow"), "changed").unwrap();
-        };
-        swapped(keep, |backup, _| {
-            let error = undo(backup).unwrap_err();
-            assert!(error.restored.is_empty(), "{error}");
-            assert!(error.failed.iter().all(|line| line.contains("`x` in it is a link")), "{error}");
-        });
-    }
-
-    #[test]
-    fn a_tree_comes_back_in_the_place_of_a_link() {
-        if !is_root() {
-            return;
-        }
-        let keep = |d: &Path| {
-            std::fs::create_dir(d.join("app/x/sub")).unwrap();
-            std::os::unix::fs::symlink("shadow", d.join("app/x/link")).unwrap();
-            backup_in(d).keep_tree(&d.join("app/x")).unwrap();
-            std::fs::remove_file(d.join("app/x/link")).unwrap();
-        };
-        swapped(keep, |backup, x| {
-            undo(backup).unwrap();
-            assert!(!x.is_symlink(), "the directory itself comes back in the place of the link");
-            assert_eq!(std::fs::read_to_string(x.join("link")).unwrap(), "the app's");
-        });
-    }
-
-    #[test]
-    fn nothing_is_copied_aside_from_behind_a_link() {
-        if !is_root() {
-            return;
-        }
-        swapped(
-            |d| drop(backup_in(d)),
-            |backup, x| {
-                let mut open = Backup::open(Some(backup)).unwrap();
-                for refused in [open.keep(&x.join("shadow")), open.keep_leaving(&x.join("shadow"))] {
-                    assert!(refused.unwrap_err().line().contains("`x` in it is a link"));
-                }
-                assert!(open.keep_tree(&x.join("sub")).is_err());
-                assert_eq!(std::fs::read_dir(backup.join("files")).unwrap().count(), 0);
-            },
-        );
-    }
-
-    #[test]
-    fn nothing_is_touched_behind_a_link() {
-        if !is_root() {
-            return;
-        }
-        swapped(
-            |_| {},
-            |elsewhere, x| {
-                let (shadow, all) = (x.join("shadow"), Attributes { mode: Some(0o777), ..Attributes::default() });
-                std::fs::write(elsewhere, "mine").unwrap();
-                for (doing, refused) in [
-                    ("look", safe::look(&shadow).map(drop)),
-                    ("read", safe::read(&shadow).map(drop)),
-                    ("write", safe::write(&Notes::default(), &shadow, b"", all, &mut |_| Ok(()))),
-                    ("attributes", safe::set_attributes(&shadow, all)),
-                    ("directory", safe::make_directory(&Notes::default(), &x.join("made"), all)),
-                    ("link", safe::link(&Notes::default(), &x.join("link"), Path::new("shadow"))),
-                    ("second name", safe::second_name(elsewhere, &x.join("name"))),
-                    ("second name of", safe::second_name(&shadow, &elsewhere.with_file_name("name"))),
-                    ("rename", safe::rename(elsewhere, &shadow, "move it")),
-                    ("remove", safe::remove(&shadow, false)),
-                    ("tree", safe::remove_tree(&x.join("tree"))),
-                    ("walk", safe::walk(&x.join("tree"), 9).map(drop)),
-                ] {
-                    assert!(refused.unwrap_err().line().contains("`x` in it is a link"), "{doing}");
-                }
-            },
-        );
-    }
-
-    #[test]
-    fn what_is_not_on_record_is_not_taken_for_parked() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("f");
-        std::fs::write(&file, "old").unwrap();
-        let mut backup = Backup::open(Some(&dir.path().join("backup"))).unwrap();
-        backup.parked(&file, Path::new("/nowhere/f")).unwrap();
-        backup.not_parked(&file);
-        backup.keep(&file).unwrap();
-        std::fs::write(&file, "new").unwrap();
-        undo(&dir.path().join("backup")).unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "old");
-    }
-}
+mod tests;

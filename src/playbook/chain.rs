@@ -2,9 +2,9 @@
 //! and fails at the chain, or passes undefined values along everywhere, in comparisons and loops too. So a text that failed
 //! strictly is tried again, as strictly, with its chains written as calls of `STEP`, which passes undefined values along.
 
+use super::lint::{self, quoted, word};
 use minijinja::value::ValueKind;
 use minijinja::{Error, Value};
-use std::borrow::Cow;
 
 /// The function of two arguments that stands for one step of a chain.
 pub const STEP: &str = "__step";
@@ -49,67 +49,23 @@ pub fn expression(text: &str) -> String {
 }
 
 /// A template with the chains of its expressions as calls; all else as it stands.
-pub fn template(text: &str) -> Cow<'_, str> {
-    let Some(first) = text.find("{{").into_iter().chain(text.find("{%")).min() else { return Cow::Borrowed(text) };
-    let mut out = text[..first].to_owned();
-    let mut rest = &text[first..];
-    while let Some(begin) = ["{{", "{%", "{#"].into_iter().filter_map(|open| rest.find(open)).min() {
-        out.push_str(&rest[..begin]);
-        rest = &rest[begin..];
-        let kind = &rest[..2];
-        let close = match kind {
-            "{{" => "}}",
-            "{%" => "%}",
-            _ => "#}",
+pub fn template(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for part in lint::parts(text) {
+        // What is never closed is no markup: the engine says so.
+        let Some(inner) = part.inner.filter(|inner| part.whole.len() > 2 + inner.len()) else {
+            out.push_str(part.whole);
+            continue;
         };
-        let Some(end) = end_of(&rest[2..], close, kind != "{#") else { break };
-        let inside = &rest[2..2 + end];
-        out.push_str(kind);
-        match kind {
-            "{{" => out.push_str(&expression(inside)),
-            "{%" => out.push_str(&statement(inside)),
-            _ => out.push_str(inside),
-        }
-        out.push_str(close);
-        rest = &rest[2 + end + 2..];
-        if kind == "{%" && inside.trim_matches(['-', '+', ' ']) == "raw" {
-            let Some(end) = rest.find("endraw") else { break };
-            out.push_str(&rest[..end]);
-            rest = &rest[end..];
-            // The closing tag is copied by hand: what stands before its word has been.
-            let Some(end) = rest.find("%}") else { break };
-            out.push_str(&rest[..end + 2]);
-            rest = &rest[end + 2..];
-        }
+        let (before, after) = (&part.whole[..2], &part.whole[2 + inner.len()..]);
+        let written = if part.statement() == Some("set") { setting(inner) } else { expression(inner) };
+        out.extend([before, &written, after]);
     }
-    out.push_str(rest);
-    Cow::Owned(out)
-}
-
-/// Where the tag ends; quotes are passed over.
-fn end_of(text: &str, close: &str, quotes: bool) -> Option<usize> {
-    let mut quote = None;
-    let mut escaped = false;
-    for (at, c) in text.char_indices() {
-        match quote {
-            Some(_) if escaped => escaped = false,
-            Some(_) if c == '\\' => escaped = true,
-            Some(open) if c == open => quote = None,
-            Some(_) => {}
-            None if quotes && matches!(c, '\'' | '"') => quote = Some(c),
-            None if text[at..].starts_with(close) => return Some(at),
-            None => {}
-        }
-    }
-    None
+    out
 }
 
 /// What a `set` sets stays a name.
-fn statement(text: &str) -> String {
-    let word = text.trim_start_matches(['-', '+']).trim_start();
-    if !word.starts_with("set ") {
-        return expression(text);
-    }
+fn setting(text: &str) -> String {
     match text.split_once('=') {
         Some((target, value)) => format!("{target}={}", expression(value)),
         None => text.to_owned(),
@@ -141,7 +97,7 @@ impl Rewritten {
             let mut taken = c.len_utf8();
             match c {
                 '\'' | '"' => {
-                    taken = end_of(&rest[1..], &rest[..1], false).map_or(rest.len(), |_| quoted(rest));
+                    taken = quoted(rest);
                     self.begin(&rest[..taken]);
                 }
                 c if c.is_alphabetic() || c == '_' => {
@@ -231,26 +187,6 @@ impl Rewritten {
             None => self.operator(c),
         }
     }
-}
-
-/// Length of the text in quotes that `rest` begins with.
-fn quoted(rest: &str) -> usize {
-    let quote = rest.as_bytes()[0];
-    let mut escaped = false;
-    for (at, byte) in rest.bytes().enumerate().skip(1) {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b if b == quote => return at + 1,
-            _ => {}
-        }
-    }
-    rest.len()
-}
-
-/// Length of the word that `rest` begins with.
-fn word(rest: &str) -> usize {
-    rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
 }
 
 /// Whether what stands in brackets is a part of a list (`1:2`), not one item of it.

@@ -4,6 +4,7 @@
 //! is data and is never rendered. Which it is, is decided here once, when the value comes in.
 
 use super::unknown;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,6 +59,12 @@ impl VarMap {
         self.open
     }
 
+    /// The same with these variables over it.
+    pub fn over(mut self, shared: &BTreeMap<String, Shared>) -> Self {
+        shared.iter().for_each(|(name, value)| self.set(name, value.var().clone()));
+        self
+    }
+
     pub fn set(&mut self, name: &str, value: Var) {
         match self.index.get(name) {
             Some(&at) => self.pairs[at].1 = value,
@@ -98,6 +105,69 @@ impl Var {
             Value::Object(map) => Self::Map(Arc::new(VarMap::from_json(map, trusted))),
             other => Self::Plain(other.clone()),
         }
+    }
+}
+
+/// What an option or a keyword says that is yes or no, in Ansible's words for it; None: it is neither.
+pub fn boolean(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(b) => Some(*b),
+        Value::Number(n) => match n.as_f64() {
+            Some(0.0) => Some(false),
+            Some(1.0) => Some(true),
+            _ => None,
+        },
+        Value::String(text) => boolean_word(text),
+        _ => None,
+    }
+}
+
+/// The same of a text.
+pub fn boolean_word(text: &str) -> Option<bool> {
+    match text.trim().to_lowercase().as_str() {
+        "yes" | "on" | "1" | "true" | "y" | "t" => Some(true),
+        "no" | "off" | "0" | "false" | "n" | "f" => Some(false),
+        _ => None,
+    }
+}
+
+/// A variable that is the same on all hosts and may be large: what is made for each of them shares it. As JSON it is its value.
+#[derive(Debug, Clone)]
+pub struct Shared(Arc<(Value, Var)>);
+
+impl Shared {
+    /// Of an inventory's value: texts with markup are templates.
+    pub fn new(value: Value) -> Self {
+        let var = Var::new(&value, true);
+        Self(Arc::new((value, var)))
+    }
+
+    /// The value, not rendered.
+    pub fn json(&self) -> &Value {
+        &self.0.0
+    }
+
+    /// The value as expressions see it.
+    pub fn var(&self) -> &Var {
+        &self.0.1
+    }
+}
+
+impl PartialEq for Shared {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.json() == other.json()
+    }
+}
+
+impl Serialize for Shared {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Shared {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Value::deserialize(deserializer).map(Self::new)
     }
 }
 

@@ -3,16 +3,73 @@
 
 use super::plan::{Handler, Play, Task};
 use super::run::{Flow, Run, Stop, union};
-use super::step::notifies;
+use super::scope::Scope;
 use super::{compile, data, expr};
+use serde_json::{Value, json};
 
-/// Rounds of handlers that notify handlers.
+/// Rounds of handlers that notify handlers; whoever is notified after so many is notified for ever.
 const ROUNDS_MAX: usize = 20;
 
+/// Whether handlers are notified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    No,
+    /// In check mode nobody knows.
+    Perhaps,
+    Yes,
+}
+
 impl<'a> Run<'a, '_> {
+    /// Notifies for a task, or for one item of it, with the names as `scope` has them.
+    pub(super) fn announce(&mut self, task: &Task, scope: &Scope, change: Change) -> Flow {
+        if change == Change::No {
+            return Ok(());
+        }
+        let named = match notifies(scope, task) {
+            Ok(named) => named,
+            Err(e) => return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false),
+        };
+        for name in named {
+            match change {
+                Change::Yes => self.notify(&name),
+                _ => self.perhaps.push(name),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the journal up to date at the end of a task, without a change too: what was written ahead of it is not owed.
+    pub(super) fn settle(&mut self, task: &Task) -> Flow {
+        if !task.notify.is_empty()
+            && let Err(message) = self.write_journal()
+        {
+            return self.broken(task, task.place.line, &format!("journal of handlers: {message}"), false);
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self, name: &str) {
+        if !self.notified.iter().any(|n| n == name) {
+            self.notified.push(name.to_owned());
+        }
+        self.broken_off.retain(|n| n != name);
+    }
+
+    /// Names that this task will notify if it changes anything, with those that are owed: whoever is killed between the
+    /// change and its end owes them too. None where all of them are in the journal, or there is none.
+    pub(super) fn ahead(&self, task: &Task, scope: &Scope) -> Option<Vec<String>> {
+        if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
+            return None;
+        }
+        // What only the result can name is named when it is there.
+        let all = self.owed(&notifies(scope, task).unwrap_or_default());
+        (all != self.journaled).then_some(all)
+    }
+
     /// Runs every notified handler once, in the order they are defined in.
     pub(super) fn flush(&mut self, play: &'a Play) -> Flow {
-        for _ in 0..ROUNDS_MAX {
+        let mut rounds = 0;
+        loop {
             self.by_written_names(play);
             let all = 0..play.handlers.len();
             let due: Vec<usize> =
@@ -24,9 +81,15 @@ impl<'a> Run<'a, '_> {
                 }
             }
             self.journal_or_stop()?;
-            if due.is_empty() {
-                return Ok(());
+            let Some(first) = due.first() else { return Ok(()) };
+            if rounds == ROUNDS_MAX {
+                let task = &play.handlers[*first].task;
+                let names: Vec<&str> =
+                    self.notified.iter().map(String::as_str).filter(|name| play.means(name)).collect();
+                let message = format!("handlers notify each other without end: {}", names.join(", "));
+                return self.broken(task, task.place.line, &message, true);
             }
+            rounds += 1;
             let names: Vec<String> = self.notified.iter().filter(|name| play.means(name)).cloned().collect();
             self.notified.retain(|name| !names.contains(name));
             // Of a flush that this one is within.
@@ -58,7 +121,6 @@ impl<'a> Run<'a, '_> {
             self.due = outer;
             self.journal_or_stop()?;
         }
-        Ok(())
     }
 
     /// A handler whose name holds markup is known by what is written; it is notified by what that comes to.
@@ -103,4 +165,17 @@ impl<'a> Run<'a, '_> {
         compile::names_set_by(&handler.task, &mut set);
         set.iter().for_each(|name| self.frame.forget(name));
     }
+}
+
+/// The names that a task notifies.
+fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
+    let mut names = Vec::new();
+    for name in &task.notify {
+        match expr::render_json(scope, &json!(name))? {
+            Value::Array(more) => names.extend(more.iter().filter_map(Value::as_str).map(str::to_owned)),
+            Value::String(name) => names.push(name),
+            _ => {}
+        }
+    }
+    Ok(names)
 }

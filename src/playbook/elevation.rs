@@ -1,7 +1,7 @@
 //! Who a plan needs to be. A run is one process: root for all its tasks, or the login for all. Only commands are run as
 //! others.
 
-use super::plan::{Plan, Step, Task};
+use super::plan::{Plan, Task};
 
 /// What is wrong with a plan of which one part is for root and another for the login.
 pub const MIXED: &str = "this task has no `become`, and the run is root by sudo for others: only command, shell, raw and \
@@ -27,21 +27,8 @@ impl Plan {
     }
 
     fn find(&self, wanted: &dyn Fn(&Task) -> bool) -> Option<&Task> {
-        fn any<'a>(steps: &'a [Step], wanted: &dyn Fn(&Task) -> bool) -> Option<&'a Task> {
-            steps.iter().find_map(|step| match step {
-                Step::Task(task) => Some(&**task).filter(|task| wanted(task)),
-                Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().find_map(|part| any(part, wanted)),
-                Step::Include(include) => include.choices.values().find_map(|part| any(part, wanted)),
-            })
-        }
-        self.plays.iter().find_map(|play| {
-            let tasks = play.sections.iter().find_map(|section| any(section, wanted));
-            tasks.or_else(|| {
-                play.handlers.iter().find_map(|handler| {
-                    let own = Some(&handler.task).filter(|task| wanted(task));
-                    own.or_else(|| handler.choices.values().find_map(|part| any(part, wanted)))
-                })
-            })
-        })
+        let mut found = None;
+        self.each_task(&mut |task| found = found.or(Some(task).filter(|task| wanted(task))));
+        found
     }
 }

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Longest message of a task that is told, in bytes: a result that was registered may be of any size.
+const MSG_MAX: usize = 256 << 10;
+
 /// What is told in the place of what `no_log` hides.
 pub(super) const HIDDEN: &str = "hidden by no_log";
 
@@ -172,7 +175,12 @@ pub struct Done {
 impl Done {
     /// Of a task, or one item of it, without anything that a module tells; what is said is hidden by `no_log`.
     pub fn of(task: &Task, turn: u32, status: Status, msg: impl Into<String>) -> Self {
-        let msg = msg.into();
+        let mut msg = msg.into();
+        if msg.len() > MSG_MAX {
+            let all = msg.len();
+            msg.truncate(msg.floor_char_boundary(MSG_MAX));
+            msg.push_str(&format!(" [cut: {all} bytes]"));
+        }
         Self {
             i: task.id,
             turn,

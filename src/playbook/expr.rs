@@ -5,7 +5,7 @@
 
 use super::filters::{self, Undefined};
 use super::scope::Scope;
-use super::{chain, python};
+use super::{bounds, chain, lint, python};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, UndefinedBehavior, Value};
@@ -16,8 +16,6 @@ use std::sync::{Arc, LazyLock};
 
 /// Instructions per evaluation.
 const FUEL: u64 = 2_000_000;
-/// Longest text that one template may give, in bytes.
-const OUTPUT_MAX: usize = 16 << 20;
 
 static STRICT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(Named::No, Undefined::Fails));
 /// For texts that `chain` wrote anew.
@@ -64,18 +62,21 @@ fn environment(named: Named, undefined: Undefined) -> Environment<'static> {
         if value.is_none() {
             return Ok(());
         }
-        let written = match value.as_str() {
-            Some(text) => out.write_str(text),
-            None => out.write_str(&python::text(value)?),
-        };
-        written.map_err(Error::from)
+        let text =
+            value.as_str().map_or_else(|| python::text(value).map(Cow::Owned), |text| Ok(Cow::Borrowed(text)))?;
+        bounds::print(&text)?;
+        out.write_str(&text).map_err(Error::from)
     });
     filters::register(&mut env, undefined);
+    bounds::register(&mut env);
     env
 }
 
 /// One line that says what is wrong, without the engine's file names.
 pub fn explain(error: &Error) -> String {
+    if let Some(circle) = circle(error) {
+        return format!("templates include each other without an end: {circle}");
+    }
     let mut text = match (error.kind(), error.detail()) {
         (ErrorKind::UndefinedError, Some(detail)) => detail.to_owned(),
         (ErrorKind::UndefinedError, None) => "a value is undefined".to_owned(),
@@ -96,11 +97,27 @@ pub fn explain(error: &Error) -> String {
     text
 }
 
+/// Where one template includes another until the engine gives up: each with the line of its include, once round.
+fn circle(error: &Error) -> Option<String> {
+    let mut way: Vec<(&str, usize)> = Vec::new();
+    let mut at = Some(error);
+    while let Some(inner) = at.filter(|inner| inner.kind() == ErrorKind::BadInclude) {
+        way.push((inner.name()?, inner.line()?));
+        at = std::error::Error::source(inner).and_then(|source| source.downcast_ref());
+    }
+    let first = way
+        .iter()
+        .enumerate()
+        .find_map(|(i, place)| Some((i, i + 1 + way[i + 1..].iter().position(|p| p == place)?)))?;
+    let told: Vec<String> = way[first.0..=first.1].iter().map(|(name, line)| format!("{name}:{line}")).collect();
+    Some(told.join(" -> "))
+}
+
 /// The value of an expression (no braces).
 pub fn eval(scope: &Scope, text: &str) -> Result<Value, Error> {
     again_if_undefined(|env, chained| {
         let text = if chained { chain::expression(text) } else { text.to_owned() };
-        env.compile_expression_owned(text)?.eval(scope.root())
+        bounds::value(env.compile_expression_owned(text)?.eval(scope.root())?)
     })
 }
 
@@ -157,23 +174,16 @@ pub fn native(scope: &Scope, text: &str) -> Result<Value, Error> {
         });
     }
     again_if_undefined(|env, chained| {
-        let text = if chained { chain::template(text) } else { Cow::Borrowed(text) };
+        let text = if chained { chain::template(text).into() } else { Cow::Borrowed(text) };
         PRINTED.with_borrow_mut(|frames| frames.push(Vec::new()));
-        let out = env.render_named_str("template", &text, scope.root());
+        let out = bounds::counted(|| env.render_named_str("template", &bounds::keeping(&text), scope.root()));
         let printed = PRINTED.with_borrow_mut(Vec::pop).unwrap_or_default();
-        let out = bounded(out?)?;
+        let out = bounds::text(out?)?;
         match printed.as_slice() {
             [one] if one.as_str().is_none() && !one.is_none() && python::text(one)? == out => Ok(one.clone()),
             _ => Ok(Value::from(out)),
         }
     })
-}
-
-fn bounded(out: String) -> Result<String, Error> {
-    if out.len() > OUTPUT_MAX {
-        return Err(Error::new(ErrorKind::InvalidOperation, format!("over {OUTPUT_MAX} bytes of output")));
-    }
-    Ok(out)
 }
 
 /// Backslashes in the quotes inside `{{ }}` doubled, as Ansible does with texts of YAML: what YAML left stands for itself.
@@ -231,12 +241,15 @@ pub fn inner_expression(text: &str) -> Option<&str> {
 /// A template file to text. `parts` are the templates it may include, by the name used in it.
 pub fn render(scope: &Scope, name: &str, text: &str, parts: &BTreeMap<String, Arc<str>>) -> Result<String, Error> {
     again_if_undefined(|base, chained| {
-        let written = |text| if chained { chain::template(text) } else { Cow::Borrowed(text) };
+        let written = |text| {
+            let text: Cow<str> = if chained { chain::template(text).into() } else { Cow::Borrowed(text) };
+            bounds::keeping(&text).into_owned()
+        };
         let mut own = Cow::Borrowed(base);
         for (part, source) in parts {
-            own.to_mut().add_template_owned(part.clone(), written(source).into_owned())?;
+            own.to_mut().add_template_owned(part.clone(), written(source))?;
         }
-        bounded(own.render_named_str(name, &written(text), scope.root())?)
+        bounds::text(bounds::counted(|| own.render_named_str(name, &written(text), scope.root()))?)
     })
 }
 
@@ -265,6 +278,22 @@ pub fn check_expression(text: &str) -> Result<(), Error> {
 pub fn check_template(text: &str) -> Result<(), Error> {
     STRICT.template_from_named_str("template", text)?;
     filters::check_names(text)
+}
+
+/// Where in a template the error is that [`check_template`] gave of it: line and column, from 1.
+pub fn place_of(error: &Error, template: &str) -> (u32, u32) {
+    if let Some(line) = error.line() {
+        return (u32::try_from(line).unwrap_or(u32::MAX), 1);
+    }
+    // A name has no line: it is that of the markup which is refused for it alone.
+    let mut offset = 0;
+    for part in lint::parts(template) {
+        if filters::check_names(part.whole).is_err_and(|own| own.detail() == error.detail()) {
+            return lint::place(template, offset);
+        }
+        offset += part.whole.len();
+    }
+    (1, 1)
 }
 
 /// Lists and maps inside of each other.

@@ -5,7 +5,7 @@ use super::data::{Var, VarMap, has_markup};
 use super::expr;
 pub use super::loops::{item_layer, items};
 use super::plan::{Condition, Exports, Plan, Play, Repeat, Task};
-use super::scope::{Scope, traced};
+use super::scope::{Own, Scope, traced};
 use minijinja::Error;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// What `default(omit)` leaves; an option with this value is left out.
 const OMIT: &str = "__omit_this_option__";
+/// The hosts of a play, or of a batch of it, that have not failed.
+const PLAY_HOSTS: [&str; 3] = ["ansible_play_hosts", "ansible_play_batch", "play_hosts"];
 
 pub struct Frame<'p> {
     layers: Vec<Arc<VarMap>>,
@@ -41,7 +43,7 @@ impl<'p> Frame<'p> {
         base.set("ansible_check_mode", Var::Plain(Value::Bool(false)));
         Self {
             layers: plan.layers.iter().map(|l| Arc::new(VarMap::trusted(l))).collect(),
-            inventory: Arc::new(VarMap::trusted(&plan.vars)),
+            inventory: Arc::new(VarMap::trusted(&plan.vars).over(&plan.shared)),
             facts: Arc::new(base),
             extra: Arc::new(VarMap::trusted(&plan.extra)),
             included: Arc::default(),
@@ -123,6 +125,19 @@ impl<'p> Frame<'p> {
         }
     }
 
+    /// These hosts failed or were not reached: the variables that name a play's hosts go on without them.
+    pub fn lose(&mut self, hosts: &BTreeSet<String>) {
+        let lost = |var: &Var| matches!(var, Var::Plain(Value::String(name)) if hosts.contains(name));
+        for layer in self.layers.iter_mut().filter(|_| !hosts.is_empty()) {
+            for name in PLAY_HOSTS {
+                if let Some(Var::List(all)) = layer.get(name) {
+                    let left = all.iter().filter(|var| !lost(var)).cloned().collect();
+                    Arc::make_mut(layer).set(name, Var::List(Arc::new(left)));
+                }
+            }
+        }
+    }
+
     /// The variables of a file, or all of them as fields of `name`, hold from here on.
     pub fn include(&mut self, layer: u32, name: Option<&str>) {
         let Some(vars) = self.layers.get(layer as usize).cloned() else { return };
@@ -162,24 +177,32 @@ impl<'p> Frame<'p> {
 
     pub fn scope(&self, play: &Play, task: &Task) -> Scope {
         let pick = |list: &[u32]| list.iter().filter_map(|i| self.layers.get(*i as usize).cloned()).collect::<Vec<_>>();
+        let registers = Arc::new(self.registers.clone());
+        let mut own = vec![self.inventory.clone(), self.facts.clone(), self.included.clone(), registers];
+        self.leave_out_forgotten(&mut own);
         let mut layers = pick(&play.defaults);
         layers.extend(pick(&self.exports.defaults));
         layers.extend(pick(&task.defaults));
-        layers.extend([self.inventory.clone(), self.facts.clone()]);
+        layers.extend(own[..2].iter().cloned());
         layers.extend(pick(&play.vars));
         layers.extend(pick(&self.files));
         layers.extend(pick(&play.exports));
         layers.extend(pick(&self.exports.vars));
         layers.extend(pick(&task.vars));
-        layers.push(self.included.clone());
-        layers.push(Arc::new(self.registers.clone()));
-        for layer in layers.iter_mut().filter(|layer| self.forgotten.iter().any(|name| layer.get(name).is_some())) {
-            *layer = Arc::new(layer.without(&self.forgotten));
-        }
+        layers.extend(own[2..].iter().cloned());
+        self.leave_out_forgotten(&mut layers);
         layers.extend(pick(&task.params));
         layers.extend(self.params.iter().cloned());
         layers.push(self.extra.clone());
-        Scope::new(layers, self.unknown.clone())
+        own.push(self.extra.clone());
+        let own = Own { name: self.plan.host.clone(), layers: own };
+        Scope::new(layers, self.unknown.clone()).of(Arc::new(own))
+    }
+
+    fn leave_out_forgotten(&self, layers: &mut [Arc<VarMap>]) {
+        for layer in layers.iter_mut().filter(|layer| self.forgotten.iter().any(|name| layer.get(name).is_some())) {
+            *layer = Arc::new(layer.without(&self.forgotten));
+        }
     }
 }
 

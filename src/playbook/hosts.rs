@@ -14,6 +14,9 @@ pub struct Hosts {
     pub hosts: Vec<String>,
     /// Each group with all its hosts, those of its children too. `all` need not be among them.
     pub groups: BTreeMap<String, Vec<String>>,
+    /// Those that a run is about, where that is not all: patterns are read against the whole inventory, and of the hosts that
+    /// they mean only these are left.
+    pub limit: Option<BTreeSet<String>>,
 }
 
 /// What patterns mean.
@@ -49,6 +52,7 @@ impl Hosts {
             let drop: BTreeSet<String> = self.matching(pattern, &mut out.unknown)?.into_iter().collect();
             out.hosts.retain(|host| !drop.contains(host));
         }
+        out.hosts.retain(|host| self.limit.as_ref().is_none_or(|limit| limit.contains(host)));
         Ok(out)
     }
 
@@ -186,7 +190,21 @@ mod tests {
         Hosts {
             hosts: list("w1 w2 w3 d1 d2 x.example.org fe80::1"),
             groups: groups.into_iter().map(|(name, hosts)| (name.to_owned(), list(hosts))).collect(),
+            limit: None,
         }
+    }
+
+    #[test]
+    fn a_limit_leaves_patterns_their_meaning() {
+        let limit = Some(["w2".to_owned(), "d1".to_owned()].into());
+        let limited = Hosts { limit, ..inventory() };
+        for (pattern, want) in
+            [("all", "w2 d1"), ("web", "w2"), ("web[0]", ""), ("web[1]", "w2"), ("w1", ""), ("stage", "")]
+        {
+            let selected = limited.select(&[pattern]).unwrap();
+            assert_eq!((selected.hosts.join(" ").as_str(), selected.unknown.len()), (want, 0), "{pattern}");
+        }
+        assert_eq!(limited.select(&["nobody"]).unwrap().unknown, ["nobody"]);
     }
 
     #[test]

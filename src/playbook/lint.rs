@@ -16,60 +16,125 @@ enum Token<'a> {
     Sign(char),
 }
 
+/// A piece of a template; all of them, one behind the other, are the template.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Part<'a> {
+    pub whole: &'a str,
+    /// What stands inside of `{{ }}` or `{% %}`; None: text, a comment, or what is raw.
+    pub inner: Option<&'a str>,
+}
+
+impl<'a> Part<'a> {
+    /// The first word of a `{% %}`.
+    pub fn statement(&self) -> Option<&'a str> {
+        let inner = self.inner.filter(|_| self.whole.starts_with("{%"))?.trim_start_matches(['-', '+']).trim_start();
+        Some(&inner[..word(inner)])
+    }
+}
+
+/// A template by its markup. What is never closed reaches to the end.
+pub fn parts(template: &str) -> Vec<Part<'_>> {
+    let mut out = Vec::new();
+    let mut rest = template;
+    let mut raw = false;
+    while !rest.is_empty() {
+        let open = rest.match_indices('{').map(|(at, _)| at);
+        let mut begins = open.filter(|at| match rest.as_bytes().get(at + 1) {
+            Some(b'%') => !raw || Part { whole: "{%", inner: Some(&rest[at + 2..]) }.statement() == Some("endraw"),
+            Some(b'{' | b'#') => !raw,
+            _ => false,
+        });
+        let (text, markup) = rest.split_at(begins.next().unwrap_or(rest.len()));
+        if !text.is_empty() {
+            out.push(Part { whole: text, inner: None });
+        }
+        let end = match markup.as_bytes().get(1) {
+            None => break,
+            Some(b'{') => closed(markup, "}}"),
+            Some(b'%') => closed(markup, "%}"),
+            Some(_) => markup[2..].find("#}").map(|at| at + 2),
+        };
+        let (whole, after) = markup.split_at(end.map_or(markup.len(), |end| end + 2));
+        let inner = Some(&markup[2..end.unwrap_or(markup.len())]).filter(|_| !whole.starts_with("{#"));
+        let part = Part { whole, inner };
+        raw = part.statement() == Some("raw");
+        out.push(part);
+        rest = after;
+    }
+    out
+}
+
+/// Where markup ends that a text begins with; what stands in quotes does not end it.
+fn closed(markup: &str, end: &str) -> Option<usize> {
+    let mut at = 2;
+    while let Some(c) = markup[at..].chars().next() {
+        match c {
+            '\'' | '"' => at += quoted(&markup[at..]),
+            _ if markup[at..].starts_with(end) => return Some(at),
+            _ => at += c.len_utf8(),
+        }
+    }
+    None
+}
+
+/// Length of the text in quotes that `rest` begins with, the quotes among it.
+pub fn quoted(rest: &str) -> usize {
+    let quote = rest.chars().next();
+    let mut escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            c if Some(c) == quote => return at + 1,
+            _ => {}
+        }
+    }
+    rest.len()
+}
+
+/// Length of the word that `rest` begins with.
+pub fn word(rest: &str) -> usize {
+    rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len())
+}
+
 /// Tokens inside `{{ }}` and `{% %}`, comments and raw blocks left out.
 fn tokens(template: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();
-    let mut rest = template;
-    while let Some(at) = rest.find('{') {
-        rest = &rest[at + 1..];
-        let end = match rest.as_bytes().first() {
-            Some(b'{') => "}}",
-            Some(b'%') => "%}",
-            Some(b'#') => {
-                rest = rest.find("#}").map_or("", |end| &rest[end + 2..]);
-                continue;
-            }
-            _ => continue,
-        };
-        rest = &rest[1..];
-        let start = out.len();
-        rest = section(rest, end, &mut out);
-        if out.get(start) == Some(&Token::Word("raw")) {
-            rest = rest.find("endraw").map_or("", |end| &rest[end..]);
-        }
+    for inner in parts(template).into_iter().filter_map(|part| part.inner) {
+        section(inner, &mut out);
         out.push(Token::Sign(';'));
     }
     out
 }
 
-fn section<'a>(mut rest: &'a str, end: &str, out: &mut Vec<Token<'a>>) -> &'a str {
+fn section<'a>(mut rest: &'a str, out: &mut Vec<Token<'a>>) {
     while let Some(c) = rest.chars().next() {
-        if rest.starts_with(end) {
-            return &rest[2..];
-        }
+        let mut len = c.len_utf8();
         if c == '\'' || c == '"' {
-            let body = &rest[1..];
-            let mut escaped = false;
-            let close = body.find(|x: char| {
-                let hit = x == c && !escaped;
-                escaped = x == '\\' && !escaped;
-                hit
-            });
-            let close = close.unwrap_or(body.len());
-            out.push(Token::Text(&body[..close]));
-            rest = body.get(close + 1..).unwrap_or("");
+            len = quoted(rest);
+            let body = &rest[1..len];
+            out.push(Token::Text(if len > 1 { body.strip_suffix(c).unwrap_or(body) } else { body }));
         } else if c.is_alphabetic() || c == '_' {
-            let len = rest.find(|x: char| !(x.is_alphanumeric() || x == '_')).unwrap_or(rest.len());
+            len = word(rest);
             out.push(Token::Word(&rest[..len]));
-            rest = &rest[len..];
-        } else {
-            if !c.is_whitespace() {
-                out.push(Token::Sign(c));
-            }
-            rest = &rest[c.len_utf8()..];
+        } else if !c.is_whitespace() {
+            out.push(Token::Sign(c));
         }
+        rest = &rest[len..];
     }
-    rest
+}
+
+/// Whether a template says anywhere in its markup what holds where a value is undefined.
+pub fn lenient(template: &str) -> bool {
+    let tokens = tokens(template);
+    tokens.windows(2).any(|pair| match pair {
+        [Token::Sign('|'), Token::Word(filter)] => matches!(*filter, "default" | "d" | "ternary"),
+        [Token::Sign('.'), Token::Word(filter)] => *filter == "default",
+        [Token::Word("is" | "not"), Token::Word(test)] => matches!(*test, "defined" | "undefined"),
+        // By name, as an argument of `select` and its like.
+        [_, Token::Text(test)] => matches!(*test, "defined" | "undefined"),
+        _ => false,
+    })
 }
 
 /// Names behind `|` and `is`.
@@ -352,6 +417,34 @@ mod tests {
         );
         assert_eq!(called.into_iter().collect::<Vec<_>>(), ["get", "split", "upper"]);
         assert!(formats_by_percent("{{ '%s' % x }}") && !formats_by_percent("{% if x == '5' %}{% endif %}{{ 5 % 2 }}"));
+    }
+
+    #[test]
+    fn a_template_is_its_parts() {
+        for (text, inner) in [
+            ("a {{ '}}' }} b {# {{ c }} #}{%- set x = 1 -%}", vec![" '}}' ", "- set x = 1 -"]),
+            ("{%- raw %}{{ a }}{% b %}{%- endraw %}{{ c }}", vec!["- raw ", "- endraw ", " c "]),
+            ("{ { {{ a", vec![" a"]),
+            ("{% raw %}{{ a }}", vec![" raw "]),
+            ("{#}} {{ a }}", vec![]),
+            ("{%} {{ a }}", vec!["} {{ a }}"]),
+            ("", vec![]),
+        ] {
+            let parts = parts(text);
+            assert_eq!(parts.iter().map(|part| part.whole).collect::<String>(), text);
+            assert_eq!(parts.iter().filter_map(|part| part.inner).collect::<Vec<_>>(), inner, "{text}");
+        }
+        for (text, says) in [
+            ("listen 80 default_server; {{ defined }}", false),
+            ("{{ a | default('x') }}", true),
+            ("{{ a | d(1) }}", true),
+            ("{% if a is not defined %}", true),
+            ("{{ 'default' }} {{ d }}", false),
+            ("{{ a | ansible.builtin.default(1) }}", true),
+            ("{{ list | selectattr('x', 'defined') }}", true),
+        ] {
+            assert_eq!(lenient(text), says, "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a task's loop goes over: each kind of loop as Ansible has it, bounded. Where files are looked for, only those of the
 //! plan are found.
 
+use super::compile::join;
 use super::data::{Var, VarMap};
 use super::expr;
 use super::hosts;
@@ -249,21 +250,6 @@ fn printed(format: &str, number: i64) -> Result<String, String> {
     Ok(format!("{before}{text}{after}"))
 }
 
-/// `dir/name` without `.` and `..`; None if it leaves the set.
-fn joined(dir: &str, name: &str) -> Option<String> {
-    let mut parts: Vec<&str> = dir.split('/').filter(|p| !matches!(*p, "" | ".")).collect();
-    for part in name.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop()?;
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
-}
-
 fn file_glob(patterns: &[Value], repeat: &Repeat) -> Result<Vec<Value>, String> {
     let mut out = Vec::new();
     for pattern in patterns {
@@ -275,7 +261,7 @@ fn file_glob(patterns: &[Value], repeat: &Repeat) -> Result<Vec<Value>, String> 
         }
         let (folder, name) = text.rsplit_once('/').unwrap_or(("", text));
         let fits = hosts::wildcard(name)?;
-        for dir in repeat.dirs.iter().filter_map(|dir| joined(dir, folder)) {
+        for dir in repeat.dirs.iter().filter_map(|dir| join(dir, folder)) {
             let here = repeat.files.iter().filter(|path| {
                 let (parent, base) = path.rsplit_once('/').unwrap_or(("", path));
                 parent == dir && fits.is_match(base)
@@ -295,8 +281,8 @@ fn first_found(scope: &Scope, repeat: &Repeat) -> Result<Vec<Value>, String> {
     let mut skip = false;
     terms(scope, &repeat.items, &mut names, &mut skip)?;
     for name in &names {
-        let found = repeat.dirs.iter().filter_map(|dir| joined(dir, name)).find(|path| repeat.files.contains(path));
-        if let Some(path) = found.filter(|_| !name.starts_with('/')) {
+        let found = repeat.dirs.iter().filter_map(|dir| join(dir, name)).find(|path| repeat.files.contains(path));
+        if let Some(path) = found {
             return Ok(vec![json!(path)]);
         }
     }

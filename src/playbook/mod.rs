@@ -7,6 +7,7 @@
 //! `compile` and `rendered` are pure. `run` blocks, touches only this machine, and knows nothing of SSH or attempts.
 
 mod backup;
+mod bounds;
 mod chain;
 mod compile;
 mod data;
@@ -15,10 +16,12 @@ mod elevation;
 mod event;
 mod expr;
 mod facts;
+mod faucet;
 mod filters;
 mod frame;
 mod gate;
 mod hosts;
+mod hostvars;
 pub mod language; // every word with its state, for the document
 mod lint;
 mod loops;
@@ -43,13 +46,15 @@ mod split;
 mod step;
 mod template_fault;
 mod tera_text;
+mod tree;
 mod unknown;
 mod version;
 mod way;
 mod yaml;
 
 pub use backup::{UndoError, undo};
-pub use compile::{CompileOptions, Compiled, HostContext, compile, outline};
+pub use compile::{CompileOptions, Compiled, HostContext, SPECIAL_TAGS, compile, outline};
+pub use data::{Shared, boolean};
 pub use elevation::MIXED;
 pub use event::{AttributeChange, Cancel, Done, Event, Failure, Phase, RunEnd, RunOptions, Status};
 pub use facts::facts;

@@ -1,9 +1,11 @@
 //! The name of what a run is making beside its place, before it is made: a run that is killed in between leaves it there, and
 //! the next one takes it away.
 //!
-//! Not synced: a power cut may leave such a file, a killed process does not. Which names these are, `safe` decides.
+//! Not synced: a power cut may leave such a file, a killed process does not. Which names these are, `safe` decides. Beside
+//! its notes a run has room for what need not lie beside its place: a directory where nobody else can put anything.
 
 use super::safe::{self, SafeError};
+use super::tree;
 use rustix::fs::{FileType, FlockOperation, flock};
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -12,6 +14,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// What all names begin with that are noted: nothing else is ever taken away.
 pub const PREFIX: &str = ".remoor-";
@@ -19,6 +22,9 @@ pub const PREFIX: &str = ".remoor-";
 const HEAD: usize = 8;
 /// No path is longer.
 const PATH_MAX: usize = 4_096;
+/// A file of notes holds so many: of what is just made, and of what is longer in the making and uses it.
+const PLACES: usize = 2;
+const PLACE: usize = HEAD + PATH_MAX + 1;
 /// Notes of processes that live and have the same number, in containers.
 const NAMES_MAX: u32 = 100;
 
@@ -35,10 +41,14 @@ impl Notes {
     pub fn open(dir: &Path) -> Self {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
+            if path.is_dir() {
+                continue;
+            }
             let file = OpenOptions::new().read(true).open(&path);
             // Of one that lives it is locked.
             if let Some(file) = file.ok().filter(|file| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok())
-                && noted(&file).is_none_or(|left| take_away(&left).is_ok())
+                && (0..PLACES).all(|at| noted(&file, at).is_none_or(|left| take_away(&left).is_ok()))
+                && vacated(&room_of(&path)).is_ok()
             {
                 let _next_time = fs::remove_file(&path);
             }
@@ -48,6 +58,15 @@ impl Notes {
 
     /// `path` is about to be made. What was noted before has its name by now, or is gone.
     pub fn note(&self, path: &Path) -> io::Result<()> {
+        self.note_at(0, path)
+    }
+
+    /// The same of what stays while other things are made; one at a time.
+    pub fn note_long(&self, path: &Path) -> io::Result<()> {
+        self.note_at(1, path)
+    }
+
+    fn note_at(&self, at: usize, path: &Path) -> io::Result<()> {
         if self.dir.as_os_str().is_empty() {
             return Ok(());
         }
@@ -60,7 +79,24 @@ impl Notes {
         let mut line = format!("{:0HEAD$x}", name.len()).into_bytes();
         line.extend_from_slice(name);
         line.push(b'\n');
-        file.write_all_at(&line, 0)
+        file.write_all_at(&line, (at * PLACE) as u64)
+    }
+
+    /// A new directory for what this run makes on its way, below the notes; gone when it is dropped, and taken away by the
+    /// next run where this one is killed. Where nothing is noted, among the temporary ones.
+    pub fn room(&self) -> io::Result<TempDir> {
+        let make = tempfile::Builder::new().prefix(PREFIX).clone();
+        if self.dir.as_os_str().is_empty() {
+            return make.tempdir();
+        }
+        let mut own = self.own.borrow_mut();
+        if own.is_none() {
+            *own = Some(self.make()?);
+        }
+        let Some((name, _)) = &*own else { return make.tempdir() };
+        let room = room_of(name);
+        DirBuilder::new().recursive(true).mode(0o700).create(&room)?;
+        make.tempdir_in(room)
     }
 
     fn make(&self) -> io::Result<(PathBuf, File)> {
@@ -78,16 +114,31 @@ impl Notes {
 
 impl Drop for Notes {
     fn drop(&mut self) {
-        if let Some((path, _locked)) = self.own.take() {
+        if let Some((path, _locked)) = self.own.take()
+            && vacated(&room_of(&path)).is_ok()
+        {
             let _next_time = fs::remove_file(path);
         }
     }
 }
 
+/// The directory of a run, by the file with its notes.
+fn room_of(notes: &Path) -> PathBuf {
+    notes.with_extension("room")
+}
+
+/// Nothing there is fine.
+fn vacated(room: &Path) -> Result<(), SafeError> {
+    match safe::look(room)? {
+        Some(_) => tree::remove(room),
+        None => Ok(()),
+    }
+}
+
 /// None for what is no note, or a part of one.
-fn noted(file: &File) -> Option<PathBuf> {
-    let mut bytes = vec![0; HEAD + PATH_MAX + 1];
-    let length = file.read_at(&mut bytes, 0).ok()?;
+fn noted(file: &File, at: usize) -> Option<PathBuf> {
+    let mut bytes = vec![0; PLACE];
+    let length = file.read_at(&mut bytes, (at * PLACE) as u64).ok()?;
     let length_of_path = usize::from_str_radix(std::str::from_utf8(bytes.get(..HEAD)?).ok()?, 16).ok()?;
     let end = HEAD.checked_add(length_of_path).filter(|end| *end < length)?;
     (bytes[end] == b'\n').then(|| PathBuf::from(OsStr::from_bytes(&bytes[HEAD..end])))
@@ -131,7 +182,17 @@ mod tests {
         killed("4", &at("nowhere/.remoor-gone"));
         fs::write(notes.join("5"), "0000ffff/half").unwrap();
         fs::write(notes.join("6"), "").unwrap();
+        killed("8", &at("gone"));
+        fs::create_dir_all(notes.join("8.room/.remoor-x/deep")).unwrap();
+        let long = Notes::open(&at("elsewhere"));
+        long.note_long(&at(".remoor-long")).unwrap();
+        fs::write(at(".remoor-long"), "x").unwrap();
+        let (own, file) = long.own.borrow_mut().take().unwrap();
+        drop(file);
+        fs::rename(own, notes.join("9")).unwrap();
         let lives = Notes::open(&notes);
+        let room = lives.room().unwrap();
+        fs::write(room.path().join("f"), "x").unwrap();
         lives.note(&at(".remoor-lives-much-longer")).unwrap();
         lives.note(&at(".remoor-lives")).unwrap();
         let next = Notes::open(&notes);
@@ -141,9 +202,10 @@ mod tests {
             all
         };
         assert_eq!(left(&d), [".remoor-lives", "elsewhere", "notes", "precious"]);
-        assert_eq!(left(&notes).len(), 1, "that of the one that lives");
+        assert_eq!(left(&notes).len(), 2, "that of the one that lives, and its room");
+        assert!(room.path().starts_with(&notes) && room.path().join("f").exists());
         next.note(&at(".remoor-other")).unwrap();
-        assert_eq!(left(&notes).len(), 2);
+        assert_eq!(left(&notes).len(), 3);
         drop((lives, next));
         assert!(left(&notes).is_empty() && at(".remoor-lives").exists());
     }

@@ -5,20 +5,17 @@
 use super::event::{Done, Status};
 use super::frame::{self, Frame};
 use super::modules::{Answer, Outcome};
-use super::plan::{self, Place, Plan, Play, Step, Task};
+use super::plan::{self, Choices, Place, Plan, Play, Refused, Step, Task};
 use super::run::{Flow, Run};
 use super::scope::{Scope, traced};
 use super::step::{hidden, title};
 use super::{compile, expr, lint, unknown};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Includes inside includes.
 const INCLUDES_MAX: usize = 30;
-
-/// What an include may mean, by the name that it is called by there.
-pub(super) type Choices = BTreeMap<String, Vec<Step>>;
 
 /// What comes of one item of an include.
 enum Chosen<'a> {
@@ -35,7 +32,7 @@ impl<'a> Run<'a, '_> {
         &mut self,
         play: &'a Play,
         task: &'a Task,
-        (choices, refused): (&'a Choices, &BTreeMap<String, String>),
+        (choices, refused): (&'a Choices, &Refused),
         handler: bool,
     ) -> Flow {
         self.turn += 1;
@@ -54,7 +51,10 @@ impl<'a> Run<'a, '_> {
                 (Ok(items), trace) if !trace.unknown => items,
                 (Ok(_), _) => Vec::new(),
                 (Err(_), _) if skips() => Vec::new(),
-                (Err(message), _) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
+                (Err(message), _) => {
+                    let why = format!("loop: {message}");
+                    return self.not_opened(task, &scope, None, (task.place.line, &why), handler);
+                }
             },
         };
         if task.repeat.is_some() && items.is_empty() {
@@ -79,14 +79,15 @@ impl<'a> Run<'a, '_> {
                 }
                 Ok(Chosen::Skipped) => self.skipped(task, &inner, item, handler),
                 Ok(Chosen::Unknown(why)) => rounds.push((index, Err(why))),
-                Err((line, message)) => return self.broken(task, line, &message, handler),
+                Err((line, message)) => self.not_opened(task, &inner, item, (line, &message), handler)?,
             }
             let breaks = task.repeat.as_ref().map(|repeat| repeat.break_when.as_slice()).unwrap_or_default();
             match unknown::all_hold(&inner, breaks) {
                 Ok(Some(true)) if !breaks.is_empty() => break,
                 Ok(_) => {}
                 Err((line, e)) => {
-                    return self.broken(task, line, &format!("break_when: {}", expr::explain(&e)), handler);
+                    let why = format!("break_when: {}", expr::explain(&e));
+                    return self.not_opened(task, &inner, None, (line, &why), handler);
                 }
             }
         }
@@ -107,6 +108,21 @@ impl<'a> Run<'a, '_> {
             flow?;
         }
         Ok(())
+    }
+
+    /// An include, or one item of it, of which cannot be told what it means: as any task that fails.
+    fn not_opened(
+        &mut self,
+        task: &'a Task,
+        scope: &Scope,
+        item: Option<String>,
+        at: (u32, &str),
+        handler: bool,
+    ) -> Flow {
+        let judged = self.undecided(task, scope, item, at, handler);
+        let flow = self.conclude(task, &judged, judged.result.clone());
+        self.end.fatal |= flow.is_err() && task.fatal;
+        flow
     }
 
     /// What `include_vars` reads, with which everything that follows is rendered.
@@ -147,7 +163,7 @@ fn chosen<'a>(
     task: &Task,
     scope: &Scope,
     choices: &'a Choices,
-    refused: &BTreeMap<String, String>,
+    refused: &Refused,
 ) -> Result<Chosen<'a>, (u32, String)> {
     match unknown::all_hold(scope, &task.when) {
         Ok(Some(true)) => {}
@@ -198,7 +214,7 @@ pub(super) fn refusal(plan: &Plan, frame: &mut Frame) -> Option<(Place, String)>
                         continue;
                     }
                     let scope = frame.scope(play, task);
-                    match chosen(task, &scope, &include.choices, &BTreeMap::new()) {
+                    match chosen(task, &scope, &include.choices, &Refused::new()) {
                         Ok(Chosen::Steps(_, inner)) => steps.extend(inner),
                         Ok(_) => {}
                         Err(_) => {

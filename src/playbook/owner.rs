@@ -5,7 +5,7 @@ use super::process::{Job, run};
 use std::time::Duration;
 
 /// One line of passwd or group, cut at its colons.
-fn entry(database: &str, key: &str) -> Option<Vec<String>> {
+fn entry(database: &str, key: &str, cancel: &Cancel) -> Option<Vec<String>> {
     let cut = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
     let matches = |line: &&str| {
         let mut parts = line.split(':');
@@ -20,18 +20,18 @@ fn entry(database: &str, key: &str) -> Option<Vec<String>> {
         timeout: Some(Duration::from_secs(10)),
         ..Job::default()
     };
-    let done = run(&job, &Cancel::new(), &mut |_| {}).ok()?;
+    let done = run(&job, cancel, &mut |_| {}).ok()?;
     done.stdout.lines().next().filter(|_| done.success()).map(cut)
 }
 
 /// name:x:uid:gid:comment:home:shell
-pub fn user(key: &str) -> Option<Vec<String>> {
-    entry("passwd", key).filter(|e| e.len() >= 7)
+pub fn user(key: &str, cancel: &Cancel) -> Option<Vec<String>> {
+    entry("passwd", key, cancel).filter(|e| e.len() >= 7)
 }
 
 /// name:x:gid:members
-pub fn group(key: &str) -> Option<Vec<String>> {
-    entry("group", key).filter(|e| e.len() >= 3)
+pub fn group(key: &str, cancel: &Cancel) -> Option<Vec<String>> {
+    entry("group", key, cancel).filter(|e| e.len() >= 3)
 }
 
 /// A mode: octal digits, or letters (`u=rw,g-w,o=`) applied to `old`.
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(mode("a+X", 0o600, true), Ok(0o711));
         assert_eq!(mode("+x", 0o644, false), Ok(0o755));
         assert!(mode("99", 0, false).is_err() && mode("rwx", 0, false).is_err());
-        assert_eq!(user("root").map(|e| e[2].clone()).as_deref(), Some("0"));
-        assert!(group("no-such-group-here").is_none());
+        assert_eq!(user("root", &Cancel::new()).map(|e| e[2].clone()).as_deref(), Some("0"));
+        assert!(group("no-such-group-here", &Cancel::new()).is_none());
     }
 }

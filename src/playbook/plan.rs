@@ -1,5 +1,6 @@
 //! What the compiler makes and the node runs: plain data, complete in itself, comparable by its SHA-256.
 
+use super::data::Shared;
 use crate::model::Sha256;
 use base64::Engine as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,7 +8,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Version of the plan's form; a node refuses others.
-pub const PLAN_VERSION: u32 = 3;
+pub const PLAN_VERSION: u32 = 4;
 
 /// Modules that look and say, and leave the node as it is.
 const IDLE: [&str; 15] = [
@@ -37,6 +38,8 @@ pub struct Plan {
     pub host: String,
     /// Those of the inventory's variables that anything here could read.
     pub vars: Map<String, Value>,
+    /// The same of those that all hosts have alike.
+    pub shared: BTreeMap<String, Shared>,
     /// Win over everything.
     pub extra: Map<String, Value>,
     /// Variables of plays, roles, blocks and tasks; named by their index.
@@ -77,6 +80,11 @@ impl Plan {
             })
         }
         self.plays.iter().flat_map(|play| &play.sections).any(|section| any(section, tags))
+    }
+
+    /// Calls `f` with every task of every play.
+    pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
+        self.plays.iter().for_each(|play| play.each_task(f));
     }
 
     /// How many tasks and handlers there are, blocks and includes not counted.
@@ -157,14 +165,20 @@ pub struct Exports {
     pub vars: Vec<u32>,
 }
 
+/// What an include may mean, by the name that it is called by there.
+pub type Choices = BTreeMap<String, Vec<Step>>;
+
+/// What it may mean and no plan can hold, with the reason.
+pub type Refused = BTreeMap<String, String>;
+
 /// `include_tasks` and `include_role`: what is included is chosen on the node among what could be meant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Include {
     /// Name, condition and loop; its arguments are rendered and looked up in `choices` (`choice`).
     pub task: Task,
-    pub choices: BTreeMap<String, Vec<Step>>,
-    /// What it may mean and no plan can hold, with the reason: a run that needs it is refused.
-    pub refused: BTreeMap<String, String>,
+    pub choices: Choices,
+    /// A run that needs one of these is refused.
+    pub refused: Refused,
 }
 
 /// The name under which the `choices` of an include have what it means with these rendered arguments.
@@ -191,11 +205,32 @@ pub struct Handler {
     /// Which list of handlers it stands in: each role and the play have one.
     pub list: u32,
     /// Of one that is `include_tasks`; of what no plan can hold, the reason.
-    pub choices: BTreeMap<String, Vec<Step>>,
-    pub refused: BTreeMap<String, String>,
+    pub choices: Choices,
+    pub refused: Refused,
 }
 
 impl Play {
+    /// Calls `f` with every task, those of includes and handlers among them; handlers last.
+    pub fn each_task<'a>(&'a self, f: &mut dyn FnMut(&'a Task)) {
+        fn steps<'a>(list: &'a [Step], f: &mut dyn FnMut(&'a Task)) {
+            for step in list {
+                match step {
+                    Step::Task(task) => f(task),
+                    Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
+                    Step::Include(include) => {
+                        f(&include.task);
+                        include.choices.values().for_each(|part| steps(part, f));
+                    }
+                }
+            }
+        }
+        self.sections.iter().for_each(|section| steps(section, f));
+        for handler in &self.handlers {
+            f(&handler.task);
+            handler.choices.values().for_each(|part| steps(part, f));
+        }
+    }
+
     /// Whether a notification of this name means any handler.
     pub fn means(&self, name: &str) -> bool {
         (0..self.handlers.len()).any(|at| self.answers(at, name))
@@ -277,6 +312,13 @@ pub struct Task {
 pub struct Condition {
     pub text: String,
     pub line: u32,
+}
+
+impl Condition {
+    /// Whether it is `false`, as every boolean of YAML is written here that is none of truth. A text `no` is a variable.
+    pub fn never(&self) -> bool {
+        matches!(self.text.trim(), "false" | "False")
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -388,6 +430,22 @@ impl<'de> Deserialize<'de> for Blob {
             base64::engine::general_purpose::STANDARD.decode(text).map(Blob).map_err(serde::de::Error::custom)
         } else {
             d.deserialize_byte_buf(Bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_false_never_holds() {
+        let never = |text: &str| Condition { text: text.to_owned(), line: 1 }.never();
+        for text in ["False", "false", " false "] {
+            assert!(never(text), "{text}");
+        }
+        for text in ["no", "off", "x == false", "True", ""] {
+            assert!(!never(text), "{text}");
         }
     }
 }

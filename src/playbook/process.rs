@@ -41,6 +41,8 @@ pub struct Finished {
     /// Below zero: ended by that signal, as Python tells it. None: broken off.
     pub rc: Option<i32>,
     pub stdout: String,
+    /// `stdout` is not to the byte what was written: it was cut, or is no UTF-8.
+    pub partial: bool,
     pub stderr: String,
     pub tail: Vec<String>,
     pub timed_out: bool,
@@ -226,6 +228,7 @@ fn watch(
     let extra = out.tail.len().saturating_sub(20);
     out.tail.drain(..extra);
     out.stdout = text(&stdout);
+    out.partial = out.stdout.as_bytes() != stdout;
     out.stderr = text(&stderr);
     out
 }
@@ -266,7 +269,17 @@ mod tests {
         assert!(longest <= LINE_BOUND, "{longest}");
         assert_eq!(done.tail.len(), 20);
         assert_eq!(done.tail.last().map(String::as_str), Some("last"));
-        assert!(done.stdout.len() <= KEEP_MAX + 100);
+        assert!(done.stdout.len() <= KEEP_MAX + 100 && !done.partial);
+    }
+
+    #[test]
+    fn output_that_is_not_whole_is_marked() {
+        for (script, partial) in
+            [("printf 'caf\\303\\251'", false), ("printf 'caf\\351'", true), ("head -c 5000000 /dev/zero", true)]
+        {
+            let done = run(&sh(script), &Cancel::new(), &mut |_| {}).unwrap();
+            assert_eq!(done.partial, partial, "{script}");
+        }
     }
     const LINE_BOUND: usize = (16 << 10) + 20;
 

@@ -2,13 +2,13 @@
 
 mod undefined;
 
-use super::data::has_markup;
+use super::data::{self, has_markup};
 use super::frame::{self, Frame};
 use super::modules;
 use super::modules::ContentError;
 use super::plan::{Include, Place, Plan, Play, Repeat, Step, Task, choice};
 use super::scope::{Scope, Trace, traced};
-use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault, lenient};
+use super::template_fault::{Language, OF_AN_ATTEMPT, TemplateFault};
 use super::{expr, facts, lint};
 use crate::model::{Fault, FileSet, Sha256};
 use serde_json::{Map, Value};
@@ -329,7 +329,7 @@ impl<'p> Walk<'p> {
                 fault.hint("put the line into the template; as it is, drift of the file is reported, not repaired"),
             );
         }
-        let uncertain = holds.is_err() || edits || args.get("remote_src").is_some_and(|v| v == true);
+        let uncertain = holds.is_err() || edits || args.get("remote_src").and_then(data::boolean) == Some(true);
         let (content, trace) = traced(|| modules::content_of(self.frame.plan(), task, &args, scope));
         if let Err(ContentError::Template(fault)) = &content {
             let template = modules::template_of(self.frame.plan(), task, &args);
@@ -369,23 +369,8 @@ impl<'p> Walk<'p> {
 
     /// The conditions of a task up to the first that does not hold.
     fn conditions(&mut self, task: &Task, scope: &Scope) {
-        if self.review.is_none() {
-            return;
-        }
-        for condition in &task.when {
-            let (told, trace) = traced(|| expr::truth(scope, &condition.text));
-            match told {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(e) => {
-                    let text = match has_markup(&condition.text) {
-                        true => condition.text.clone(),
-                        false => format!("{{{{ {} }}}}", condition.text),
-                    };
-                    let place = Place { file: task.place.file.clone(), line: condition.line };
-                    return self.inline(&place, &text, &e, &trace, scope, !may_fail(task));
-                }
-            }
+        if self.review.is_some() {
+            self.asked(task, &task.when, scope, !may_fail(task));
         }
     }
 
@@ -476,7 +461,7 @@ fn judged(
     let root = fault.variable.as_deref().and_then(|name| name.split('.').next()).unwrap_or_default();
     if fault.undefined && scope.get(root).is_some() {
         let here = |u: &lint::Use| lint::place(text, u.offset).0 == fault.line && !u.conditional;
-        let always = !lenient(text) && lint::uses(text, root).iter().any(here);
+        let always = !lint::lenient(text) && lint::uses(text, root).iter().any(here);
         return Some((fault, always));
     }
     TemplateFault::of_names(path, text, Language::of(path), scope)

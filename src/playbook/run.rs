@@ -30,7 +30,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
     if plan.version != PLAN_VERSION {
         return refuse(format!("the plan has version {}, this node understands {PLAN_VERSION}", plan.version));
     }
-    let mut ground = match Ground::open(options) {
+    let mut ground = match Ground::open(options, cancel) {
         Ok(ground) => ground,
         Err(message) => return refuse(message),
     };
@@ -40,7 +40,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
             owed.push(name);
         }
     }
-    let facts = facts::facts();
+    let facts = facts::facts(cancel);
     rendered::hidden(plan, &facts).into_iter().for_each(|path| ground.secrets.add(path));
     let mut frame = Frame::new(plan, &facts);
     if options.check {
@@ -62,6 +62,7 @@ pub fn run(plan: &Plan, options: &RunOptions, cancel: &Cancel, sink: &mut dyn Fn
         perhaps: Vec::new(),
         due: Vec::new(),
         journaled: Vec::new(),
+        broken_off: Vec::new(),
         last_failure: Value::Null,
         ending: None,
         roles_done: BTreeSet::new(),
@@ -107,6 +108,9 @@ pub(super) struct Run<'a, 's> {
     /// Of those that were notified, the names whose handlers are run just now or are about to be.
     pub due: Vec<String>,
     pub journaled: Vec<String>,
+    /// What a task would have notified that failed after it had begun to change something: it may have done so. Owed unless
+    /// the failure is rescued, as if the run had been killed there.
+    pub broken_off: Vec<String>,
     /// Registered result of the last failed task, for `rescue`.
     pub last_failure: Value,
     /// A stop that is no failure: `meta` asked for it.
@@ -129,9 +133,14 @@ enum Ending {
 impl<'a> Run<'a, '_> {
     fn plays(&mut self, plan: &'a Plan) -> Flow {
         for play in &plan.plays {
-            if self.options.gate.as_ref().is_some_and(|gate| !gate.pass(play.index)) {
-                self.cancel.stop();
-                return Err(Stop);
+            if let Some(gate) = &self.options.gate {
+                match gate.pass(play.index) {
+                    Some(lost) => self.frame.lose(&lost),
+                    None => {
+                        self.cancel.stop();
+                        return Err(Stop);
+                    }
+                }
             }
             self.frame.open_play(play);
             self.roles_done.clear();
@@ -233,6 +242,7 @@ impl<'a> Run<'a, '_> {
             return Ok(());
         }
         let before = self.end.ok + self.end.changed;
+        let failed_before = self.end.failed;
         let mut flow = self.steps(play, &block.block);
         if block.role.is_some() && self.ending == Some(Ending::Role) {
             self.ending = None;
@@ -246,7 +256,8 @@ impl<'a> Run<'a, '_> {
         }
         if flow.is_err() && !block.rescue.is_empty() && !self.cancel.stopped() {
             let failed = self.end.failure.take();
-            self.end.failed = self.end.failed.saturating_sub(1);
+            self.end.failed = failed_before;
+            self.broken_off.clear();
             self.end.fatal = false;
             if let Some(failure) = failed {
                 self.frame.set("ansible_failed_task", &json!({"name": failure.task}));
@@ -273,7 +284,7 @@ impl<'a> Run<'a, '_> {
 
     /// Names that are owed, of this run and the one before, those of `more` among them.
     pub fn owed(&self, more: &[String]) -> Vec<String> {
-        union([&self.owed, &self.due, &self.notified, more])
+        union([&self.owed, &self.due, &self.notified, &self.broken_off, more])
     }
 
     /// Brings the journal up to date; on disk when this returns.
@@ -302,13 +313,21 @@ impl<'a> Run<'a, '_> {
         (self.sink)(if handler { Event::Handler(done) } else { Event::Task(done) });
     }
 
+    /// The task under way fails: what is written ahead of its change stays owed.
+    pub fn break_off(&mut self) {
+        let owed = self.owed(&[]);
+        self.broken_off.extend(self.journaled.iter().filter(|name| !owed.contains(name)).cloned());
+    }
+
     /// A task that could not even be evaluated.
     pub fn broken(&mut self, task: &Task, line: u32, message: &str, handler: bool) -> Flow {
         let message = if task.no_log { HIDDEN.to_owned() } else { message.to_owned() };
         let msg = format!("{}:{line}: {message}", task.place.file);
         self.tell(Done { msg, ..Done::of(task, self.turn, Status::Failed, "") }, handler);
+        self.break_off();
         self.end.failed += 1;
         self.end.fatal |= task.fatal;
+        self.last_failure = json!({"changed": false, "failed": true, "msg": message});
         self.end.failure = Some(Failure {
             task: task.name.clone(),
             file: task.place.file.clone(),

@@ -4,7 +4,9 @@
 
 use super::notes::{self, Notes};
 use super::way::{self, Lost};
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Gid, IFlags, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid,
+};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,7 +21,8 @@ pub const READ_MAX: u64 = 64 << 20;
 /// Files are compared in pieces of so many bytes.
 const PIECE: usize = 1 << 20;
 /// A directory that is no link, to be read.
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(super) const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// What could not be done with a path. Nothing was changed unless the operation says so.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +37,13 @@ impl SafeError {
     pub fn refused(path: &Path, what: impl Into<String>) -> Self {
         Self::Refused { path: path.to_owned(), what: what.into() }
     }
+    /// As an error of the system.
+    pub fn cause(self) -> std::io::Error {
+        match self {
+            Self::Io { source, .. } => source,
+            Self::Refused { .. } => std::io::Error::other(self.to_string()),
+        }
+    }
     /// With its cause, on one line.
     pub fn line(&self) -> String {
         match self {
@@ -45,7 +55,7 @@ impl SafeError {
 
 type Result<T> = std::result::Result<T, SafeError>;
 
-fn io(path: &Path, what: &'static str) -> impl Fn(rustix::io::Errno) -> SafeError {
+pub(super) fn io(path: &Path, what: &'static str) -> impl Fn(rustix::io::Errno) -> SafeError {
     move |e| SafeError::Io { path: path.to_owned(), what, source: e.into() }
 }
 
@@ -127,7 +137,7 @@ fn open_at(path: &Path, flags: OFlags, what: &'static str) -> Result<OwnedFd> {
 }
 
 /// The directory a path is in, open, and the last component.
-fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
+pub(super) fn parent(path: &Path) -> Result<(OwnedFd, &OsStr)> {
     absolute(path)?;
     let name = path.file_name().ok_or_else(|| SafeError::refused(path, "has no last component"))?;
     let dir = path.parent().unwrap_or(Path::new("/"));
@@ -186,13 +196,21 @@ pub fn copy(notes: &Notes, from: &File, path: &Path, attributes: Attributes) -> 
     put(notes, path, &mut fill, attributes, &mut |_| Ok(()))
 }
 
-/// Gives the file at `path` a second name. Both are one file until `path` gets another content by [`write`] or goes.
-pub fn second_name(path: &Path, name: &Path) -> Result<()> {
+/// Gives the file at `path` a second name in one step, in the place of a file or link there. Both are one file until `path` gets
+/// another content by [`write`] or goes.
+pub fn second_name(notes: &Notes, path: &Path, name: &Path) -> Result<()> {
     let what = "give it a second name";
     absolute(path)?;
     let (from, old) = place(path).map_err(|lost| refusal(path, what, lost))?;
     let (dir, new) = parent(name)?;
-    rustix::fs::linkat(&from, old, &dir, new, AtFlags::empty()).map_err(io(path, what))?;
+    let temp = &beside(notes, name, new)?;
+    rustix::fs::linkat(&from, old, &dir, temp, AtFlags::empty()).map_err(io(path, what))?;
+    rustix::fs::renameat(&dir, temp, &dir, new).map_err(|e| {
+        let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
+        io(name, what)(e)
+    })?;
+    // Where both were names of one file already, the rename has done nothing.
+    let _ = rustix::fs::unlinkat(&dir, temp, AtFlags::empty());
     rustix::fs::fsync(&dir).map_err(io(name, "sync its directory"))
 }
 
@@ -202,13 +220,15 @@ pub fn rename(path: &Path, to: &Path, what: &'static str) -> Result<()> {
     rustix::fs::renameat(&from, old, &dir, new).map_err(io(path, what))
 }
 
-/// Gives a file of our own another name, with these attributes, in the place of a file or link there. Its content is synced
-/// by whoever made it; where the name is on another file system, it is copied.
+/// Gives a file of our own another name, with these attributes and the time of its last change, in the place of a file or link
+/// there. Its content is synced by whoever made it; where the name is on another file system, it is copied.
 pub fn adopt(notes: &Notes, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
     set_attributes(from, attributes)?;
     match rename(from, path, "give it its name") {
         Err(SafeError::Io { source, .. }) if source.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {
-            copy(notes, &open(from)?.0, path, attributes)
+            let (file, stat) = open(from)?;
+            copy(notes, &file, path, attributes)?;
+            set_times(path, None, Some(stat.st_mtime))
         }
         done => done,
     }
@@ -243,6 +263,15 @@ fn fill_up(file: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
         }
     }
     Ok(have)
+}
+
+/// A new file of our own, private, that is longer in the making: noted until the next one of these.
+pub fn create(notes: &Notes, path: &Path) -> Result<File> {
+    let what = "make the file";
+    let (dir, name) = parent(path)?;
+    notes.note_long(path).map_err(failed(path, "note what is made"))?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&dir, name, flags, Mode::from_raw_mode(0o600)).map(File::from).map_err(io(path, what))
 }
 
 fn put(
@@ -373,7 +402,7 @@ pub fn lead(path: &Path) -> Result<(PathBuf, Option<Stat>)> {
     Ok((end, stat))
 }
 
-/// Everything below a directory, parents first, links not followed, other file systems not entered.
+/// Everything below a directory, parents first, links not followed; another file system below it is refused.
 pub fn walk(path: &Path, most: usize) -> Result<Vec<(PathBuf, Stat)>> {
     let mut out = Vec::new();
     let mut open = vec![path.to_owned()];
@@ -421,39 +450,27 @@ pub fn list(path: &Path) -> Result<Vec<OsString>> {
     Ok(out)
 }
 
-/// Sets times, in seconds since 1970; None leaves.
+/// What `lsattr` shows of a file or directory.
+pub fn flags(path: &Path) -> Result<IFlags> {
+    let what = "look at its flags";
+    let fd = open_at(path, OFlags::RDONLY, what)?;
+    // Of a pipe or device that was put there meanwhile it would mean something else.
+    match kind(&rustix::fs::fstat(&fd).map_err(io(path, what))?) {
+        FileType::RegularFile | FileType::Directory => rustix::fs::ioctl_getflags(&fd).map_err(io(path, what)),
+        _ => Err(SafeError::refused(path, "is neither a file nor a directory")),
+    }
+}
+
+/// Sets times, in seconds since 1970; None leaves. It is not opened, as in [`set_attributes`].
 pub fn set_times(path: &Path, accessed: Option<i64>, modified: Option<i64>) -> Result<()> {
     let what = "set its times";
-    let fd = open_at(path, OFlags::RDONLY, what)?;
+    let fd = open_at(path, OFlags::PATH, what)?;
+    if kind(&rustix::fs::fstat(&fd).map_err(io(path, what))?) == FileType::Symlink {
+        return Err(SafeError::refused(path, "is a symbolic link"));
+    }
     let omit = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
     let time = |at: Option<i64>| at.map_or(omit, |tv_sec| Timespec { tv_sec, tv_nsec: 0 });
     let times = Timestamps { last_access: time(accessed), last_modification: time(modified) };
-    rustix::fs::futimens(&fd, &times).map_err(io(path, what))
-}
-
-/// Removes a directory with everything in it, by descriptors, so that no link put in its way leads elsewhere.
-pub fn remove_tree(path: &Path) -> Result<()> {
-    let (dir, name) = parent(path)?;
-    remove_in(&dir, name, path, 0)
-}
-
-fn remove_in(dir: &OwnedFd, name: &OsStr, path: &Path, depth: u32) -> Result<()> {
-    if depth > 200 {
-        return Err(SafeError::refused(path, "is nested too deep"));
-    }
-    let fd = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()).map_err(io(path, "open the directory"))?;
-    for entry in Dir::read_from(&fd).map_err(io(path, "read the directory"))? {
-        let entry = entry.map_err(io(path, "read the directory"))?;
-        let inner = OsStr::from_bytes(entry.file_name().to_bytes());
-        if inner == "." || inner == ".." {
-            continue;
-        }
-        let stat = rustix::fs::statat(&fd, inner, AtFlags::SYMLINK_NOFOLLOW).map_err(io(path, "look into it"))?;
-        if kind(&stat) == FileType::Directory {
-            remove_in(&fd, inner, &path.join(inner), depth + 1)?;
-        } else {
-            rustix::fs::unlinkat(&fd, inner, AtFlags::empty()).map_err(io(path, "remove a file in it"))?;
-        }
-    }
-    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR).map_err(io(path, "remove it"))
+    let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    rustix::fs::utimensat(CWD, name, &times, AtFlags::empty()).map_err(io(path, what))
 }

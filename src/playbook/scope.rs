@@ -4,18 +4,19 @@
 //! `DEPTH_MAX` deep, so a variable that names itself is an error and not a hang.
 
 use super::data::{Var, VarMap};
-use super::expr;
+use super::{expr, hostvars};
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 use minijinja::{Error, ErrorKind, State};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Variables that refer to variables, this deep.
-const DEPTH_MAX: u32 = 24;
+const DEPTH_MAX: usize = 24;
 
 thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// The variables that are being rendered, outermost first.
+    static OPEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static TRACE: RefCell<Option<Trace>> = const { RefCell::new(None) };
 }
 
@@ -57,6 +58,15 @@ struct Layers {
     layers: Vec<Arc<VarMap>>,
     /// Names whose value only a run can tell; reading one is an error of its own kind.
     unknown: BTreeSet<String>,
+    own: Option<Arc<Own>>,
+}
+
+/// What `hostvars` has of the host that all of this is about, beside what its inventory says.
+#[derive(Debug)]
+pub struct Own {
+    pub name: String,
+    /// From the weakest to the strongest.
+    pub layers: Vec<Arc<VarMap>>,
 }
 
 /// Message of the error that reading an unknown name gives; whoever must tell it from others looks at the `Trace`.
@@ -64,14 +74,25 @@ const UNKNOWN: &str = "known only during a run";
 
 impl Scope {
     pub fn new(layers: Vec<Arc<VarMap>>, unknown: BTreeSet<String>) -> Self {
-        Self(Arc::new(Layers { layers, unknown }))
+        Self(Arc::new(Layers { layers, unknown, own: None }))
+    }
+
+    /// This scope as that of a host: `hostvars` has of it what `own` says.
+    pub fn of(&self, own: Arc<Own>) -> Self {
+        let (layers, unknown) = (self.0.layers.clone(), self.0.unknown.clone());
+        Self(Arc::new(Layers { layers, unknown, own: Some(own) }))
+    }
+
+    /// The host that this scope is of, where that was said.
+    pub fn own(&self) -> Option<&Arc<Own>> {
+        self.0.own.as_ref()
     }
 
     /// This scope with one more layer above all others.
     pub fn with(&self, layer: VarMap) -> Self {
         let mut layers = self.0.layers.clone();
         layers.push(Arc::new(layer));
-        Self::new(layers, self.0.unknown.clone())
+        Self(Arc::new(Layers { layers, unknown: self.0.unknown.clone(), own: self.0.own.clone() }))
     }
 
     pub fn get(&self, name: &str) -> Option<&Var> {
@@ -102,12 +123,18 @@ impl Scope {
         self.0.unknown.contains(name) || !self.0.unknown.is_empty() && super::facts::known(name)
     }
 
+    /// Names whose value only a run can tell.
+    pub fn unknown_names(&self) -> &BTreeSet<String> {
+        &self.0.unknown
+    }
+
     /// Every name that has a value.
     pub fn names(&self) -> BTreeSet<Arc<str>> {
         self.0.layers.iter().flat_map(|layer| layer.iter().map(|(k, _)| k.clone())).collect()
     }
 
-    fn value(&self, name: &str, var: &Var) -> Value {
+    /// The value of `var`, which is called `name`; what is a template is rendered with this scope.
+    pub fn value(&self, name: &str, var: &Var) -> Value {
         match var {
             Var::Plain(value) => plain(value),
             Var::Template(text) => self.render(name, text),
@@ -118,19 +145,66 @@ impl Scope {
     }
 
     fn render(&self, name: &str, text: &str) -> Value {
-        let depth = DEPTH.get();
-        if depth >= DEPTH_MAX {
-            let message = format!("variable `{name}` refers to itself, or over {DEPTH_MAX} variables deep");
-            return Value::from(Error::new(ErrorKind::InvalidOperation, message));
+        let too_deep = OPEN.with_borrow(|open| (open.len() >= DEPTH_MAX).then(|| Endless::of(open, name)));
+        if let Some(endless) = too_deep {
+            let message = match endless.is_circle() {
+                true => "variables name each other without an end".to_owned(),
+                false => format!("variables name each other over {DEPTH_MAX} deep"),
+            };
+            return Value::from(Error::new(ErrorKind::InvalidOperation, message).with_source(endless));
         }
-        DEPTH.set(depth + 1);
+        OPEN.with_borrow_mut(|open| open.push(name.to_owned()));
         let result = expr::native(self, text);
-        DEPTH.set(depth);
+        OPEN.with_borrow_mut(Vec::pop);
         result.unwrap_or_else(|e| {
+            // The chain says all of it once.
+            if Endless::is_in(&e) {
+                return Value::from(e);
+            }
             let message = format!("in variable `{name}`: {}", expr::explain(&e));
             Value::from(Error::new(e.kind(), message))
         })
     }
+}
+
+/// Variables of which each is named by the one before.
+#[derive(Debug)]
+struct Endless(Vec<String>);
+
+impl Endless {
+    /// `open` are being rendered, and `name` is named by the last of them. Of a circle, it is told once.
+    fn of(open: &[String], name: &str) -> Self {
+        let from = open.iter().rposition(|other| other == name).unwrap_or_default();
+        Self(open[from..].iter().map(String::as_str).chain([name]).map(str::to_owned).collect())
+    }
+
+    fn is_circle(&self) -> bool {
+        self.0.first() == self.0.last()
+    }
+
+    fn is_in(error: &Error) -> bool {
+        let mut source = std::error::Error::source(error);
+        while let Some(inner) = source {
+            if inner.is::<Self>() {
+                return true;
+            }
+            source = inner.source();
+        }
+        false
+    }
+}
+
+impl std::fmt::Display for Endless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.join(" -> "))
+    }
+}
+
+impl std::error::Error for Endless {}
+
+/// What is read where only a run could tell `name`: an error.
+pub fn unknown_now(name: &str) -> Value {
+    Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{name}` is {UNKNOWN}")))
 }
 
 /// What only a real run can tell. Reading it counts as that.
@@ -178,8 +252,8 @@ pub fn on_the_node(state: &State) -> Result<(), Error> {
 }
 
 /// How many variables deep the current evaluation is.
-pub fn depth() -> u32 {
-    DEPTH.get()
+pub fn depth() -> usize {
+    OPEN.with_borrow(Vec::len)
 }
 
 #[derive(Debug)]
@@ -190,11 +264,13 @@ impl Object for Root {
         self.get_value_by_str(key.as_str()?)
     }
     fn get_value_by_str(self: &Arc<Self>, key: &str) -> Option<Value> {
-        if let Some(var) = self.0.get(key) {
-            return Some(self.0.value(key, var));
+        match self.0.get(key) {
+            Some(Var::Map(all)) if key == hostvars::NAME => return Some(hostvars::value(&self.0, all)),
+            Some(var) => return Some(self.0.value(key, var)),
+            None => {}
         }
         if self.0.asks_a_run(key) {
-            return Some(Value::from(Error::new(ErrorKind::InvalidOperation, format!("`{key}` is {UNKNOWN}"))));
+            return Some(unknown_now(key));
         }
         if key != "vars" {
             note(|trace| {

@@ -1,7 +1,8 @@
 //! Which paths are secret: of their contents nothing is shown, whichever task writes them and whatever their mode.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
-use std::collections::BTreeSet;
+use crate::files;
+use globset::GlobSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Paths that are declared secret, by globs as a manifest has them and one by one.
@@ -16,22 +17,9 @@ pub struct Secrets {
 impl Secrets {
     /// Globs with a leading `/` are of whole paths, others of their last parts; each means what is below it as well.
     pub fn new(globs: &[String]) -> Self {
-        let mut set = GlobSetBuilder::new();
-        let mut all = false;
-        for text in globs {
-            let trimmed = text.trim_end_matches('/');
-            let whole = if trimmed.starts_with('/') { trimmed.to_owned() } else { format!("**/{trimmed}") };
-            for glob in [format!("{whole}/**"), whole] {
-                match GlobBuilder::new(&glob).literal_separator(true).build() {
-                    Ok(glob) => drop(set.add(glob)),
-                    Err(_) => all = true,
-                }
-            }
-        }
-        let globs = set.build().unwrap_or_else(|_| {
-            all = true;
-            GlobSet::empty()
-        });
+        let mut faults = BTreeMap::new();
+        let globs = files::secrets(globs, &mut faults);
+        let all = !faults.is_empty();
         Self { globs, paths: BTreeSet::new(), all }
     }
 

@@ -22,7 +22,7 @@ pub fn words(line: &str) -> Result<Vec<Word>, &'static str> {
             _ => None,
         };
         if let Some(close) = close {
-            let end = rest.find(close).ok_or("a {{ or {% is not closed")? + 2;
+            let end = rest[2..].find(close).ok_or("a {{ or {% is not closed")? + 4;
             current.get_or_insert_with(empty).text.push_str(&rest[..end]);
             rest = &rest[end..];
             continue;

@@ -1,6 +1,8 @@
 //! One task: its condition, its loop, its retries, what its result means, what is said about it.
 
+use super::due::Change;
 use super::event::{Done, Event, Failure, HIDDEN, Status};
+use super::faucet::Faucet;
 use super::frame;
 use super::modules::{self, Answer, Call, Outcome};
 use super::node::{Ahead, Node};
@@ -12,19 +14,29 @@ use super::{expr, filters, unknown};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Output events of one task: lines, bytes, and lines per second.
-const LINES_MAX: usize = 5_000;
-const BYTES_MAX: usize = 1 << 20;
-const PER_SECOND: usize = 2_000;
 /// Most tries of `until`.
 const RETRIES_MAX: u64 = 10_000;
 
 /// What one item came to.
-struct Judged {
+pub(super) struct Judged {
     status: Status,
-    result: Value,
+    pub(super) result: Value,
     failure: Option<Failure>,
     facts: Map<String, Value>,
+}
+
+impl Judged {
+    /// One that failed notifies nobody, as in Ansible.
+    fn change(&self) -> Change {
+        let changed = &self.result["changed"];
+        if *changed == true && self.result["failed"] != true {
+            Change::Yes
+        } else if self.status == Status::Unknown || unknown::is_unknown(changed) {
+            Change::Perhaps
+        } else {
+            Change::No
+        }
+    }
 }
 
 impl<'a> Run<'a, '_> {
@@ -34,26 +46,32 @@ impl<'a> Run<'a, '_> {
         let scope = self.frame.scope(play, task);
         let Some(repeat) = &task.repeat else {
             let judged = self.item(task, &scope, None, handler)?;
-            return self.conclude(play, task, &judged, judged.result.clone());
+            self.announce(task, &registered(&scope, task, &judged.result), judged.change())?;
+            return self.conclude(task, &judged, judged.result.clone());
         };
         let (items, trace) = traced(|| frame::items(&scope, repeat));
         let skips = || matches!(unknown::all_hold(&scope, &task.when), Ok(Some(false)));
         if trace.unknown && !skips() {
             let judged = self.vague(task, None, handler, "what it loops over depends on what was not run");
-            return self.conclude(play, task, &judged, judged.result.clone());
+            self.announce(task, &scope, judged.change())?;
+            return self.conclude(task, &judged, judged.result.clone());
         }
         let items = match items {
             Ok(items) if !trace.unknown => items,
             // A loop over something that does not exist is skipped if its condition says so without an item.
             Ok(_) => Vec::new(),
             Err(_) if skips() => Vec::new(),
-            Err(message) => return self.broken(task, task.place.line, &format!("loop: {message}"), handler),
+            Err(message) => {
+                let judged =
+                    self.undecided(task, &scope, None, (task.place.line, &format!("loop: {message}")), handler);
+                return self.conclude(task, &judged, judged.result.clone());
+            }
         };
         if items.is_empty() {
             self.skipped(task, &scope, None, handler);
             let result = json!({"changed": false, "failed": false, "skipped": true, "skipped_reason": "No items in the list", "results": []});
             let judged = Judged { status: Status::Skipped, result: Value::Null, failure: None, facts: Map::new() };
-            return self.conclude(play, task, &judged, result);
+            return self.conclude(task, &judged, result);
         }
         let mut results = Vec::new();
         let (mut changed, mut skipped) = (false, true);
@@ -73,7 +91,11 @@ impl<'a> Run<'a, '_> {
             // A fact that the item before has set is seen by this one.
             let inner = self.frame.scope(play, task).with(frame::item_layer(repeat, &items, index));
             let label = frame::label(&inner, repeat, item);
-            let mut judged = self.item(task, &inner, Some(label), handler)?;
+            let judged = self.item(task, &inner, Some(label), handler);
+            let Ok(mut judged) = judged else {
+                self.settle(task)?;
+                return Err(Stop);
+            };
             judged.result[repeat.var.as_str()] = item.clone();
             judged.result["ansible_loop_var"] = json!(repeat.var);
             changed |= judged.status == Status::Changed || judged.result["changed"] == true;
@@ -85,14 +107,19 @@ impl<'a> Run<'a, '_> {
             }
             results.push(judged.result.clone());
             let scope = registered(&inner, task, &judged.result);
-            if matches!(judged.status, Status::Failed | Status::Ignored) {
+            // By each item itself, so that what it has changed is owed whatever becomes of the others.
+            self.announce(task, &scope, judged.change())?;
+            // What was ignored of one item excuses no other.
+            if judged.status == Status::Failed || judged.status == Status::Ignored && worst.is_none() {
                 worst = Some(judged);
             }
             match unknown::all_hold(&scope, &repeat.break_when) {
                 Ok(Some(true)) if !repeat.break_when.is_empty() => break,
                 Ok(_) => {}
                 Err((line, e)) => {
-                    return self.broken(task, line, &format!("break_when: {}", expr::explain(&e)), handler);
+                    let why = format!("break_when: {}", expr::explain(&e));
+                    let judged = self.undecided(task, &scope, None, (line, &why), handler);
+                    return self.conclude(task, &judged, judged.result.clone());
                 }
             }
         }
@@ -113,41 +140,22 @@ impl<'a> Run<'a, '_> {
             None => (Status::Ok, None),
         };
         let judged = Judged { status, result: Value::Null, failure, facts: Map::new() };
-        // What its first items changed has notified handlers, which are owed.
-        self.conclude(play, task, &judged, result)?;
+        self.conclude(task, &judged, result)?;
         if cut { Err(Stop) } else { Ok(()) }
     }
 
-    /// Registers the result, notifies, and says whether the run goes on.
-    fn conclude(&mut self, play: &'a Play, task: &'a Task, judged: &Judged, result: Value) -> Flow {
+    /// Registers the result, and says whether the run goes on.
+    pub(super) fn conclude(&mut self, task: &Task, judged: &Judged, result: Value) -> Flow {
         for (name, value) in &judged.facts {
             self.learn(task, name, value);
         }
-        let changed = result["changed"] == true && result["failed"] != true;
         if let Some(name) = &task.register {
             self.frame.set(name, &result);
         }
-        let perhaps = unknown::is_unknown(&result["changed"]) || judged.status == Status::Unknown;
-        if changed || perhaps {
-            let named = match notifies(&self.frame.scope(play, task), task) {
-                Ok(named) => named,
-                Err(e) => {
-                    return self.broken(task, task.place.line, &format!("notify: {}", expr::explain(&e)), false);
-                }
-            };
-            for name in named {
-                match changed {
-                    true => self.notify(&name),
-                    false => self.perhaps.push(name),
-                }
-            }
+        if judged.status == Status::Failed {
+            self.break_off();
         }
-        // Without a change too: what was written ahead of it is not owed.
-        if (changed || !task.notify.is_empty())
-            && let Err(message) = self.write_journal()
-        {
-            return self.broken(task, task.place.line, &format!("journal of handlers: {message}"), false);
-        }
+        self.settle(task)?;
         if judged.status != Status::Failed {
             return Ok(());
         }
@@ -161,12 +169,6 @@ impl<'a> Run<'a, '_> {
         match task.module.as_str() {
             "set_fact" => self.frame.set(name, value),
             _ => self.frame.learn(name, value),
-        }
-    }
-
-    fn notify(&mut self, name: &str) {
-        if !self.notified.iter().any(|n| n == name) {
-            self.notified.push(name.to_owned());
         }
     }
 
@@ -204,8 +206,8 @@ impl<'a> Run<'a, '_> {
                 return Ok(Judged { status: Status::Skipped, result, failure: None, facts: Map::new() });
             }
             Err((line, e)) => {
-                self.broken(task, line, &format!("when: {}", expr::explain(&e)), handler)?;
-                return Err(Stop);
+                let why = format!("when: {}", expr::explain(&e));
+                return Ok(self.undecided(task, scope, item, (line, &why), handler));
             }
         }
         (self.sink)(Event::TaskStart { i: task.id, name: name.clone(), item: hidden(task, item.clone()) });
@@ -257,6 +259,37 @@ impl<'a> Run<'a, '_> {
         self.end.skipped += 1;
         let done = Done::of(task, self.turn, Status::Skipped, "");
         self.tell(Done { name: title(task, scope), item: hidden(task, item), ..done }, handler);
+    }
+
+    /// A task, or one item of it, of which cannot be told whether it is to run, or with what: it has failed, as if it had run.
+    /// `at` is the line of the expression, and what is wrong with it.
+    pub(super) fn undecided(
+        &mut self,
+        task: &Task,
+        scope: &Scope,
+        item: Option<String>,
+        at: (u32, &str),
+        handler: bool,
+    ) -> Judged {
+        let (line, why) = at;
+        let message = if task.no_log { HIDDEN } else { why };
+        let ignore = !self.cancel.cancelled() && ignored(scope, task);
+        let status = if ignore { Status::Ignored } else { Status::Failed };
+        *(if ignore { &mut self.end.ok } else { &mut self.end.failed }) += 1;
+        let told = Done::of(task, self.turn, status, format!("{}:{line}: {message}", task.place.file));
+        self.tell(Done { name: title(task, scope), item: hidden(task, item), ..told }, handler);
+        let mut result = json!({"changed": false, "failed": true, "msg": why});
+        if ignore {
+            result["ignored"] = json!(true);
+        }
+        let failure = (!ignore).then(|| Failure {
+            task: title(task, scope),
+            file: task.place.file.clone(),
+            line,
+            message: message.to_owned(),
+            ..Failure::default()
+        });
+        Judged { status, result, failure, facts: Map::new() }
     }
 
     /// One item of which it is not known what it would do, or whether: everything in its result is UNKNOWN.
@@ -343,7 +376,7 @@ impl<'a> Run<'a, '_> {
         let check = self.checks(task, scope);
         // A task that differs from the run sees the node as it is, and leaves no prediction behind.
         let kept = (check != self.ground.node.checks())
-            .then(|| std::mem::replace(&mut self.ground.node, Node::new(check, Notes::default())));
+            .then(|| std::mem::replace(&mut self.ground.node, Node::new(check, Notes::default(), self.cancel.clone())));
         let default = Some(Duration::from_millis(self.options.task_timeout_ms)).filter(|d| !d.is_zero());
         let timeout = seconds(scope, task.timeout.as_ref()).filter(|d| !d.is_zero()).or(default);
         let owed = if check { None } else { self.ahead(task, scope) };
@@ -365,7 +398,7 @@ impl<'a> Run<'a, '_> {
             args,
             scope,
             env,
-            timeout,
+            until: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
             cancel: self.cancel,
             ground: &mut self.ground,
             emit: &mut emit,
@@ -390,17 +423,6 @@ impl<'a> Run<'a, '_> {
             (self.sink)(Event::Output { i: task.id, line: format!("[truncated: {} more lines]", faucet.dropped) });
         }
         answer
-    }
-
-    /// Names that this task will notify if it changes anything, with those that are owed: whoever is killed between the
-    /// change and its end owes them too. None where all of them are in the journal, or there is none.
-    fn ahead(&self, task: &Task, scope: &Scope) -> Option<Vec<String>> {
-        if task.notify.is_empty() || self.options.journal.as_os_str().is_empty() || self.options.check {
-            return None;
-        }
-        // What only the result can name is named when it is there.
-        let all = self.owed(&notifies(scope, task).unwrap_or_default());
-        (all != self.journaled).then_some(all)
     }
 
     /// Waits as long as `loop_control` says.
@@ -433,19 +455,6 @@ impl<'a> Run<'a, '_> {
             std::thread::sleep(Duration::from_millis(50).min(time.saturating_sub(start.elapsed())));
         }
     }
-}
-
-/// The names that a task notifies.
-pub(super) fn notifies(scope: &Scope, task: &Task) -> Result<Vec<String>, minijinja::Error> {
-    let mut names = Vec::new();
-    for name in &task.notify {
-        match expr::render_json(scope, &json!(name))? {
-            Value::Array(more) => names.extend(more.iter().filter_map(Value::as_str).map(str::to_owned)),
-            Value::String(name) => names.push(name),
-            _ => {}
-        }
-    }
-    Ok(names)
 }
 
 /// A task's name as it is told.
@@ -556,28 +565,4 @@ fn seconds(scope: &Scope, value: Option<&Value>) -> Option<Duration> {
     let value = expr::render_json(scope, value?).ok()?;
     let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
     Duration::try_from_secs_f64(number).ok()
-}
-
-/// Lets so many lines through, and counts the rest.
-#[derive(Default)]
-struct Faucet {
-    lines: usize,
-    bytes: usize,
-    window: Option<(Instant, usize)>,
-    dropped: usize,
-}
-
-impl Faucet {
-    fn lets(&mut self, line: &str) -> bool {
-        let (since, count) =
-            self.window.filter(|(since, _)| since.elapsed() < Duration::from_secs(1)).unwrap_or((Instant::now(), 0));
-        self.window = Some((since, count + 1));
-        if count >= PER_SECOND || self.lines >= LINES_MAX || self.bytes + line.len() > BYTES_MAX {
-            self.dropped += 1;
-            return false;
-        }
-        self.lines += 1;
-        self.bytes += line.len();
-        true
-    }
 }

@@ -87,7 +87,7 @@ impl TemplateFault {
             Language::Tera => tera_text::names_read(text),
         };
         let mut found: Option<(Self, bool)> = None;
-        let lenient = lenient(text);
+        let lenient = lint::lenient(text);
         for name in names.iter().filter(|name| !scope.knows(name) && !lint::sets(text, name)) {
             let uses = lint::uses(text, name);
             let Some(first) = uses.iter().filter(|u| !u.guarded).min_by_key(|u| u.conditional) else { continue };
@@ -151,13 +151,4 @@ fn hint(name: &str, scope: &Scope, more: &[&str], language: Language) -> String 
         Language::Jinja => "define it in the inventory, or add `| default(...)` where it may be missing".to_owned(),
         Language::Tera => "add `| default(value=...)` where it may be missing".to_owned(),
     }
-}
-
-/// Whether a template says anywhere in its markup what holds where a value is undefined.
-pub fn lenient(text: &str) -> bool {
-    let says = |markup: &str| ["default", "d(", "defined", "ternary"].iter().any(|word| markup.contains(word));
-    text.split("{{").flat_map(|part| part.split("{%")).skip(1).any(|part| {
-        let end = part.find("}}").into_iter().chain(part.find("%}")).min().unwrap_or(part.len());
-        says(&part[..end])
-    })
 }

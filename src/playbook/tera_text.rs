@@ -1,11 +1,30 @@
 //! `.tera` templates: Tera 2, no escaping, the same variables.
 
+use super::bounds::TEXT_MAX;
 use super::expr;
 use super::scope::{Scope, traced};
 use super::template_fault::TemplateFault;
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use tera::{Context, Kwargs, State, Tera};
+
+/// What a template has given so far. One that gives too much is ended by that, and so is a loop that prints without an end.
+#[derive(Default)]
+struct Bounded(Vec<u8>);
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > TEXT_MAX {
+            return Err(std::io::Error::other(format!("over {TEXT_MAX} bytes of output")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 fn engine() -> Tera {
     let mut tera = Tera::new();
@@ -105,7 +124,10 @@ pub fn render(scope: &Scope, path: &str, text: &str) -> Result<String, TemplateF
             unknown = Some(name);
         }
     }
-    let rendered = tera.render("template", &context).map_err(|e| fault(path, text, &e, scope))?;
+    let mut out = Bounded::default();
+    let rendered = tera.render_to("template", &context, &mut out);
+    rendered.map_err(|e| fault(path, text, &e, scope))?;
+    let rendered = String::from_utf8_lossy(&out.0).into_owned();
     match unknown {
         None => Ok(rendered),
         // Tera takes it for false in a condition, and `default` steps in for it: another text than a run's.
@@ -170,6 +192,10 @@ mod tests {
             let at = (fault.line, fault.column, fault.variable.as_deref(), fault.undefined);
             assert_eq!(at, (2, column, Some(name), true), "{fault:?}");
         }
+        let endless =
+            "{% for i in range(end=100000) %}{% for j in range(end=100000) %}0123456789{% endfor %}{% endfor %}";
+        let fault = render(endless).unwrap_err();
+        assert!(fault.message.contains("over 16777216 bytes of output"), "{fault:?}");
         let (line, _, message) = check("ok\n{{ a | nope }}\n").unwrap_err();
         assert_eq!(line, 2, "{message}");
     }

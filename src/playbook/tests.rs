@@ -8,14 +8,18 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use tempfile::TempDir;
 
+mod bounds;
 mod check;
 mod fetched;
+mod hostvars;
 mod links;
+mod losses;
 mod others;
 mod owed;
 mod properties;
 mod set_a;
 mod set_b;
+mod undecided;
 mod values;
 
 pub(super) struct Ran {
@@ -327,7 +331,18 @@ fn an_undefined_variable_is_named_with_its_place() {
     .end
     .failure
     .unwrap();
-    assert!(failure.message.contains("refers to itself"), "{}", failure.message);
+    assert_eq!(failure.message, "site.yml:3: `msg`: variables name each other without an end: a -> b -> a");
+    let own = "    - {debug: {msg: 'x {{ a.c }}'}, vars: {a: {c: '{{ a.c ~ 1 }}'}}}\n";
+    let failure = go(&tasks(dir.path(), own), &options(dir.path())).end.failure.unwrap();
+    assert!(failure.message.ends_with("without an end: c -> c"), "{}", failure.message);
+    let files = [
+        ("site.yml", "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: '{{ dir }}/t'}\n"),
+        ("templates/a.j2", "a\n{% include 'b.j2' %}\n"),
+        ("templates/b.j2", "\n\n{% include 'a.j2' %}\n"),
+    ];
+    let failure = go(&plan(dir.path(), &files), &options(dir.path())).end.failure.unwrap();
+    let want = "templates/a.j2:2: templates include each other without an end: b.j2:3 -> a.j2:2 -> b.j2:3";
+    assert_eq!(failure.message, want);
 }
 
 #[test]
@@ -337,6 +352,8 @@ fn secrets_are_not_said() {
     - {name: a, shell: 'echo hunter2; echo hunter2 >&2; exit 1', no_log: true, ignore_errors: yes}
     - {name: b, copy: {content: hunter2, dest: '{{ dir }}/s', mode: '0600'}}
     - {name: c, copy: {content: hunter2, dest: '{{ dir }}/n'}, no_log: true}
+    - {shell: 'true hunter2', no_log: true}
+    - {shell: 'exit 1; hunter2', no_log: '{{ dir is defined }}', ignore_errors: yes}
     - {name: d, fail: {msg: hunter2}, no_log: true}
 ";
     let ran = go(&tasks(dir.path(), text), &options(dir.path()));
@@ -490,14 +507,16 @@ fn large_files_are_cleaned_up_and_put_back() {
     - {file: {path: '{{ dir }}/gone', state: absent}}
     - {file: {path: '{{ dir }}/tree', state: absent}}
     - {file: {path: '{{ dir }}/mode', mode: '0600'}}
-    - shell: printf changed > '{{ dir }}/mode'
 ";
     let options = RunOptions { backup: Some(d.join("backup")), phase: Phase::Cleanup, ..options(d) };
+    std::fs::set_permissions(d.join("mode"), std::fs::Permissions::from_mode(0o644)).unwrap();
     go(&tasks(d, text), &options).good();
     assert!(!d.join("gone").exists() && !d.join("tree").exists());
+    assert_eq!(std::fs::read_dir(d.join("backup/files")).unwrap().count(), 2, "another mode copies no content");
     assert_eq!(undo(&d.join("backup")).unwrap().len(), 4);
     for (name, end) in [("gone", "one"), ("tree/in", "two"), ("mode", "three")] {
         assert_eq!(end_of(&d.join(name)), end, "{name}");
+        assert_eq!(std::fs::metadata(d.join(name)).unwrap().permissions().mode() & 0o777, 0o644, "{name}");
     }
     assert_eq!(undo(&d.join("backup")).unwrap(), Vec::<String>::new());
 }

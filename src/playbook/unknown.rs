@@ -4,6 +4,7 @@
 //! where the rest of a condition decides: `false and UNKNOWN` is false, `true or UNKNOWN` is true.
 
 use super::expr;
+use super::lint::quoted;
 use super::plan::Condition;
 use super::scope::{Scope, traced};
 use minijinja::Error;
@@ -136,53 +137,44 @@ impl<'t> Form<'t> {
 /// Words outside of quotes and brackets, with their places.
 fn top_words(text: &str) -> Vec<(usize, &str)> {
     let mut out = Vec::new();
-    let (mut depth, mut quote, mut escaped) = (0_i32, None, false);
-    let mut start = None;
-    for (at, c) in text.char_indices().chain([(text.len(), ' ')]) {
-        let word = quote.is_none() && (c.is_alphanumeric() || c == '_' || c == '.');
-        if let (Some(from), false) = (start, word) {
-            if depth == 0 {
-                out.push((from, &text[from..at]));
-            }
-            start = None;
-        } else if start.is_none() && word {
-            start = Some(at);
+    let (mut depth, mut at) = (0_i32, 0);
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+        let len = match c {
+            '"' | '\'' => quoted(rest),
+            c if word(c) => rest.find(|c| !word(c)).unwrap_or(rest.len()),
+            c => c.len_utf8(),
+        };
+        depth += bracket(c);
+        if depth == 0 && word(c) {
+            out.push((at, &rest[..len]));
         }
-        match (quote, c) {
-            (Some(_), _) if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(q), c) if c == q => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '(' | '[' | '{') => depth += 1,
-            (None, ')' | ']' | '}') => depth -= 1,
-            _ => {}
-        }
+        at += len;
     }
     out
 }
 
 /// Where the bracket that the text begins with is closed.
 fn closing(text: &str) -> Option<usize> {
-    let (mut depth, mut quote, mut escaped) = (0_i32, None, false);
-    for (at, c) in text.char_indices() {
-        match (quote, c) {
-            (Some(_), _) if escaped => escaped = false,
-            (Some(_), '\\') => escaped = true,
-            (Some(q), c) if c == q => quote = None,
-            (Some(_), _) => {}
-            (None, '"' | '\'') => quote = Some(c),
-            (None, '(' | '[' | '{') => depth += 1,
-            (None, ')' | ']' | '}') => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => {}
+    let (mut depth, mut at) = (0_i32, 0);
+    while let Some(c) = text[at..].chars().next() {
+        depth += bracket(c);
+        if depth == 0 {
+            return Some(at);
         }
+        at += if matches!(c, '"' | '\'') { quoted(&text[at..]) } else { c.len_utf8() };
     }
     None
+}
+
+/// How much deeper it is behind this sign.
+fn bracket(c: char) -> i32 {
+    match c {
+        '(' | '[' | '{' => 1,
+        ')' | ']' | '}' => -1,
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

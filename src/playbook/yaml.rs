@@ -7,6 +7,7 @@ use crate::model::Fault;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
+use serde_saphyr::options::DuplicateKeyPolicy;
 use std::fmt;
 
 /// Largest file that is read, in bytes.
@@ -126,7 +127,15 @@ pub fn parse(file: &str, text: &str) -> Result<(Node, Vec<Fault>), Fault> {
     options.with_snippet = false;
     options.budget = serde_saphyr::budget! { max_depth: DEPTH_MAX, max_nodes: 200_000, max_aliases: 2_000 };
     options.alias_limits.max_total_replayed_events = 100_000;
-    let raw: Spanned<Raw> = serde_saphyr::from_str_with_options(text, options).map_err(|e| refusal(file, &e))?;
+    let read = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options.clone());
+    let raw = read.map_err(|error| match error.without_snippet() {
+        serde_saphyr::Error::DuplicateMappingKey { key: Some(key), location } => {
+            options.duplicate_keys = DuplicateKeyPolicy::FirstWins;
+            let all = serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options);
+            twice(file, key, (location.line() as u32, location.column() as u32), all.ok().as_ref())
+        }
+        error => refusal(file, error),
+    })?;
     let mut warnings = Vec::new();
     let node = place(raw, file, text, &mut warnings);
     Ok((node, warnings))
@@ -148,6 +157,32 @@ fn refusal(file: &str, error: &serde_saphyr::Error) -> Fault {
     } else {
         fault
     }
+}
+
+/// The second `key` of a map, which stands at `at`. `first`: the file with the first of each only, where it can be read so.
+fn twice(file: &str, key: &str, at: (u32, u32), first: Option<&Spanned<Raw>>) -> Fault {
+    fn places(raw: &Spanned<Raw>, key: &str, out: &mut Vec<(u32, u32)>) {
+        match &raw.value {
+            Raw::List(items) => items.iter().for_each(|item| places(item, key, out)),
+            Raw::Map(pairs) => {
+                for (own, value) in pairs {
+                    if own.value == key {
+                        out.push((own.referenced.line() as u32, own.referenced.column() as u32));
+                    }
+                    places(value, key, out);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    first.into_iter().for_each(|raw| places(raw, key, &mut found));
+    // Keys of one map stand in one column, but for those between braces.
+    let before = found.into_iter().filter(|place| *place < at).max_by_key(|place| (place.1 == at.1, *place));
+    let there = before
+        .map_or_else(|| "this map has it already".to_owned(), |(line, _)| format!("it is in line {line} already"));
+    Fault::error(file, at.0, at.1, format!("duplicate key `{key}`: {there}"))
+        .hint("Ansible warns and takes the last; leave one of them")
 }
 
 /// Gives every value its place, and repairs what YAML 1.2 reads otherwise than people mean it.
@@ -283,7 +318,18 @@ mod tests {
         assert_eq!(vault.line, 3, "{vault}");
         assert!(vault.to_string().contains("vault"), "{vault}");
         let twice = parse("d.yml", "a: 1\nb: 2\na: 3\n").unwrap_err();
-        assert!(twice.line == 3 && twice.message.contains("duplicate"), "{twice}");
+        assert_eq!((twice.line, twice.message.as_str()), (3, "duplicate key `a`: it is in line 1 already"));
+        assert!(twice.hint.is_some_and(|hint| hint.contains("Ansible warns and takes the last")));
+        for (text, line, first) in [
+            ("- a: {b: 1}\n  b: 2\n  c: {b: 3}\n  b: 4\n", 4, "line 2"),
+            ("x: {a: 1, b: {c: 2},\n  a: 3}\n", 2, "line 1"),
+            ("a: &m {k: 1}\nb:\n  <<: *m\n  k: 2\n  k: 3\n", 5, "line 4"),
+            ("1: a\n1: b\n", 2, "line 1"),
+            ("a: 1\na: [\n", 2, "already"),
+        ] {
+            let fault = parse("d.yml", text).unwrap_err();
+            assert!(fault.line == line && fault.message.contains(first), "{text}: {fault}");
+        }
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for i in 1..12 {
             let refs = vec![format!("*a{}", i - 1); 10].join(", ");

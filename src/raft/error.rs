@@ -19,10 +19,17 @@ pub enum RaftError {
     /// This member took part before, and its log is not there any more; nothing was started or made.
     #[error(
         "{} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the other \
-         managers rely on, so it is not started; put the file back if it was moved, else move {} aside and join this \
-         machine under another name", file.display(), data.display()
+         managers rely on, so it is not started; put the file back if it was moved, else remoor remove this node \
+         on another manager with --force, move {} aside here, and remoor join", file.display(), data.display()
     )]
     Gone { file: PathBuf, data: PathBuf },
+    /// The log is an older one than this member had; nothing was started.
+    #[error(
+        "{} ends at entry {ends}, but this node has applied entry {applied}: it was put back from an older copy, and would \
+         break promises that the other managers rely on, so it is not started; put the newer one back, else remoor remove \
+         this node on another manager with --force, move {} aside here, and remoor join", raft.display(), data.display()
+    )]
+    RolledBack { raft: PathBuf, data: PathBuf, ends: u64, applied: u64 },
     /// The files belong to another member; nothing was changed.
     #[error("{} belongs to {found}, not to {wanted}", path.display())]
     Foreign { path: PathBuf, found: String, wanted: String },

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, mpsc, watch};
 
 /// Longest wait for a proposal; then its outcome is unknown.
@@ -58,6 +58,8 @@ pub(super) struct Inner<S: StateMachine> {
     pub change: Mutex<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
+    /// When entries of a leader, or its heartbeat, were last taken in; at first, the start.
+    led: std::sync::Mutex<Instant>,
 }
 
 impl<S: StateMachine> Raft<S> {
@@ -103,7 +105,8 @@ impl<S: StateMachine> Raft<S> {
         let (status, followed) = watch::channel(first);
         // Ends by itself when the core does.
         tokio::spawn(status::follow::<S>(metrics, status, tick, lease));
-        let inner = Inner { core, us, status: followed, change: Mutex::new(()), log, state };
+        let led = std::sync::Mutex::new(Instant::now());
+        let inner = Inner { core, us, status: followed, change: Mutex::new(()), log, state, led };
         Ok((Self { inner: Arc::new(inner) }, entries))
     }
 
@@ -192,12 +195,46 @@ impl<S: StateMachine> Raft<S> {
         }
     }
 
+    /// Term and index of the last entry of the log here, committed or not; of two members the one with more knows more.
+    pub fn last_entry(&self) -> Option<(u64, u64)> {
+        self.inner.log.last()
+    }
+
+    /// In which epoch this member takes part.
+    pub fn epoch(&self) -> Epoch {
+        self.inner.us.epoch
+    }
+
+    /// How long no leader has been heard; since the start where none was.
+    pub fn unled(&self) -> Duration {
+        self.inner.led.lock().unwrap_or_else(|p| p.into_inner()).elapsed()
+    }
+
+    /// A message without a body that says who this member is: whoever takes it tells whether the id still stands.
+    ///
+    /// `to` alone answers it; 0: whoever gets it, since a member whose log is empty knows nobody's id.
+    pub fn claim(&self, to: RaftId) -> Result<Vec<u8>, RaftError> {
+        let us = &self.inner.us;
+        wire::request(&us.address(to), &(), &[]).map_err(|e| RaftError::BadMessage { why: e.to_string() })
+    }
+
+    /// Who a request of this cluster and epoch says to come from; to be compared with the caller's certificate.
+    pub fn sender(&self, body: &[u8]) -> Result<RaftId, RaftError> {
+        let address = wire::sender_of(body)?;
+        let us = &self.inner.us;
+        address.of_cluster(us)?;
+        if address.to != RaftId(0) && address.to != us.id {
+            return Err(RaftError::WrongTarget { found: address.to, ours: us.id });
+        }
+        Ok(address.from)
+    }
+
     /// The server's side of [`Transport`]: handles a request of another member and returns the answer to send back.
     pub async fn handle(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, RaftError> {
         let us = &self.inner.us;
         let core = &self.inner.core;
         let stopped = |e: &dyn std::fmt::Display| RaftError::Stopped { why: e.to_string() };
-        match kind {
+        let reply = match kind {
             "append" => {
                 let (request, _) = wire::open_request(&body, us)?;
                 wire::reply(&core.append_entries(request).await.map_err(|e| stopped(&e))?)
@@ -221,7 +258,11 @@ impl<S: StateMachine> Raft<S> {
                 wire::reply(&core.handle_transfer_leader(request).await.map_err(|e| stopped(&e))?)
             }
             other => Err(RaftError::BadMessage { why: format!("unknown kind {other:?}") }),
+        }?;
+        if matches!(kind, "append" | "snapshot") {
+            *self.inner.led.lock().unwrap_or_else(|p| p.into_inner()) = Instant::now();
         }
+        Ok(reply)
     }
 
     /// Stops taking part, writes what is queued and closes the files; they may be opened again when this returns.
@@ -290,6 +331,9 @@ fn settings(cfg: &RaftConfig) -> Result<openraft::Config, RaftError> {
         quorum_loss_probe_interval: Some(timing.quorum_probe_ms),
         enable_pre_vote: Some(true),
         allow_log_reversion: Some(false),
+        // A leader sends entries before they are on its own disk. One that went on in its term after a crash would give
+        // their ids to other entries, and followers that have the first would take both for the same.
+        enable_leader_restore: Some(false),
         ..Default::default()
     };
     settings.validate().map_err(|e| RaftError::Settings { why: e.to_string() })

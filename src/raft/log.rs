@@ -113,6 +113,13 @@ impl<S: StateMachine> LogStore<S> {
         self.memory().purged
     }
 
+    /// Term and index of the last entry, committed or not.
+    pub fn last(&self) -> Option<(u64, u64)> {
+        let memory = self.memory();
+        let last = memory.entries.last_key_value().map(|(_, held)| held.entry.log_id());
+        last.or(memory.purged).map(|id| (id.leader_id.term, id.index))
+    }
+
     /// Writes what is queued and closes the file; everything asked of the log later fails. Closing twice is no error.
     pub async fn close(&self) {
         let (done, closed) = oneshot::channel();

@@ -6,7 +6,7 @@ use super::snapshot::{Image, Snapshot, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, Types};
 use futures_util::{Stream, StreamExt};
 use openraft::storage::{EntryResponder, RaftStateMachine};
-use openraft::{EntryPayload, RaftSnapshotBuilder};
+use openraft::{BasicNode, EntryPayload, Membership, RaftSnapshotBuilder};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,6 +66,11 @@ impl<S: StateMachine> Machine<S> {
     /// Up to where the state reaches.
     pub fn applied(&self) -> Option<LogId<S>> {
         self.applied
+    }
+
+    /// The last applied list of members.
+    pub fn members(&self) -> &Membership<u64, BasicNode> {
+        self.membership.membership()
     }
 
     fn replace(&mut self, meta: &SnapshotMeta<S>, state: Arc<S>) {

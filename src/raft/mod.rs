@@ -30,9 +30,9 @@ pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig, begin_log};
 pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
-pub use offline::{LastState, last_state, seed};
+pub use offline::{LastState, last_index, last_state, seed};
 pub use status::RaftStatus;
-pub use wire::{Address, sender_of};
+pub use wire::{Address, CLAIM, sender_of};
 pub use writer::OPENING_THREAD;
 
 use serde::{Serialize, de::DeserializeOwned};

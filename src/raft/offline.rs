@@ -11,7 +11,8 @@ use super::record;
 use super::snapshot::{Image, SnapshotFile};
 use super::types::{LogId, SnapshotMeta, StoredMembership, Vote};
 use super::writer::{self, Slot};
-use crate::disk::DiskError;
+use crate::disk::{DiskError, sync_dir};
+use crate::model::RaftId;
 use openraft::impls::leader_id_adv::LeaderId;
 use openraft::{BasicNode, EntryPayload, Membership};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,8 @@ pub struct LastState<S> {
     /// Index and term of the last entry in it.
     pub index: u64,
     pub term: u64,
+    /// Who voted by the last list of members, with addresses; of all lists in force where a change was half done.
+    pub voters: BTreeMap<RaftId, String>,
 }
 
 /// Reads the log of `cfg`, which must not run, and applies all of it.
@@ -41,15 +44,33 @@ pub async fn last_state<S: StateMachine>(cfg: &RaftConfig) -> Result<LastState<S
     let (log, machine) = opened.await.map_err(|e| RaftError::Stopped { why: e.to_string() })??;
     let mut state = S::clone(&state.borrow());
     let mut last = machine.applied();
+    let mut members = machine.members().clone();
     for entry in log.range(last.map_or(0, |id| id.index + 1).., usize::MAX) {
-        if let EntryPayload::Normal(command) = &entry.payload {
-            state.apply(entry.log_id.index, &command.0);
+        match &entry.payload {
+            EntryPayload::Normal(command) => {
+                state.apply(entry.log_id.index, &command.0);
+            }
+            EntryPayload::Membership(list) => members = list.clone(),
+            EntryPayload::Blank => {}
         }
         last = Some(entry.log_id);
     }
     log.close().await;
     let (index, term) = last.map_or((0, 0), |id| (id.index, id.leader_id.term));
-    Ok(LastState { state, index, term })
+    let votes: BTreeSet<u64> = members.voter_ids().collect();
+    let voters = members.nodes().filter(|(id, _)| votes.contains(id));
+    let voters = voters.map(|(id, node)| (RaftId(*id), node.addr.clone())).collect();
+    Ok(LastState { state, index, term, voters })
+}
+
+/// Where the log of `cfg`, which must not run, ends: the last entry, or the last that was cut off. Blocks.
+pub fn last_index<S: StateMachine>(cfg: &RaftConfig) -> Result<u64, RaftError> {
+    let path = cfg.dir.join(log::FILE);
+    let (_, stored) = writer::open(&path)?;
+    let purged = stored.get(Slot::Purged).map(record::decode::<LogId<S>>).transpose();
+    let purged = purged.map_err(|why| RaftError::Corrupt { path, why })?;
+    let last = stored.log.last_key_value().map(|(index, _)| *index);
+    Ok(last.max(purged.map(|id| id.index)).unwrap_or(0))
 }
 
 /// Makes the directory of `cfg`, which must hold no log, into that of a cluster with the one voter `cfg.id` at `addr`.
@@ -79,5 +100,6 @@ pub fn seed<S: StateMachine>(cfg: &RaftConfig, addr: String, last: LastState<S>)
     let owner = record::encode(&Owner::of(cfg)).map_err(encoding)?;
     let purged = record::encode(&at).map_err(encoding)?;
     let vote = record::encode(&Vote::<S>::new(last.term, id)).map_err(encoding)?;
-    writer::create(&log_path, &[(Slot::Owner, owner), (Slot::Purged, purged), (Slot::Vote, vote)])
+    writer::create(&log_path, &[(Slot::Owner, owner), (Slot::Purged, purged), (Slot::Vote, vote)])?;
+    Ok(sync_dir(cfg.dir.parent().unwrap_or(&cfg.dir))?)
 }

@@ -27,7 +27,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         return Err(format!("a record of {} bytes", bytes.len()));
     }
     if bytes[0] != FORMAT {
-        return Err(format!("a record of format {}, this program knows {FORMAT}", bytes[0]));
+        let known = format!("this program knows {FORMAT}: install the newer program");
+        return Err(format!("a record of format {}, {known}", bytes[0]));
     }
     if bytes[1..HEADER] != sum(bytes) {
         return Err("a record with a wrong checksum".to_owned());
@@ -58,5 +59,8 @@ mod tests {
             assert!(decode::<(String, u64)>(&bad).is_err(), "byte {at}");
         }
         assert!(decode::<(String, u64)>(&bytes[..4]).is_err());
+        let newer = [&[FORMAT + 1], &bytes[1..]].concat();
+        let error = decode::<(String, u64)>(&newer).unwrap_err();
+        assert!(error.contains("install the newer program"), "{error}");
     }
 }

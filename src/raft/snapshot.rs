@@ -87,7 +87,9 @@ impl SnapshotFile {
 }
 
 fn parse<S: StateMachine>(bytes: &[u8]) -> Result<Snapshot<S>, String> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or("not a snapshot of a format that this program knows")?;
+    let rest = bytes
+        .strip_prefix(MAGIC)
+        .ok_or("not a snapshot of a format that this program knows: install the newer program if one wrote it")?;
     let (sum, rest) = rest.split_at_checked(SUM).ok_or("cut short")?;
     if Sha256::of(rest).0 != sum {
         return Err("wrong checksum".to_owned());

@@ -18,6 +18,8 @@ pub struct RaftStatus {
     pub leader: Option<RaftId>,
     /// This member leads, a majority said so within the last lease, and it has applied everything committed before.
     pub is_leader: bool,
+    /// Until when that acknowledgement counts, whenever this is read; None where none is needed.
+    pub leads_until: Option<std::time::Instant>,
     /// Index of the last entry in the log, committed or not.
     pub last_log: Option<u64>,
     pub last_applied: Option<u64>,
@@ -26,6 +28,8 @@ pub struct RaftStatus {
     pub learners: BTreeMap<RaftId, String>,
     /// A change of voters is half done: somebody must finish it by setting voters.
     pub joint: bool,
+    /// The voters after that change; the same as `voters` where none is half done.
+    pub target: BTreeSet<RaftId>,
     /// The newest list of members is committed; until then no further change is accepted.
     pub members_committed: bool,
     /// On the leader: milliseconds since a majority acknowledged it.
@@ -41,9 +45,14 @@ pub struct RaftStatus {
 }
 
 impl RaftStatus {
+    /// Whether this member leads now. A process that was stopped may read what was written down before, while others elected.
+    pub fn leads(&self) -> bool {
+        self.is_leader && self.leads_until.is_none_or(|until| std::time::Instant::now() < until)
+    }
+
     /// The same without what changes by mere passing of time.
     fn lasting(&self) -> Self {
-        Self { quorum_acked_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
+        Self { quorum_acked_ms: None, leads_until: None, acked_ms: BTreeMap::new(), ..self.clone() }
     }
 }
 
@@ -54,6 +63,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
     let voters: BTreeSet<u64> = membership.voter_ids().collect();
     // A single voter is its own majority: openraft has nobody to hear from, so its stamp stands still.
     let alone = voters.len() == 1 && voters.contains(&metrics.id) && metrics.state == ServerState::Leader;
+    let now = std::time::Instant::now();
     let quorum_acked_ms = if alone { Some(0) } else { metrics.last_quorum_acked.map(|at| elapsed(at.into_inner())) };
     let acked = quorum_acked_ms.is_some_and(|ms| u128::from(ms) < lease.as_millis());
     let caught_up = metrics.last_applied.is_some_and(|id| id.leader_id == *metrics.vote.leader_id());
@@ -69,11 +79,13 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         term: metrics.current_term,
         leader: metrics.current_leader.map(RaftId),
         is_leader: running && metrics.state == ServerState::Leader && acked && caught_up,
+        leads_until: quorum_acked_ms.filter(|_| !alone).map(|ms| now + lease.saturating_sub(Duration::from_millis(ms))),
         last_log: metrics.last_log_index,
         last_applied: metrics.last_applied.map(|id| id.index),
         voters: members(true),
         learners: members(false),
         joint: membership.get_joint_config().len() > 1,
+        target: membership.get_joint_config().last().into_iter().flatten().map(|id| RaftId(*id)).collect(),
         members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
         quorum_acked_ms,
         matched: metrics
@@ -126,4 +138,14 @@ pub async fn follow<S: StateMachine>(
             return;
         }
     }
+}
+
+#[test]
+fn who_was_stopped_leads_no_more_before_the_next_report() {
+    let now = std::time::Instant::now();
+    let at = |leads_until| RaftStatus { is_leader: true, leads_until, ..RaftStatus::default() }.leads();
+    assert!(at(None), "alone");
+    assert!(at(Some(now + Duration::from_secs(60))));
+    assert!(!at(Some(now)));
+    assert!(!RaftStatus::default().leads());
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Raised whenever the form of a message changes, openraft's included.
 const VERSION: u8 = 1;
+/// The kind of a message that only says who sends it. It is answered before it comes to the log.
+pub const CLAIM: &str = "claim";
 
 /// From whom to whom, and within what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,14 +22,20 @@ pub struct Address {
 }
 
 impl Address {
-    /// Whether a message with this address is for `ours`.
-    fn accept(&self, ours: &Us) -> Result<(), RaftError> {
+    /// Whether a message with this address comes from the same cluster, before or after no recovery.
+    pub fn of_cluster(&self, ours: &Us) -> Result<(), RaftError> {
         if self.cluster != ours.cluster {
             return Err(RaftError::WrongCluster { found: self.cluster.clone(), ours: ours.cluster.clone() });
         }
         if self.epoch != ours.epoch {
             return Err(RaftError::WrongEpoch { found: self.epoch, ours: ours.epoch });
         }
+        Ok(())
+    }
+
+    /// Whether a message with this address is for `ours`.
+    fn accept(&self, ours: &Us) -> Result<(), RaftError> {
+        self.of_cluster(ours)?;
         if self.to != ours.id {
             return Err(RaftError::WrongTarget { found: self.to, ours: ours.id });
         }

@@ -1,7 +1,8 @@
 //! What managers answer on `/agent/v1`: an agent's own manifest, and whom it may meet.
 
 use super::join::Peer;
-use crate::model::Manifest;
+use super::token::Secret;
+use crate::model::{Epoch, Manifest, NodeName};
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/agent/v1/manifest`.
@@ -22,4 +23,32 @@ pub struct ManifestReply {
 pub struct PeersReply {
     pub peers: Vec<Peer>,
     pub managers: Vec<Peer>,
+    /// In which the manager that answers is; 0: it does not say (older managers).
+    #[serde(default)]
+    pub epoch: Epoch,
+    /// Names that were those of removed nodes, and are nobody's now: what gossips by them is no member.
+    #[serde(default)]
+    pub removed: Vec<NodeName>,
+    /// By which entry the gossip keys are as they are: who holds those of an older one asks for them.
+    #[serde(default)]
+    pub gossip: u64,
+}
+
+/// Where managers say which gossip keys count.
+pub const GOSSIP_KEYS_PATH: &str = "/agent/v1/gossip-keys";
+
+/// Which the node holds, by the entry's number; 0: it does not know.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct GossipKeysRequest {
+    pub holds: u64,
+}
+
+/// All that the node is to hold.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GossipKeysReply {
+    /// Hex; by the first one it sends.
+    pub keys: Vec<Secret>,
+    pub changed: u64,
+    /// Whether the manager that answers leads.
+    pub leads: bool,
 }

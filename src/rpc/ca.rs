@@ -7,7 +7,7 @@
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
 use super::{caller, private_file};
-use crate::model::{ClusterId, Epoch, NodeId, NodeName};
+use crate::model::{CERTIFICATE_DAYS, ClusterId, Epoch, NodeId, NodeName};
 use hmac::{Hmac, KeyInit, Mac};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
@@ -18,6 +18,8 @@ use std::time::{Duration, SystemTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// How long a node's certificate holds, unless `node.json` of the manager that issues it says otherwise.
+pub const NODE_LIFE: Duration = DAY.saturating_mul(CERTIFICATE_DAYS);
 /// How long the CA's own certificate holds.
 const CA_DAYS: u32 = 3652;
 /// How far a fresh certificate reaches back, for machines whose clock is behind.
@@ -39,6 +41,12 @@ impl Validity {
     pub fn days_from_now(days: u32) -> Self {
         let now = SystemTime::now();
         Self { from: now - BACKDATED, until: now + DAY * days }
+    }
+
+    /// Until `life` from now, and from a day ago, or for a shorter life from a tenth of it ago.
+    pub fn lasting(life: Duration) -> Self {
+        let now = SystemTime::now();
+        Self { from: now - BACKDATED.min(life / 10), until: now + life }
     }
 }
 

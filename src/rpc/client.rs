@@ -78,7 +78,13 @@ impl std::fmt::Debug for Client {
 
 struct Shared {
     target: Target,
-    idle: Mutex<Vec<(Sender, Instant)>>,
+    idle: Mutex<Vec<(Connection, Instant)>>,
+}
+
+/// A connection, and which certificate of ours it was opened with.
+struct Connection {
+    sender: Sender,
+    turn: u64,
 }
 
 impl Client {
@@ -135,9 +141,9 @@ impl Client {
     /// Opens an event stream. Only its opening has an end in time; later, silence is bounded.
     pub async fn stream_lines(&self, path: &str) -> Result<Lines, ApiError> {
         let open = async {
-            let (response, sender) = self.send(Method::GET, path, None).await?;
+            let (response, connection) = self.send(Method::GET, path, None).await?;
             match response.status() {
-                status if status.is_success() => Ok((response, sender)),
+                status if status.is_success() => Ok((response, connection.sender)),
                 status => Err(self.refusal(status, &self.collect(response).await?)),
             }
         };
@@ -154,10 +160,10 @@ impl Client {
     /// One request and its whole answer.
     async fn exchange(&self, method: Method, path: &str, body: Option<Typed>) -> Result<Bytes, ApiError> {
         self.in_time(async {
-            let (response, sender) = self.send(method, path, body).await?;
+            let (response, connection) = self.send(method, path, body).await?;
             let status = response.status();
             let body = self.collect(response).await?;
-            self.keep(sender);
+            self.keep(connection);
             if status.is_success() { Ok(body) } else { Err(self.refusal(status, &body)) }
         })
         .await
@@ -174,7 +180,7 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<Typed>,
-    ) -> Result<(Response<Incoming>, Sender), ApiError> {
+    ) -> Result<(Response<Incoming>, Connection), ApiError> {
         let (content_type, body) = body.unwrap_or(("", Bytes::new()));
         let mut request = Request::builder().method(method).uri(path).header(header::HOST, "remoor");
         if !content_type.is_empty() {
@@ -186,15 +192,19 @@ impl Client {
         let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is no path: {e}"));
         let mut request = request.body(Full::new(body)).map_err(bad)?;
         loop {
-            let (mut sender, kept) = match self.take() {
-                Some(sender) => (sender, true),
-                None => (connect::connect(&self.shared.target).await?, false),
+            let (mut connection, kept) = match self.take() {
+                Some(connection) => (connection, true),
+                None => {
+                    let turn = self.turn();
+                    (Connection { sender: connect::connect(&self.shared.target).await?, turn }, false)
+                }
             };
+            let sender = &mut connection.sender;
             if sender.ready().await.is_err() && kept {
                 continue;
             }
             let mut failed = match sender.try_send_request(request).await {
-                Ok(response) => return Ok((response, sender)),
+                Ok(response) => return Ok((response, connection)),
                 Err(failed) => failed,
             };
             match failed.take_message() {
@@ -212,16 +222,24 @@ impl Client {
         }
     }
 
-    fn take(&self) -> Option<Sender> {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(sender, since)| since.elapsed() < IDLE_MAX && !sender.is_closed());
-        idle.pop().map(|(sender, _)| sender)
+    fn take(&self) -> Option<Connection> {
+        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        idle.retain(|(c, since)| since.elapsed() < IDLE_MAX && c.turn == turn && !c.sender.is_closed());
+        idle.pop().map(|(connection, _)| connection)
     }
 
-    fn keep(&self, sender: Sender) {
-        let mut idle = self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < POOL_MAX && !sender.is_closed() {
-            idle.push((sender, Instant::now()));
+    fn keep(&self, connection: Connection) {
+        let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
+        if idle.len() < POOL_MAX && connection.turn == turn && !connection.sender.is_closed() {
+            idle.push((connection, Instant::now()));
+        }
+    }
+
+    /// Another one after each renewal: a server judges a connection by the certificate that opened it.
+    fn turn(&self) -> u64 {
+        match &self.shared.target {
+            Target::Unix(_) => 0,
+            Target::Tls { tls, .. } => tls.turn(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::private_file;
 use super::token::{self, Secret};
-use crate::model::{ClusterId, Epoch, NodeId, NodeName, Wall, counted};
+use crate::model::{ClusterId, Epoch, NodeId, NodeName, Sha256, Wall, counted};
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, EncodePrivateKey};
@@ -129,6 +129,8 @@ pub struct Credentials {
     pub key_pem: Secret,
     /// Encrypts gossip; the same on every node.
     pub gossip_key: GossipKey,
+    /// Read as well, while the key is changed.
+    pub gossip_others: Vec<GossipKey>,
 }
 
 /// The gossip key of a cluster; hidden in logs.
@@ -149,6 +151,11 @@ impl GossipKey {
         Ok(Self(key))
     }
 
+    /// Reads it from a file that nobody else may read.
+    pub fn load(file: &Path) -> Result<Self, IdentityError> {
+        Self::from_hex(private_file::read(file)?.trim())
+    }
+
     /// The key as hex.
     pub fn to_hex(&self) -> Secret {
         hex::encode(self.0).into()
@@ -162,8 +169,8 @@ impl std::fmt::Debug for GossipKey {
 }
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// So long before its end a certificate is spoken of.
-const ENDING_DAYS: u64 = 30;
+/// So long before its end a certificate is spoken of: it was to be renewed before, at 80 % of 90 days.
+const ENDING_DAYS: u64 = 14;
 const KEY_FILE: &str = "node.key";
 const CREDENTIALS_FILE: &str = "credentials.json";
 
@@ -179,6 +186,8 @@ struct Stored {
     ca_pem: String,
     cert_pem: String,
     gossip_key: Secret,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    gossip_others: Vec<Secret>,
 }
 
 impl Credentials {
@@ -199,6 +208,7 @@ impl Credentials {
             ca_pem: self.ca_pem.clone(),
             cert_pem: self.cert_pem.clone(),
             gossip_key: self.gossip_key.to_hex(),
+            gossip_others: self.gossip_others.iter().map(GossipKey::to_hex).collect(),
         };
         let path = dir.join(CREDENTIALS_FILE);
         private_file::write(&path, &to_json(&path, &stored)?)
@@ -226,6 +236,8 @@ impl Credentials {
             return Err(IdentityError::Damaged { path, what });
         }
         let gossip_key = GossipKey::from_hex(stored.gossip_key.reveal()).map_err(|e| damaged(&path, e))?;
+        let others = stored.gossip_others.iter().map(|key| GossipKey::from_hex(key.reveal())).collect::<Result<_, _>>();
+        let gossip_others = others.map_err(|e| damaged(&path, e))?;
         Ok(Some(Self {
             cluster: stored.cluster,
             epoch: stored.epoch,
@@ -235,6 +247,7 @@ impl Credentials {
             cert_pem: stored.cert_pem,
             key_pem: key_pem.into(),
             gossip_key,
+            gossip_others,
         }))
     }
 
@@ -273,7 +286,22 @@ pub fn certificate_not_after(pem: &str) -> Result<Wall, IdentityError> {
     first_certificate(pem, not_after)
 }
 
-/// Of a certificate that ends within 30 days, or did: what to say of it, for instance `certificate of m1 ends in 12 days`.
+/// From when until when the first certificate of `pem` holds.
+pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
+    first_certificate(pem, |cert| {
+        let from = u64::try_from(cert.validity().not_before.timestamp()).unwrap_or(0);
+        (Wall(from.saturating_mul(1000)), not_after(cert))
+    })
+}
+
+/// What people compare of a public key, as hex: as OpenSSH writes that of its keys.
+pub fn fingerprint(public_key: &str) -> String {
+    use base64::Engine;
+    let digest = Sha256::of(&hex::decode(public_key).unwrap_or_default());
+    format!("SHA256:{}", base64::engine::general_purpose::STANDARD_NO_PAD.encode(digest.0))
+}
+
+/// Of a certificate that ends within 14 days, or did: what to say of it, for instance `certificate of m1 ends in 12 days`.
 pub fn ending(name: &NodeName, not_after: Wall, now: Wall) -> Option<String> {
     let days = |ms: u64| match ms / DAY_MS {
         0 => "less than a day".to_owned(),
@@ -336,6 +364,7 @@ mod tests {
             cert_pem,
             key_pem: key.to_pem().unwrap(),
             gossip_key: GossipKey::generate().unwrap(),
+            gossip_others: vec![GossipKey([7; 32])],
         }
     }
 
@@ -350,13 +379,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_certificate_is_told_thirty_days_before() {
+    fn the_end_of_a_certificate_is_told_two_weeks_before() {
         let until = certificate_not_after(&credentials().cert_pem).unwrap();
         let at = |days: u64, more_ms: u64| Wall(until.0 - days * DAY_MS + more_ms);
         let said = |now| ending(&"m1".into(), until, now);
         assert_eq!(said(at(90, 0)), None);
-        assert_eq!(said(at(30, 0)), None);
-        assert_eq!(said(at(30, 1)).unwrap(), "certificate of m1 ends in 29 days");
+        assert_eq!(said(at(14, 0)), None);
+        assert_eq!(said(at(14, 1)).unwrap(), "certificate of m1 ends in 13 days");
         assert_eq!(said(at(1, 0)).unwrap(), "certificate of m1 ends in 1 day");
         assert_eq!(said(until).unwrap(), "certificate of m1 ends in less than a day");
         assert!(said(until.after(1)).unwrap().starts_with("certificate of m1 ended less than a day ago"));

@@ -8,7 +8,7 @@ use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
 use super::tls::ClientTls;
 use super::token::{self, Secret, Token};
 use super::verify;
-use crate::model::{ClusterId, Epoch, NodeId, NodeName, RaftId};
+use crate::model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -44,7 +44,25 @@ pub struct JoinRequest {
     pub version: String,
     #[serde(default)]
     pub want_manager: bool,
+    /// Who dials `advertise` now is answered ([`super::dial_back`]); older versions don't.
+    #[serde(default)]
+    pub answers: bool,
+    /// To be drained from the first.
+    #[serde(default)]
+    pub drain: bool,
+    /// What fails together with it; empty: nobody said.
+    #[serde(default)]
+    pub zone: String,
+    /// Boot id of the machine.
+    #[serde(default)]
+    pub boot: String,
+    /// By its clock; [`join`] fills it in where it is not given. None: an older version.
+    #[serde(default)]
+    pub now: Option<Wall>,
 }
+
+/// So far the clock of a machine that joins may be off.
+pub const SKEW_MAX_MS: u64 = 60_000;
 
 /// Whether a node may be called so; the error is fit for a stranger's eyes.
 pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
@@ -80,8 +98,14 @@ impl JoinRequest {
                 return Err(bad(format!("{what} {addr:?} is not host:port")));
             }
         }
+        if !self.zone.is_empty() && !is_zone(&self.zone) {
+            return Err(bad(format!("a zone's name has 1 to {ZONE_MAX} bytes, and no spaces")));
+        }
         if self.ssh_host_keys.len() > HOST_KEYS_MAX {
             return Err(bad(format!("more than {HOST_KEYS_MAX} SSH host keys")));
+        }
+        if self.boot.len() > TEXT_BYTES_MAX || self.boot.chars().any(char::is_control) {
+            return Err(bad("boot is too long or holds control characters".into()));
         }
         // A line break would smuggle a line of its own into known_hosts.
         if self.ssh_host_keys.iter().any(|k| k.len() > TEXT_BYTES_MAX * 4 || k.chars().any(char::is_control)) {
@@ -104,6 +128,19 @@ pub struct Peer {
     pub api_addr: String,
     /// Hex; its gossip metadata is signed with it.
     pub public_key: String,
+}
+
+impl Peer {
+    /// As the inventory has it.
+    pub fn of(node: &Node) -> Self {
+        Self {
+            name: node.name().clone(),
+            id: node.id,
+            gossip_addr: node.spec.gossip.clone(),
+            api_addr: node.spec.api.clone(),
+            public_key: node.spec.public_key.clone(),
+        }
+    }
 }
 
 /// What makes the machine a node.
@@ -138,6 +175,7 @@ impl JoinReply {
             cert_pem: self.cert_pem.clone(),
             key_pem: key.to_pem()?,
             gossip_key: GossipKey::from_hex(self.gossip_key_hex.reveal())?,
+            gossip_others: Vec::new(),
         })
     }
 }
@@ -160,6 +198,7 @@ pub enum JoinError {
 pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result<JoinReply, JoinError> {
     let tls = ClientTls::joiner(token.ca_digest()).map_err(|source| JoinError::Prepare { source })?;
     request.secret = token.secret().clone();
+    request.now = request.now.or_else(|| Some(super::server::now()));
     let reply: JoinReply = Client::tls(addr, &tls, None)
         .within(JOIN_WITHIN)
         .post(JOIN_PATH, &request)
@@ -198,6 +237,11 @@ pub(super) mod tests {
             machine_id: "0123456789abcdef0123456789abcdef".into(),
             version: "0.1.0".into(),
             want_manager: false,
+            answers: false,
+            drain: false,
+            zone: String::new(),
+            boot: "b".into(),
+            now: None,
         }
     }
 

@@ -11,11 +11,16 @@ pub mod ca; // the cluster's certificate authority
 pub mod caller; // who is calling
 pub mod client; // requests, pooled
 pub mod connect; // one connection of a client
+pub mod dial_back; // the address of a machine that joins, dialled before it is let in
 pub mod door; // unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
+pub mod lapsed; // a client's certificate that ran out gets through the handshake, and no further
 pub mod limit; // token bucket per peer address
+pub mod node; // what the leader asks of a node that is to be a manager
 pub mod plain; // serving a router over plain HTTP
+pub mod position; // where a manager's log ends
+pub mod renew; // when a certificate is renewed, and the words for it
 pub mod server; // serving a router over TLS
 pub mod tls; // rustls configurations, replaceable while in use
 pub mod token; // secrets, join tokens

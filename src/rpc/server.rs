@@ -4,6 +4,7 @@
 
 use super::caller::{Caller, PeerAddr};
 use super::door::Doors;
+use super::renew::RENEW_PATH;
 use super::tls::ServerTls;
 use super::wire::{Code, Failure};
 use crate::model::Wall;
@@ -237,22 +238,32 @@ async fn answer(
     caller: Caller,
     peer: PeerAddr,
 ) -> Response {
-    if caller.expired(now()) {
-        let mut response =
-            Failure::new(Code::CredentialExpired, "the caller's certificate has expired").into_response();
+    let expired = caller.expired(now());
+    // Whether its holder gets a new one is decided above.
+    let mut response = if expired && request.uri().path() != RENEW_PATH {
+        let failure = Failure::new(Code::CredentialExpired, "the caller's certificate has expired");
+        let next = match &caller {
+            Caller::Node { .. } => "its daemon asks for a new one; remoor nodes on a manager shows it",
+            _ => "check the clocks of both machines; on a manager root needs no certificate",
+        };
+        failure.next(next).into_response()
+    } else {
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(caller);
+        request.extensions_mut().insert(peer);
+        match router.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
+    if expired {
+        // The next connection may have a new one.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        return response;
     }
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(caller);
-    request.extensions_mut().insert(peer);
-    match router.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
-    }
+    response
 }
 
-fn now() -> Wall {
+pub(super) fn now() -> Wall {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Wall(u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX))
 }

@@ -4,6 +4,7 @@
 //! No session is ever resumed: resumption would skip the check of certificates.
 
 use super::identity::{self, IdentityError, TlsIdentity};
+use super::lapsed::ClientVerifier;
 pub use super::verify::may_be_the_clock;
 use super::verify::{NodeVerifier, Trust};
 use crate::model::ClusterId;
@@ -13,6 +14,7 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// What a node serves with. Clones share the configuration.
@@ -50,25 +52,32 @@ pub struct ClientTls {
     /// None for a machine that is not yet part of a cluster.
     cluster: Option<ClusterId>,
     config: Arc<RwLock<Arc<ClientConfig>>>,
+    /// Counts replacements.
+    turn: Arc<AtomicU64>,
 }
 
 impl ClientTls {
     /// Connects as this node or operator, to nodes of its cluster only.
     pub fn member(identity: &TlsIdentity) -> Result<Self, IdentityError> {
         let config = Arc::new(RwLock::new(member_config(identity)?));
-        Ok(Self { cluster: Some(identity.cluster.clone()), config })
+        Ok(Self { cluster: Some(identity.cluster.clone()), config, turn: Arc::default() })
     }
 
     /// Connects as nobody, to a cluster whose CA has this digest, as a token carries it.
     pub fn joiner(ca_digest: &str) -> Result<Self, IdentityError> {
         let config = client_builder(Trust::Digest(ca_digest.to_owned()))?.with_no_client_auth();
-        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))) })
+        Ok(Self { cluster: None, config: Arc::new(RwLock::new(finish(config))), turn: Arc::default() })
     }
 
-    /// New connections use `identity`; open ones go on with the old.
+    /// New connections use `identity`; open ones end with the request that they are at.
     pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = member_config(identity)?;
+        self.turn.fetch_add(1, Ordering::Release);
         Ok(())
+    }
+
+    pub(super) fn turn(&self) -> u64 {
+        self.turn.load(Ordering::Acquire)
     }
 
     pub(super) fn current(&self) -> Arc<ClientConfig> {
@@ -86,6 +95,7 @@ fn server_config(identity: &TlsIdentity) -> Result<Arc<ServerConfig>, IdentityEr
         .allow_unauthenticated()
         .build()
         .map_err(|e| malformed("CA certificate", e))?;
+    let clients = Arc::new(ClientVerifier(clients));
     // The CA goes along, for machines that know no more of it than its digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())

@@ -1,4 +1,4 @@
-//! Secrets, and the join tokens `remoor-1-<CA digest>-<secret>` made of them.
+//! Secrets, and the join tokens `remoor-1-<CA digest>-<secret>` made of them. One without a secret asks to be let in.
 //!
 //! A token lets a machine in (by its secret) and tells that machine whom to believe (by the digest of the CA's certificate).
 //! The cluster keeps the SHA-256 of a secret only.
@@ -29,6 +29,10 @@ impl Secret {
     /// The secret itself: for the wire and for files of mode 0600 only.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// What the cluster stores instead of the secret.
@@ -95,9 +99,15 @@ impl Token {
             return Err(TokenError::Version(version.chars().take(16).collect()));
         }
         let parts: Vec<&str> = rest.split('-').collect();
-        let [digest, secret] = parts[..] else { return Err(TokenError::Parts { found: parts.len() }) };
+        let (digest, secret) = match parts[..] {
+            [digest, secret] => (digest, secret),
+            [digest] => (digest, ""),
+            _ => return Err(TokenError::Parts { found: parts.len() }),
+        };
         hex_digits("CA digest", digest, DIGEST_HEX..=DIGEST_HEX)?;
-        hex_digits("secret", secret, SECRET_HEX)?;
+        if parts.len() > 1 {
+            hex_digits("secret", secret, SECRET_HEX)?;
+        }
         Ok(Self { ca_digest: digest.to_owned(), secret: Secret(secret.to_owned()) })
     }
 
@@ -106,14 +116,22 @@ impl Token {
         &self.ca_digest
     }
 
-    /// What proves to the cluster that this machine may join.
+    /// What proves to the cluster that this machine may join; empty: it asks to be let in.
     pub fn secret(&self) -> &Secret {
         &self.secret
     }
 
+    /// The part that is no secret: who has it asks to be let in, and knows whom to believe.
+    pub fn public(&self) -> String {
+        format!("remoor-1-{}", self.ca_digest)
+    }
+
     /// The token as text, secret included: for the operator's eyes.
     pub fn reveal(&self) -> String {
-        format!("remoor-1-{}-{}", self.ca_digest, self.secret.reveal())
+        match self.secret.is_empty() {
+            true => self.public(),
+            false => format!("{}-{}", self.public(), self.secret.reveal()),
+        }
     }
 }
 
@@ -170,6 +188,9 @@ mod tests {
         assert_eq!(Token::parse(&format!("  {}\n", token.reveal())).unwrap(), token);
         assert_eq!(Token::parse(&token.reveal().to_uppercase()).unwrap(), token);
         assert!(!format!("{token:?}").contains(token.secret().reveal()));
+        let public = Token::parse(&token.public()).unwrap();
+        assert!(public.secret().is_empty() && public.ca_digest() == token.ca_digest());
+        assert_eq!(public.reveal(), token.public());
     }
 
     #[test]
@@ -178,7 +199,8 @@ mod tests {
         assert!(parse_error("SWMTKN-1-aa-bb").contains("not a remoor token"));
         assert!(parse_error("remoor-1").contains("not a remoor token"));
         assert!(parse_error(&format!("remoor-2-{DIGEST}-{SECRET}")).contains("version \"2\""));
-        assert!(parse_error(&format!("remoor-1-{DIGEST}")).contains("1 part "));
+        assert!(parse_error("remoor-1-").contains("CA digest has 0 characters"));
+        assert!(parse_error(&format!("remoor-1-{DIGEST}-")).contains("secret has 0 characters"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{SECRET}-aa")).contains("3 parts "));
         assert!(parse_error(&format!("remoor-1-{}-{SECRET}", &DIGEST[1..])).contains("CA digest has 31 characters"));
         assert!(parse_error(&format!("remoor-1-{DIGEST}-{}", &SECRET[1..])).contains("31 characters instead of 32 to"));

@@ -3,11 +3,19 @@
 //! Additive only: fields are added, never renamed. Times are RFC 3339 in UTC, durations end in `_ms`.
 
 mod agent;
+mod backup;
+mod keys;
+mod members;
 mod moments;
+mod removed;
 mod replay;
 
 pub use agent::*;
+pub use backup::*;
+pub use keys::*;
+pub use members::*;
 pub use moments::with_times;
+pub use removed::*;
 pub use replay::*;
 
 use super::token::Secret;
@@ -81,6 +89,25 @@ pub struct NodeView {
     /// and after a blip does not.
     #[serde(default)]
     pub unanswered: u64,
+    /// `role` compared with the Raft membership: `worker`, `promoting`, `learner`, `voter`, `leader`, `demoting`,
+    /// `lost`.
+    #[serde(default)]
+    pub manager_state: String,
+    /// What the leader waits for before it is what it is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_waits: Option<String>,
+    /// How many entries a learner lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+    /// What fails together with it, as its operator said; empty: nobody did.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// Of its group in the current generation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// When the certificate ends by which it called the answering manager last; None: it did not since that one's daemon began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_until: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +162,12 @@ pub struct StatusView {
     /// The line for `authorized_keys` by which the managers log in; none in a cluster made before it had a key for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<String>,
+    /// Backups of the manager that answers; none where it never made one and none is planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupView>,
+    /// Who waits for `remoor accept`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -279,6 +312,9 @@ pub struct OrderView {
     pub nothing_to_do: bool,
     /// The order waits for the node's return.
     pub queued: bool,
+    /// What to think of before it is done (promote, demote).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// Of one node among several.
@@ -294,6 +330,9 @@ pub struct OrdersView {
     pub version: u32,
     /// In the order of the request.
     pub orders: Vec<OrderedView>,
+    /// About all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -317,6 +356,8 @@ pub struct OrderRequest {
     pub no_canary: bool,
     /// For `maintenance`: how long, 0 ends it.
     pub for_ms: u64,
+    /// For `zone`: its name; empty: in none.
+    pub zone: String,
     /// For `trust-key`: the fingerprint that the operator saw.
     pub fingerprint: String,
     /// Take only these paths (adopt).
@@ -356,7 +397,7 @@ pub struct VarView {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OrdersRequest {
-    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`.
+    /// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `promote`, `demote`.
     pub order: String,
     pub nodes: Vec<String>,
     #[serde(flatten)]

@@ -63,10 +63,18 @@ codes! {
     CredentialExpired = "credential-expired", UNAUTHORIZED;
     /// The secret of a join token is not, or no longer, a valid one.
     BadToken = "bad-token", UNAUTHORIZED;
+    /// Waits for an operator's `remoor accept`; ask again.
+    Pending = "pending", FORBIDDEN;
+    /// The clock of the machine that joins is off; `details.skew_ms` says how far it is ahead.
+    ClockSkew = "clock-skew", CONFLICT;
     /// The caller is known, but may not do this.
     Forbidden = "forbidden", FORBIDDEN;
     /// The caller was removed from the cluster.
     NodeRemoved = "node-removed", FORBIDDEN;
+    /// The caller is no member of Raft any more: the id by which it speaks is nobody's, and never will be.
+    Retired = "retired", FORBIDDEN;
+    /// A machine that wants to join can't be dialled at the address that it names.
+    Unreachable = "unreachable", UNPROCESSABLE_ENTITY;
     /// Sent to, or by, another node than meant.
     WrongNode = "wrong-node", CONFLICT;
     /// Sent by a node of an older or newer epoch.

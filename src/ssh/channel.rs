@@ -51,9 +51,9 @@ impl Canceller {
         self.send(&Order::Cancel { now }).await;
     }
 
-    /// Plays of the run up to this one may begin. Does nothing once the session is over.
-    pub async fn go(&self, play: u32) {
-        self.send(&Order::Go { play }).await;
+    /// Plays of the run up to this one may begin, without the hosts in `lost`. Does nothing once the session is over.
+    pub async fn go(&self, play: u32, lost: Vec<String>) {
+        self.send(&Order::Go { play, lost }).await;
     }
 
     async fn send(&self, order: &Order) {
@@ -263,7 +263,7 @@ async fn read_replies(
     loop {
         let reply = match read_reply(&mut input).await {
             Ok(Some(reply)) => Ok(reply),
-            Ok(None) => Err(SshError::Lost("the executor ended".to_owned())),
+            Ok(None) => Err(SshError::Lost("nothing more comes from the executor".to_owned())),
             Err(e) => Err(e),
         };
         heard.now();

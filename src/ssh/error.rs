@@ -7,8 +7,8 @@ use std::io::ErrorKind;
 /// Longest text taken over from ssh or the node.
 const TEXT_MAX: usize = 1000;
 
-/// No variant but `Lost` and `Timeout` leaves anything running on the node; after those two a run may go on there until
-/// its current task is done, and only the next fence tells.
+/// No variant but `Lost`, `Ended` and `Timeout` leaves anything running on the node; after those a run, or what its task
+/// started, may go on there until the current task is done, and only the next fence tells.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SshError {
     /// Not passed to ssh at all. A mistake in the inventory; no use in trying again.
@@ -39,9 +39,13 @@ pub enum SshError {
     /// The other end speaks something else.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The session ended in the middle.
+    /// The session ended in the middle: the connection did, or nothing came over it any longer.
     #[error("the session was lost: {0}")]
     Lost(String),
+    /// The executor ended in the middle, over a connection that stands: its exit status or that a signal did it, and its
+    /// last words.
+    #[error("the executor ended: {0}")]
+    Ended(String),
     /// This took too long.
     #[error("out of time: {0}")]
     Timeout(&'static str),

@@ -38,6 +38,20 @@ pub async fn scan_host_keys(host: &str, port: u16, at_most: Duration) -> Result<
     Ok(keys)
 }
 
+/// The keys that a file of known hosts has for a host, as lines without its name; hashed names too. None that is marked, as an
+/// authority or as revoked.
+pub fn known_keys(file: &Path, host: &str, port: u16) -> Result<Vec<String>, SshError> {
+    target::check_host(host)?;
+    let local = |e: &dyn std::fmt::Display| SshError::Local(format!("{}: {e}", file.display()));
+    std::fs::File::open(file).map_err(|e| local(&e))?;
+    let name = if port == 22 { host.to_owned() } else { format!("[{host}]:{port}") };
+    let mut command = std::process::Command::new("ssh-keygen");
+    command.args(["-F", &name, "-f"]).arg(file).stdin(Stdio::null());
+    let out = command.output().map_err(|e| SshError::Local(format!("ssh-keygen: {e}")))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    Ok(text.lines().filter(|line| !line.starts_with('@')).filter_map(without_host).take(16).collect())
+}
+
 /// What is asked for, each kind in a login of its own, as ssh takes one key only.
 const KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];

@@ -120,6 +120,10 @@ impl Server {
     fn logins(&self) -> usize {
         fs::read_to_string(self.path("log")).unwrap().matches("Accepted publickey").count()
     }
+
+    fn commands(&self) -> usize {
+        fs::read_to_string(self.path("log")).unwrap().matches("Starting session: command").count()
+    }
 }
 
 impl Drop for Server {
@@ -180,6 +184,38 @@ async fn one_login_uploads_runs_and_closes() {
     remote.open(&target).await.unwrap().close().await;
     assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap());
     assert_eq!(server.logins(), 3);
+}
+
+#[tokio::test]
+async fn whatever_is_wrong_with_a_build_on_the_node_it_is_uploaded_once_more() {
+    let Some(server) = Server::start().await else { return };
+    let build = server.script();
+    let uploaded = server.path("state/bin").join(format!("remoor-{}", build.sha256));
+    fs::create_dir_all(server.path("state/bin")).unwrap();
+    let mut cut_off = fs::read("/proc/self/exe").unwrap();
+    cut_off.truncate(64 * 1024);
+    let damaged: [(&str, &[u8], u32); 6] = [
+        ("cut off", &cut_off, 0o755),
+        ("killed by a signal", b"#!/bin/sh\nkill -9 $$\n", 0o755),
+        ("says something else", b"#!/bin/sh\nyes\n", 0o755),
+        ("of another format", b"\x7fELF and no more", 0o755),
+        ("empty", b"", 0o755),
+        ("not to be run", b"#!/bin/sh\n", 0o644),
+    ];
+    for (what, content, mode) in damaged {
+        fs::write(&uploaded, content).unwrap();
+        fs::set_permissions(&uploaded, fs::Permissions::from_mode(mode)).unwrap();
+        let opened = server.remote(build.clone()).open(&server.target()).await;
+        opened.unwrap_or_else(|e| panic!("{what}: {e:?}")).close().await;
+        assert_eq!(fs::read(&uploaded).unwrap(), fs::read(&build.path).unwrap(), "{what}");
+    }
+    // One that is as it should be and dies all the same is not uploaded for ever.
+    fs::write(&build.path, b"#!/bin/sh\nkill -9 $$\n").unwrap();
+    let build = Build::of(std::env::consts::ARCH, &build.path).unwrap();
+    let before = server.commands();
+    let error = server.remote(build).open(&server.target()).await.err().unwrap();
+    assert!(matches!(&error, SshError::Protocol(why) if why.contains("killed by a signal")), "{error:?}");
+    assert_eq!(server.commands() - before, 4, "in vain, the system's name, the upload, in vain");
 }
 
 #[tokio::test]
@@ -298,22 +334,27 @@ async fn a_refused_port_is_unreachable() {
 }
 
 #[tokio::test]
-async fn an_executor_that_dies_is_lost_and_quoted() {
+async fn an_executor_that_dies_is_quoted_and_a_connection_that_ends_is_lost() {
     let Some(server) = Server::start().await else { return };
-    server.script();
-    let text = format!(
-        "#!/bin/sh\ncat '{}'\nhead -c 4 >/dev/null\necho no room left >&2\nexit 3\n",
-        server.path("hello").display()
-    );
-    fs::write(server.path("script"), text).unwrap();
-    let build = Build::of(std::env::consts::ARCH, &server.path("script")).unwrap();
-    let hello = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
-    let bytes = [PREFACE.to_vec(), encode(&Reply::Hello(hello)).unwrap()].concat();
-    fs::write(server.path("hello"), bytes).unwrap();
-    let mut session = server.remote(build).open(&server.target()).await.unwrap();
-    let error = session.order(fence(), &mut |_| {}, LONG).await.unwrap_err();
-    assert!(matches!(&error, SshError::Lost(why) if why.contains("no room left")), "{error:?}");
-    session.close().await;
+    let mut errors = Vec::new();
+    // The last one ends the whole connection: the process of sshd that started its shell.
+    for then in ["echo no room left >&2\nexit 3", "kill -9 $$", "kill -9 $PPID\nsleep 5"] {
+        server.script();
+        let hello = server.path("hello");
+        let text = format!("#!/bin/sh\ncat '{}'\nhead -c 4 >/dev/null\n{then}\n", hello.display());
+        fs::write(server.path("script"), text).unwrap();
+        let build = Build::of(std::env::consts::ARCH, &server.path("script")).unwrap();
+        let bytes = Hello { proto: PROTO, exe_sha256: build.sha256, ..Hello::default() };
+        let bytes = [PREFACE.to_vec(), encode(&Reply::Hello(bytes)).unwrap()].concat();
+        fs::write(hello, bytes).unwrap();
+        let mut session = server.remote(build).open(&server.target()).await.unwrap();
+        errors.push(session.order(fence(), &mut |_| {}, LONG).await.unwrap_err());
+        session.close().await;
+    }
+    let [died, killed, cut] = &errors[..] else { panic!("{errors:?}") };
+    assert!(matches!(died, SshError::Ended(how) if how.contains("3; it said: no room left")), "{died:?}");
+    assert!(matches!(killed, SshError::Ended(how) if how == "killed by a signal"), "{killed:?}");
+    assert!(matches!(cut, SshError::Lost(why) if why.contains("the connection to the host ended")), "{cut:?}");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub use channel::Canceller;
 pub use cluster_key::{ClusterKey, KeyError, offered_last};
 pub use error::SshError;
 pub use here::here;
-pub use host_key::{fingerprint, scan_host_keys};
+pub use host_key::{fingerprint, known_keys, scan_host_keys};
 pub use own::{keep_binary, own_binary};
 pub use probe::{Probe, probe};
 pub use remote::{Build, Launch, Remote, RemoteConfig, clean_control_dir};

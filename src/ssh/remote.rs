@@ -5,7 +5,7 @@ use super::channel::{Channel, Pace};
 use super::error::{self, SshError};
 use super::host_key;
 use super::personal;
-use super::session::{Place, Session, Stderr, end_login};
+use super::session::{Place, Session, Stderr, end_login, is_up};
 use super::shell::Shell;
 use super::target::{self, Target};
 use crate::exec::wire::{Hello, PROTO};
@@ -268,14 +268,16 @@ impl Remote {
         match timeout(HELLO_MAX, Channel::greet(input)).await {
             Ok(Ok((hello, input))) => {
                 let channel = Channel::start(input, output, Pace::default());
-                Ok(Session::new(hello, channel, Place::There { child, login }, stderr))
+                Ok(Session::new(hello, channel, Place::There { child: Some(child), login }, stderr))
             }
             Ok(Err(SshError::Lost(why))) => {
                 drop(output);
                 let status = timeout(HELLO_MAX, child.wait()).await;
                 stderr.wait_for_end().await;
-                Err(why_not_started(status.ok(), &stderr, &why))
+                Err(why_not_started(status.ok(), &login, &stderr, &why).await)
             }
+            // A damaged file may well start, and say anything.
+            Ok(Err(SshError::Protocol(why))) => Err(NotStarted::Missing(why)),
             Ok(Err(e)) => Err(NotStarted::Failed(e)),
             Err(_) => Err(NotStarted::Failed(SshError::Timeout("waiting for the executor's greeting"))),
         }
@@ -388,7 +390,7 @@ struct Starting {
 }
 
 enum NotStarted {
-    /// It ended without a greeting: missing, damaged, or for another architecture.
+    /// It did not greet: missing, damaged, or for another architecture.
     Missing(String),
     Failed(SshError),
 }
@@ -408,8 +410,9 @@ pub(super) fn refused_by_sudo(said: &str) -> Option<SshError> {
     texts.iter().any(|text| said.contains(text)).then(|| SshError::Auth(said.to_owned()))
 }
 
-fn why_not_started(
+async fn why_not_started(
     status: Option<Result<std::process::ExitStatus, openssh::Error>>,
+    login: &openssh::Session,
     stderr: &Stderr,
     why: &str,
 ) -> NotStarted {
@@ -419,6 +422,8 @@ fn why_not_started(
     }
     match status {
         Some(Err(openssh::Error::Remote(_)) | Ok(_)) => NotStarted::Missing(stderr.explain(why)),
+        // Without a status it was a signal, by which a file that is cut off ends too, or the connection ended.
+        Some(Err(_)) if is_up(login).await => NotStarted::Missing(stderr.explain("killed by a signal before it spoke")),
         Some(Err(e)) => NotStarted::Failed(SshError::Lost(stderr.explain(&error::chain(&e)))),
         None => NotStarted::Failed(SshError::Timeout("waiting for the executor's end")),
     }

@@ -12,6 +12,8 @@ use tokio::time::timeout;
 
 /// For the executor's last words, and for the login's end.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// From the end of an executor's streams to its own.
+const EXIT_MAX: Duration = Duration::from_secs(1);
 const STDERR_END_MAX: Duration = Duration::from_secs(1);
 const STDERR_KEPT: usize = 8 * 1024;
 
@@ -27,8 +29,48 @@ pub struct Session {
 
 /// Where the executor runs.
 pub(super) enum Place {
-    There { child: openssh::Child<Arc<openssh::Session>>, login: Arc<openssh::Session> },
+    /// None: it was waited for already.
+    There {
+        child: Option<openssh::Child<Arc<openssh::Session>>>,
+        login: Arc<openssh::Session>,
+    },
     Here(tokio::process::Child),
+}
+
+/// What of a session has ended.
+enum Over {
+    /// The executor, and how.
+    Executor(String),
+    /// What carried its words.
+    Connection,
+    /// Neither that is known of.
+    Nothing,
+}
+
+impl Place {
+    /// Which of the two has ended, after the streams did. Takes at most a few seconds.
+    async fn over(&mut self) -> Over {
+        match self {
+            Place::There { child, login } => {
+                if !is_up(login).await {
+                    return Over::Connection;
+                }
+                let Some(child) = child.take() else { return Over::Nothing };
+                match timeout(EXIT_MAX, child.wait()).await {
+                    Ok(Ok(status)) => Over::Executor(status.to_string()),
+                    // 127, of which the library makes an error of its own.
+                    Ok(Err(openssh::Error::Remote(e))) => Over::Executor(e.to_string()),
+                    Ok(Err(_)) if is_up(login).await => Over::Executor("killed by a signal".to_owned()),
+                    Ok(Err(_)) => Over::Connection,
+                    Err(_) => Over::Nothing,
+                }
+            }
+            Place::Here(child) => match timeout(EXIT_MAX, child.wait()).await {
+                Ok(Ok(status)) => Over::Executor(status.to_string()),
+                Ok(Err(_)) | Err(_) => Over::Nothing,
+            },
+        }
+    }
 }
 
 impl Session {
@@ -70,12 +112,19 @@ impl Session {
 
     async fn ask(&mut self, order: &Order, events: Events<'_>, at_most: Duration) -> Result<Reply, SshError> {
         match self.channel.order(order, events, at_most).await {
-            Err(SshError::Lost(why)) => {
-                // Both streams end together; what was said last may arrive a moment after the end.
-                self.stderr.wait_for_end().await;
-                Err(SshError::Lost(self.stderr.explain(&why)))
-            }
+            Err(SshError::Lost(why)) => Err(self.ended(&why).await),
             other => other,
+        }
+    }
+
+    /// Whether the executor ended or the connection did; `why` where neither is known of.
+    async fn ended(&mut self, why: &str) -> SshError {
+        // Both streams end together; what was said last may arrive a moment after the end.
+        self.stderr.wait_for_end().await;
+        match self.place.over().await {
+            Over::Executor(how) => SshError::Ended(self.stderr.explain(&how)),
+            Over::Connection => SshError::Lost(self.stderr.explain("the connection to the host ended")),
+            Over::Nothing => SshError::Lost(self.stderr.explain(why)),
         }
     }
 
@@ -83,10 +132,7 @@ impl Session {
     /// this future before leaves the session as it is; after it has returned the session is spent.
     pub async fn lost(&mut self) -> SshError {
         match self.channel.lost().await {
-            SshError::Lost(why) => {
-                self.stderr.wait_for_end().await;
-                SshError::Lost(self.stderr.explain(&why))
-            }
+            SshError::Lost(why) => self.ended(&why).await,
             other => other,
         }
     }
@@ -98,7 +144,9 @@ impl Session {
         drop(channel);
         match place {
             Place::There { child, login } => {
-                let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+                if let Some(child) = child {
+                    let _ended_or_out_of_time = timeout(CLOSE_MAX, child.wait()).await;
+                }
                 end_login(login).await;
             }
             Place::Here(mut child) => {
@@ -106,6 +154,11 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether the connection stands, as far as ssh's master on this machine knows; the host is not asked.
+pub(super) async fn is_up(login: &openssh::Session) -> bool {
+    matches!(timeout(CLOSE_MAX, login.check()).await, Ok(Ok(())))
 }
 
 /// Tells the master to go, once nothing runs over it any longer.

@@ -92,6 +92,19 @@ fn host(url: &str) -> String {
     host.unwrap_or_default().to_ascii_lowercase()
 }
 
+/// Whether two addresses are of one server: scheme, host and port.
+pub fn same_server(one: &str, other: &str) -> bool {
+    let server = |url: &str| {
+        let (scheme, authority, _) = split(url);
+        let scheme = scheme.to_ascii_lowercase();
+        let usual = if scheme == "https" { "443" } else { "80" };
+        let port = authority.rsplit_once(':').map(|(_, port)| port);
+        let port = port.filter(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+        (host(url), port.unwrap_or(usual).to_owned(), scheme)
+    };
+    server(one) == server(other)
+}
+
 /// Scheme, authority, and what follows.
 fn split(url: &str) -> (&str, &str, &str) {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
@@ -217,6 +230,17 @@ mod tests {
         }
         assert_eq!(resolve("http://h", "y").as_deref(), Some("http://h/y"));
         assert_eq!(hop("http://me:p@h/po st/é?a b#c d").target(), "http://h/po%20st/%C3%A9?a%20b");
+    }
+
+    #[test]
+    fn one_server_has_one_scheme_host_and_port() {
+        for other in ["https://h", "https://me:443@H:443/x?y", "HTTPS://h:/"] {
+            assert!(same_server("https://h/a", other), "{other}");
+        }
+        for other in ["http://h", "http://h:443", "https://h:8443", "https://x.h", "https://h@x/", "https://[::1]"] {
+            assert!(!same_server("https://h/a", other), "{other}");
+        }
+        assert!(same_server("http://[::1]/", "http://[::1]:80/") && !same_server("http://[::1]", "http://[::2]"));
     }
 
     #[test]

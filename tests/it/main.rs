@@ -1,18 +1,25 @@
 //! The one test binary: what crosses module borders. Tests of one module stand beside its code.
 
+mod disaster;
+mod faults;
 mod hosts;
+mod identity;
 mod killed;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod local;
 mod loopback;
+mod managed;
+mod members;
 mod play;
 mod play_ssh;
 mod playbooks;
+mod removed;
 mod sim;
 mod solo;
 mod three;
 mod tidy;
+mod walk;
 mod wiped;
 
 #[test]

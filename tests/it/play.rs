@@ -158,7 +158,10 @@ fn a_killed_executor_is_unknown_and_not_the_end_of_the_tool() {
     let ground = Ground::new("    - {name: suicide, shell: 'echo begun; kill -9 $PPID'}\n");
     let (code, text, _) = ground.play(&["-v"]);
     assert_eq!(code, Some(5), "{text}");
-    assert!(text.contains("localhost  UNKNOWN: ") && text.contains("unknown=1\n"), "{text}");
+    assert!(
+        text.contains("localhost  UNKNOWN: the executor ended: signal: 9") && text.contains("unknown=1\n"),
+        "{text}"
+    );
     let audit = fs::read_to_string(ground.path("state/runs.log")).expect("an audit");
     assert!(audit.ends_with(" started\n"), "{audit}");
 }
@@ -253,6 +256,12 @@ fn hosts_begin_each_play_together_in_batches_and_those_that_failed_are_left_out(
     };
     let (code, log_text, text) = ground.played(&failing("").replace("serial: 1", "serial: 2"), &["-f", "1"]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 h2.1 h3.1 h2.2 h3.2 "), "{text}");
+    // Nor do those that go on find them among the hosts of the play.
+    let names = failing("").replace("serial: 1", "serial: 2");
+    let names =
+        names.replace("{{ inventory_hostname }}", "{{ ansible_play_hosts | join }}/{{ ansible_play_batch | join }}");
+    let (_, log_text, text) = ground.played(&names, &["-f", "1"]);
+    assert_eq!(log_text, "h1h2h3/h1h2.1 h2h3/h2.1 h2h3/h3.1 h2h3/h2h3.2 h2h3/h2h3.2 ", "{text}");
     // A batch in which nobody is left ends it all, as with Ansible.
     let (code, log_text, text) = ground.played(&failing(""), &[]);
     assert_eq!((code, log_text.as_str()), (Some(5), "h1.1 "), "{text}");

@@ -303,19 +303,39 @@ fn a_host_that_drops_in_mid_task_is_unknown_and_finishes_that_task_alone() {
     let Output { status, stdout, .. } = child.wait_with_output().expect("an end");
     let text = String::from_utf8_lossy(&stdout);
     assert!(status.code() == Some(5) && text.contains("h1  UNKNOWN: "), "{text}");
+    assert!(text.contains("the connection to the host ended; the run there ends after its task"), "{text}");
     server.write("go", "");
     server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
     assert!(server.path("done").exists() && server.many() < 2000);
 }
 
 #[test]
-fn a_run_ends_on_the_host_when_its_caller_is_gone() {
+fn an_executor_that_is_killed_is_told_from_a_connection_that_ended() {
     let Some(server) = Server::start() else { return };
-    let mut child = server.command(LONG_TASK, &["-l", "h1"]).spawn().expect("remoor runs");
+    // The shell of the task is the executor's child.
+    let (code, text) = server.play("{shell: 'kill -9 $PPID; sleep 5'}", &["-l", "h1"]);
+    assert!(code == Some(5) && text.contains("h1  UNKNOWN: the executor ended: killed by a signal"), "{text}");
+    assert!(text.contains("kernel log") && !text.contains("the connection"), "{text}");
+}
+
+#[test]
+fn a_run_ends_on_the_host_when_its_caller_is_gone_and_the_next_one_takes_away_its_sockets() {
+    let Some(server) = Server::start() else { return };
+    fs::create_dir(server.path("run")).expect("a directory");
+    let sockets = || fs::read_dir(server.path("run")).expect("a directory").count();
+    let play = |tasks: &str| {
+        let mut command = server.command(tasks, &["-l", "h1"]);
+        command.env("XDG_RUNTIME_DIR", server.path("run"));
+        command
+    };
+    let mut child = play(LONG_TASK).spawn().expect("remoor runs");
     server.until("the task", || server.path("begun").exists());
     child.kill().expect("it runs");
     child.wait().expect("an end");
     server.write("go", "");
     server.until("the end there", || server.audit("s1").ends_with(" stopped\n"));
     assert!(server.path("done").exists() && server.many() < 2000);
+    assert_eq!(sockets(), 1, "nobody was left to remove it");
+    let (code, text) = ended(&mut play(TOUCH));
+    assert_eq!((code, sockets()), (Some(0), 0), "{text}");
 }

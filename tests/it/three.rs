@@ -3,7 +3,8 @@
 //! is taken or whose disk is full says so. No lab; root only for the small disk.
 
 use crate::local::{Daemon, done, net, remoor, three_managers, until};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +74,20 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     let history = three.daemons[leader].json("history").to_string();
     assert!(history.contains(&format!("@m{}", first + 1)) && !history.contains("somebody on"), "{history}");
 
+    // Raft's own list, asked of a follower: the leader answers it, who knows how far the others are.
+    let raft = three.daemons[first].json("raft-members");
+    let is = |raft: &Value| -> Vec<String> {
+        raft["members"].as_array().into_iter().flatten().map(|m| format!("{} {}", m["node"], m["is"])).collect()
+    };
+    let named = |at: usize, is: &str| format!("\"m{}\" \"{is}\"", at + 1);
+    let wanted: BTreeSet<String> = [named(leader, "leader"), named(first, "voter"), named(second, "voter")].into();
+    assert_eq!(is(&raft).into_iter().collect::<BTreeSet<_>>(), wanted, "{raft}");
+    assert_eq!(
+        (&raft["joint"], &raft["as_of"]["stale"], &raft["warnings"]),
+        (&false.into(), &false.into(), &json!([]))
+    );
+    assert!(raft["members"].as_array().into_iter().flatten().all(|m| m["lag"].is_u64()), "{raft}");
+
     // One of three is down: a generation can be made.
     three.daemons[second].kill();
     until("an apply with two of three", || (three.apply(leader, "two").0 == Some(0)).then_some(()));
@@ -90,6 +105,11 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
     assert_eq!(stale.0.status.code(), Some(3), "{stale:?}");
     assert_eq!((&stale.1["generation"], &stale.1["as_of"]["by"]), (&2.into(), &format!("m{}", left + 1).into()));
     assert_ne!(stale.1["managers_up"], 0, "who answers is up: {}", stale.1);
+    assert!(stale.1["warnings"].to_string().contains("2 of 3 are needed"), "{}", stale.1);
+    let out = three.daemons[left].ask(&["raft-members"]);
+    let (listed, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert_eq!((out.status.code(), listed.matches(":7947").count()), (Some(3), 3), "{listed}{said}");
+    assert!(said.contains(&format!("STALE: no quorum; this is what m{} last knew", left + 1)), "{said}");
     let had = blobs(&three.folder(left));
     until("a refusal", || {
         let (code, said) = three.apply(left, "three");
@@ -97,6 +117,9 @@ fn a_majority_holds_each_generation_and_who_is_left_alone_says_so() {
         said.contains("nothing was changed").then_some(())
     });
     assert_eq!(blobs(&three.folder(left)), had, "what was refused is not kept");
+    let out = three.daemons[left].ask(&["demote", &format!("m{}", second + 1)]);
+    assert_eq!(out.status.code(), Some(3), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("nothing was changed"), "{out:?}");
 
     // With a majority again the second generation is in force, whoever leads, and can be read there.
     three.daemons[second] = Daemon::start(&three.folder(second));

@@ -55,13 +55,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("manager/words.rs", &["model", "engine"]),
     ("manager/api/replay.rs", &["model", "rpc", "engine"]),
     ("manager/api/read.rs", &["model", "rpc", "ssh", "engine"]),
-    ("daemon", &["model", "disk", "gossip", "raft", "rpc", "ssh", "exec::STATE_DIR", "telemetry", "agent", "manager"]),
+    ("manager/api/roles.rs", &["model", "raft", "rpc", "engine"]),
+    ("manager/members.rs", &["model", "raft", "rpc", "engine"]),
+    (
+        "daemon",
+        &["model", "disk", "files", "gossip", "raft", "rpc", "ssh", "exec::STATE_DIR", "telemetry", "agent", "manager"],
+    ),
     ("solo", &["model", "disk", "files", "check", "playbook", "config", "fleet", "exec", "ssh"]),
     ("cli", &["model", "exec::STATE_DIR", "rpc::client", "rpc::identity", "rpc::tls", "rpc::view", "rpc::wire"]),
     // Its tests answer as a daemon would.
     ("cli/tests/own.rs", &["model", "rpc"]),
     ("cli/tests/transport.rs", &["model", "rpc"]),
-    ("cli/drivers.rs", &["model", "config", "fleet", "exec", "telemetry", "daemon", "solo", "ssh", "rpc"]),
+    ("cli/drivers.rs", &["model", "config", "files", "fleet", "exec", "telemetry", "daemon", "solo", "ssh", "rpc"]),
 ];
 
 /// Of other crates and of `std`: what only these folders may name.

@@ -23,6 +23,20 @@ pub struct NodesArgs {
     /// Describe this node
     #[arg(value_name = "NODE")]
     pub node: Option<String>,
+    /// List instead those that were taken out for good, and until when that is remembered
+    #[arg(long, conflicts_with = "node")]
+    pub removed: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct RaftMembersArgs {
+    /// Print instead how many losses so many managers survive; asks nobody
+    #[arg(long)]
+    pub table: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

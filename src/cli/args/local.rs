@@ -1,12 +1,14 @@
 //! Arguments of what runs on this machine without asking a manager.
 
 use super::{Output, SOCKET};
+use crate::cli::drivers;
+use crate::cli::duration::Span;
 use clap::{Args, Subcommand};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// A daemon hands its directory to ssh, which takes absolute paths only.
-fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
+pub(super) fn absolute(text: &str) -> Result<PathBuf, std::io::Error> {
     std::path::absolute(text)
 }
 
@@ -35,6 +37,12 @@ pub struct Here {
     /// Where the public host keys of this machine's SSH server are
     #[arg(long, value_name = "DIR", default_value = "/etc/ssh")]
     pub ssh_host_keys: PathBuf,
+    /// Nothing is ever provisioned on it, until `remoor resume`: a machine that only manages
+    #[arg(long)]
+    pub drain: bool,
+    /// What fails together with it, a rack or a room: managers are to stand in several
+    #[arg(long, value_name = "ZONE", default_value = "", hide_default_value = true, value_parser = drivers::zone_or_none)]
+    pub zone: String,
     /// Let the managers log in here as USER: adds the cluster's SSH key to its authorized_keys
     #[arg(long, value_name = "USER")]
     pub authorize: Option<String>,
@@ -44,6 +52,9 @@ pub struct Here {
 pub struct InitArgs {
     #[command(flatten)]
     pub here: Here,
+    /// File with the gossip key, 64 hex digits, instead of a new random one; others may not read it
+    #[arg(long, value_name = "FILE")]
+    pub gossip_key_file: Option<PathBuf>,
     /// Also where the directory holds another identity, which is moved aside
     #[arg(short, long, help_heading = "Safety")]
     pub force: bool,
@@ -57,7 +68,8 @@ pub struct JoinArgs {
     /// API of a manager
     #[arg(value_name = "HOST:PORT")]
     pub addr: String,
-    /// The token that `remoor init` printed; other users of this machine can see it while the command runs
+    /// The token that `remoor init` printed, which other users of this machine can see while the command runs; or its part that
+    /// is no secret, to wait for `remoor accept`
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// File with the token; `-` reads standard input
@@ -66,6 +78,9 @@ pub struct JoinArgs {
     /// Join as a manager; needs the manager token
     #[arg(long)]
     pub manager: bool,
+    /// How long to wait for `remoor accept`, where the token has no secret
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub wait: Span,
     #[command(flatten)]
     pub here: Here,
 }
@@ -83,25 +98,36 @@ pub struct AgentArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum NodeVerb {
-    /// Install remoor on a machine over SSH and make it a node
+    /// Install remoor on machines over SSH and make them nodes
+    #[command(
+        long_about = "Install remoor on machines over SSH and make them nodes, from a manager. Goes on where an earlier one ended.
+
+Examples:
+  remoor node add 10.0.0.14 --name w1
+  remoor node add --group web                             the hosts of the applied inventory that are no nodes yet
+  remoor node add --all --known-hosts ~/.ssh/known_hosts  8 at a time, without a question"
+    )]
     Add(NodeAddArgs),
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct NodeAddArgs {
     /// Name or address, as ssh knows it
-    #[arg(value_name = "HOST")]
-    pub host: String,
+    #[arg(value_name = "HOST", required_unless_present_any = ["group", "all"])]
+    pub host: Option<String>,
     /// Name of the node, as in the inventory; HOST if left out
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "host")]
     pub name: Option<String>,
-    /// Host group; the inventory decides, this is compared with it
+    /// Without HOST: the hosts of this group of the applied inventory that are no nodes yet. With it: compared with the inventory
     #[arg(short, long, value_name = "GROUP")]
     pub group: Option<String>,
+    /// All hosts of the applied inventory that are no nodes yet
+    #[arg(long, conflicts_with_all = ["host", "group"])]
+    pub all: bool,
     /// Join as a manager
     #[arg(long)]
     pub manager: bool,
-    /// User to log in as
+    /// User to log in as; if left out, the inventory's, or root
     #[arg(long, value_name = "USER")]
     pub ssh_user: Option<String>,
     /// Port of sshd
@@ -111,11 +137,14 @@ pub struct NodeAddArgs {
     #[arg(long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
     /// Address at which the other nodes reach it; HOST's if left out
-    #[arg(long, value_name = "IP")]
+    #[arg(long, value_name = "IP", requires = "host")]
     pub advertise: Option<IpAddr>,
     /// Fingerprint of the host key that the machine must show
-    #[arg(long, value_name = "FINGERPRINT", help_heading = "Safety")]
+    #[arg(long, value_name = "FINGERPRINT", requires = "host", help_heading = "Safety")]
     pub fingerprint: Option<String>,
+    /// Believe the host keys that this file has, as ssh writes it; who is not in it is refused, and nobody is asked
+    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint", help_heading = "Safety")]
+    pub known_hosts: Option<PathBuf>,
     /// Socket of the daemon on this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true, help_heading = "Connection")]
     pub socket: PathBuf,

@@ -63,7 +63,7 @@ pub struct ApplyArgs {
 
 #[derive(Debug, Args)]
 pub struct LintArgs {
-    /// The fleet directory, with remoor.yml in it
+    /// The fleet directory, with remoor.yml in it; or one with playbooks, and an inventory if there is one
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     #[command(flatten)]
@@ -140,6 +140,22 @@ pub struct DecommissionArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct ZoneArgs {
+    #[command(flatten)]
+    pub which: Which,
+    /// Its name: a rack, a room, a site
+    #[arg(long, value_name = "ZONE", required_unless_present = "clear", value_parser = drivers::zone)]
+    pub set: Option<String>,
+    /// They are in none
+    #[arg(long, conflicts_with = "set")]
+    pub clear: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
 pub struct NodesOrderArgs {
     #[command(flatten)]
     pub which: Which,
@@ -170,6 +186,49 @@ pub struct MaintenanceArgs {
     /// It is over
     #[arg(long, conflicts_with = "time")]
     pub end: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct RoleArgs {
+    /// Names of nodes
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// Follow until it is so, as is done if nothing is said
+    #[arg(long)]
+    pub wait: bool,
+    /// Don't follow
+    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
+    pub no_wait: bool,
+    /// How long to follow
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub timeout: Span,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct RemoveArgs {
+    /// Names of nodes
+    #[arg(value_name = "NODE", required = true)]
+    pub nodes: Vec<String>,
+    /// Also one that is up, and a manager, which leaves Raft first
+    #[arg(short, long, help_heading = "Safety")]
+    pub force: bool,
+    /// Don't ask
+    #[arg(short, long, help_heading = "Safety")]
+    pub yes: bool,
+    /// Don't follow a manager on its way out of Raft
+    #[arg(long, conflicts_with = "timeout")]
+    pub no_wait: bool,
+    /// How long to follow
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub timeout: Span,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

@@ -1,44 +1,126 @@
-//! `remoor node add HOST`.
+//! `remoor node add`: one machine, or those of the inventory that are no nodes yet.
 
 use crate::cli::args::NodeAddArgs;
 use crate::cli::ask;
-use crate::cli::drivers::{self, AddError, AddOptions};
+use crate::cli::drivers::{self, AddError, AddOptions, Added, ToAdd};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
+use crate::model::counted;
 
 const SSH_PORT: u16 = 22;
 
 pub fn run(out: &Out, args: NodeAddArgs) -> anyhow::Result<Exit> {
+    match &args.host {
+        Some(host) => one(out, &args, host),
+        None => many(out, &args),
+    }
+}
+
+fn one(out: &Out, args: &NodeAddArgs, host: &str) -> anyhow::Result<Exit> {
     let port = args.ssh_port.unwrap_or(SSH_PORT);
-    let offered = drivers::offered_keys(&args.host, port).map_err(|why| {
-        Stop::new(Exit::Failed, format!("{} shows no SSH host key on port {port}", args.host))
-            .cause(&std::io::Error::other(why))
-            .next("--ssh-port PORT, or look whether sshd runs there; nothing was changed")
-    })?;
-    let host_keys = ask::host_keys(out, &args.host, &offered, args.fingerprint.as_deref())?;
-    let options = AddOptions {
-        name: args.name.unwrap_or_else(|| args.host.clone()),
-        host: args.host,
-        group: args.group,
+    let to_add = ToAdd {
+        name: args.name.clone().unwrap_or_else(|| host.to_owned()),
+        host: host.to_owned(),
+        port: Some(port),
+        user: None,
+        identity: None,
+    };
+    let options = options(out, args, to_add)?;
+    let added = drivers::node_add(&options, &mut |line| out.talk(line)).map_err(told)?;
+    show(out, &options, &added)?;
+    next(out, &options.name);
+    Ok(Exit::Done)
+}
+
+/// Whom to believe is settled for all of them before anything is sent to one.
+fn many(out: &Out, args: &NodeAddArgs) -> anyhow::Result<Exit> {
+    let (missing, of) = drivers::to_add(&args.socket, args.group.as_deref())?;
+    if of == 0 {
+        let text = match &args.group {
+            Some(group) => format!("the applied inventory has no host in a group {group}"),
+            None => "no inventory was applied".to_owned(),
+        };
+        return Err(Stop::refused(text).next("remoor apply DIR, or name the machine").into());
+    }
+    if missing.is_empty() {
+        out.talk(&format!("nothing to do: {} of the inventory are nodes already", counted(of, "host")));
+        return Ok(Exit::Done);
+    }
+    let all = missing.into_iter().map(|to_add| options(out, args, to_add)).collect::<anyhow::Result<Vec<_>>>()?;
+    let ended = drivers::node_add_many(&all, &mut |name, line| out.talk(&format!("{name}: {line}")))?;
+    let mut failed = Vec::new();
+    for (options, ended) in all.iter().zip(ended) {
+        match ended {
+            Ok(added) => show(out, options, &added)?,
+            Err(error) => failed.push((&options.name, Stop::of(&told(error.into())))),
+        }
+    }
+    if failed.is_empty() {
+        next(out, if args.all { "--all" } else { "NODE" });
+        return Ok(Exit::Done);
+    }
+    let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
+    let text = format!("{} of {} were not added: {}", failed.len(), counted(all.len(), "machine"), names.join(", "));
+    let mut stop =
+        Stop::new(Exit::Failed, text).next("mend that, then the same command: who is a node already is left alone");
+    for (name, why) in failed {
+        let next = why.next.map(|next| format!(" (next: {next})")).unwrap_or_default();
+        stop.causes.push(format!("{name}: {}{next}", why.message));
+    }
+    Err(stop.into())
+}
+
+/// What is said on the command line is stronger than what the inventory says.
+fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOptions> {
+    let port = args.ssh_port.or(to_add.port).unwrap_or(SSH_PORT);
+    let host_keys = match &args.known_hosts {
+        Some(file) => {
+            let keys = drivers::known_keys(file, &to_add.host, port)?;
+            if keys.is_empty() {
+                let text =
+                    format!("{} has no host key of {} port {port}; nothing was changed", file.display(), to_add.host);
+                let next = format!("ssh-keyscan -p {port} {}, compare on its console, and put it there", to_add.host);
+                return Err(Stop::refused(text).next(next).into());
+            }
+            keys
+        }
+        None => {
+            let offered = drivers::offered_keys(&to_add.host, port).map_err(|why| {
+                Stop::new(Exit::Failed, format!("{} shows no SSH host key on port {port}", to_add.host))
+                    .cause(&std::io::Error::other(why))
+                    .next("--ssh-port PORT, or look whether sshd runs there; nothing was changed")
+            })?;
+            ask::host_keys(out, &to_add.host, &offered, args.fingerprint.as_deref())?
+        }
+    };
+    Ok(AddOptions {
+        name: to_add.name,
+        host: to_add.host,
+        group: args.host.as_ref().and(args.group.clone()),
         manager: args.manager,
-        user: args.ssh_user.unwrap_or_else(|| "root".to_owned()),
+        user: args.ssh_user.clone().or(to_add.user).unwrap_or_else(|| "root".to_owned()),
         port,
-        identity: args.identity,
+        identity: args.identity.clone().or(to_add.identity),
         advertise: args.advertise,
         host_keys,
-        socket: args.socket,
-    };
-    let added = drivers::node_add(&options, &mut |line| out.talk(line)).map_err(told)?;
-    out.text(&format!("{} is node {} and alive\n", options.name, added.id))?;
+        socket: args.socket.clone(),
+    })
+}
+
+fn show(out: &Out, options: &AddOptions, added: &Added) -> anyhow::Result<()> {
+    let name = &options.name;
+    out.text(&format!("{name} is node {} and alive\n", added.id))?;
     if !added.same_host_key {
-        out.talk("warning: its SSH host key is not among those it recorded; compare with remoor nodes, then trust-key");
+        out.talk(&format!(
+            "warning: the SSH host key of {name} is not among those it recorded; compare with remoor nodes, then trust-key"
+        ));
     }
-    out.talk(&format!(
-        "next: remoor adopt {0} (keep what is there), or remoor commission {0} (set it up)",
-        options.name
-    ));
-    Ok(Exit::Done)
+    Ok(())
+}
+
+fn next(out: &Out, which: &str) {
+    out.talk(&format!("next: remoor adopt {which} (keep what is there), or remoor commission {which} (set it up)"));
 }
 
 /// What was done before the end is told with it.

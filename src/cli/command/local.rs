@@ -18,7 +18,8 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
     let name = name_of(&args.here)?;
     let api = std::net::SocketAddr::new(args.here.advertise, args.here.api_port).to_string();
     let dir = args.here.dir.clone();
-    let done = drivers::init(InitOptions { here: args.here, name: name.clone(), force: args.force })?;
+    let (force, gossip_key_file) = (args.force, args.gossip_key_file);
+    let done = drivers::init(InitOptions { here: args.here, name: name.clone(), force, gossip_key_file })?;
     let view = json!({
         "version": 1,
         "name": name,
@@ -55,8 +56,8 @@ pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
         (None, None) => return Err(Stop::usage("--token or --token-file is needed").into()),
     };
     let name = name_of(&args.here)?;
-    let (here, addr, manager) = (args.here, args.addr, args.manager);
-    drivers::join(JoinOptions { here, name: name.clone(), addr, token, manager })?;
+    let (here, addr, manager, wait) = (args.here, args.addr, args.manager, args.wait.0);
+    drivers::join(JoinOptions { here, name: name.clone(), addr, token, manager, wait }, &mut |said| out.talk(said))?;
     out.text(&format!("{name} joined\n"))?;
     out.talk("next: systemctl start remoor");
     Ok(Exit::Done)

@@ -1,22 +1,29 @@
 //! One file per family of verbs: ask, then show.
 
 pub mod add;
+pub mod backup;
 pub mod digest;
 pub mod examine;
 pub mod fleet;
 pub mod follow;
 pub mod history;
 pub mod job;
+pub mod keys;
 pub mod listed;
 pub mod local;
+pub mod members;
 pub mod nodes;
 pub mod order;
 pub mod own;
 pub mod plan;
 pub mod play;
+pub mod recover;
+pub mod remove;
 pub mod replay;
+pub mod roles;
 pub mod status;
 pub mod suite;
+mod until;
 pub mod wait;
 pub mod watch;
 pub mod which;

@@ -1,5 +1,6 @@
 //! `remoor nodes [NODE]`: who the nodes are. How they are is `status`.
 
+use super::keys;
 use super::own::{self, Asked};
 use crate::cli::api::{self, Api};
 use crate::cli::args::NodesArgs;
@@ -42,6 +43,12 @@ pub fn list(out: &Out, view: &StatusView) -> anyhow::Result<Exit> {
             out.names(view.nodes.iter().map(|n| n.name.as_str()))?;
         } else {
             out.table(&list_table(view, out.format == Format::Wide))?;
+            let today = Today::of(&view.as_of.at);
+            view.nodes.iter().filter_map(|node| next_step(node, today)).for_each(|text| out.talk(&text));
+            if let Some(table) = keys::waiting(&view.pending) {
+                out.text("\n")?;
+                out.table(&table)?;
+            }
         }
     }
     Ok(out.source(&view.as_of))
@@ -57,37 +64,63 @@ pub fn vars_table(view: &VarsView) -> Table {
 }
 
 fn list_table(view: &StatusView, wide: bool) -> Table {
-    let mut table = if wide {
-        Table::new(["NODE", "ID", "GROUP", "ROLE", "LIFECYCLE", "AVAILABILITY", "API", "GOSSIP", "SSH", "HOST KEYS"])
-    } else {
-        Table::new(["NODE", "ID", "GROUP", "ROLE", "LIFECYCLE", "AVAILABILITY", "API", "SSH"])
-    };
+    let mut heads = vec!["NODE", "ID", "MEMBERSHIP", "STATUS", "AVAILABILITY", "GROUP", "API", "CERTIFICATE"];
+    if wide {
+        heads.extend(["ROLE", "LIFECYCLE", "ZONE", "GOSSIP", "SSH", "HOST KEYS"]);
+    }
+    heads.push("MANAGER");
+    let mut table = Table::new(heads);
+    let today = Today::of(&view.as_of.at);
     for node in &view.nodes {
+        let mark = if node.name == view.as_of.by { "*" } else { "" };
         let mut row = vec![
-            node.name.clone(),
+            format!("{}{mark}", node.name),
             node.id.to_string(),
-            node.group.clone().unwrap_or_default(),
-            state::role(node),
-            node.lifecycle.clone(),
+            "accepted".to_owned(),
+            state::seen(node, today),
             availability(node.availability).to_owned(),
+            node.group.clone().unwrap_or_default(),
             node.api.clone(),
+            until(node).unwrap_or_default(),
         ];
         if wide {
-            row.push(node.gossip.clone());
+            row.extend([
+                state::role(node),
+                node.lifecycle.clone(),
+                node.zone.clone(),
+                node.gossip.clone(),
+                node.ssh.clone().unwrap_or_default(),
+                node.ssh_fingerprints.join(" "),
+            ]);
         }
-        row.push(node.ssh.clone().unwrap_or_default());
-        if wide {
-            row.push(node.ssh_fingerprints.join(" "));
-        }
+        row.push(state::manager(node));
         table.row(row);
     }
     table
+}
+
+/// The day on which its certificate ends, as far as the manager that answers knows.
+fn until(node: &NodeView) -> Option<String> {
+    node.certificate_until.as_ref().map(|at| at.split('T').next().unwrap_or(at).to_owned())
+}
+
+/// What to do about a manager that does not answer, from the least to the most.
+fn next_step(node: &NodeView, today: Today) -> Option<String> {
+    let (name, seen) = (&node.name, state::seen(node, today));
+    let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
+    gone.then(|| {
+        format!(
+            "{name} is {seen} and holds a vote; next, on {name}: systemctl restart remoor, or a reboot; if it is lost: \
+             remoor promote another node, then remoor demote {name} and remoor remove {name}"
+        )
+    })
 }
 
 fn availability(availability: Availability) -> &'static str {
     match availability {
         Availability::Active => "active",
         Availability::Pause => "pause",
+        Availability::Drain => "drain",
     }
 }
 
@@ -128,6 +161,19 @@ pub fn facts(node: &NodeView, as_of: &AsOf) -> Vec<(&'static str, String)> {
         ("host keys", node.ssh_fingerprints.join(", ")),
         ("absences", format!("{}, of these {}", node.absences, counted(node.agent_faults, "agent fault"))),
     ];
+    let manager = state::manager(node);
+    if !manager.is_empty() {
+        out.insert(3, ("manager", manager));
+    }
+    if !node.services.is_empty() {
+        out.insert(2, ("services", node.services.join(", ")));
+    }
+    if !node.zone.is_empty() {
+        out.push(("zone", node.zone.clone()));
+    }
+    if let Some(until) = until(node) {
+        out.push(("certificate", format!("until {until}")));
+    }
     if node.unanswered > 0 {
         out.push(("unanswered", format!("{} of {by} since its daemon began", counted(node.unanswered, "ping"))));
     }

@@ -5,7 +5,7 @@ use super::which;
 use crate::cli::api::{self, Api};
 use crate::cli::args::{
     CommissionArgs, DecommissionArgs, Following, MaintenanceArgs, ResetupArgs, ResumeArgs, TrustKeyArgs, UndoArgs,
-    UpdateArgs, Which,
+    UpdateArgs, Which, ZoneArgs,
 };
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::error::Stop;
@@ -16,7 +16,10 @@ use crate::model::Job;
 use crate::rpc::view::{NodeView, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
 use serde::Serialize;
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes that are named for each service that ends.
+const LOST_NAMED: usize = 5;
 
 /// One line of the answer of an order, for programs.
 #[derive(Debug, Serialize)]
@@ -33,6 +36,7 @@ enum Verb {
     Update,
     Commission,
     Decommission,
+    Drain,
 }
 
 impl Verb {
@@ -42,6 +46,7 @@ impl Verb {
             Verb::Update => "update",
             Verb::Commission => "commission",
             Verb::Decommission => "decommission",
+            Verb::Drain => "drain",
         }
     }
 }
@@ -70,14 +75,37 @@ pub async fn commission(api: &Api, out: &Out, args: &CommissionArgs) -> anyhow::
 }
 
 pub async fn decommission(api: &Api, out: &Out, args: &DecommissionArgs) -> anyhow::Result<Exit> {
+    take_out(api, out, args, Verb::Decommission, "decommissioning").await
+}
+
+pub async fn drain(api: &Api, out: &Out, args: &DecommissionArgs) -> anyhow::Result<Exit> {
+    take_out(api, out, args, Verb::Drain, "draining").await
+}
+
+async fn take_out(api: &Api, out: &Out, args: &DecommissionArgs, verb: Verb, doing: &str) -> anyhow::Result<Exit> {
     let nodes = which::choose(api, &args.which).await?;
     let called = which::called(&args.which, &nodes);
     let names: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
-    let what = format!("decommissioning {}", names.join(", "));
-    let effect = format!("{what}: its services are cleaned up and not provisioned again");
+    let what = format!("{doing} {}", names.join(", "));
+    let effect = format!("{what}: cleaned up and not provisioned again: {}", lost(&nodes));
     let Confirmed(()) = ask::confirm(out, &what, &effect, &called, args.confirm.as_deref(), args.no_input)?;
     let request = OrderRequest { force: args.force, no_queue: args.following.no_queue, ..OrderRequest::default() };
-    work(api, out, &nodes, Verb::Decommission, &request, &args.following).await
+    work(api, out, &nodes, verb, &request, &args.following).await
+}
+
+/// Which services end, each with where.
+fn lost(nodes: &[NodeView]) -> String {
+    let mut by_service = BTreeMap::<&str, Vec<&str>>::new();
+    for node in nodes.iter().filter(|n| !out_of_service(n)) {
+        node.services.iter().for_each(|service| by_service.entry(service).or_default().push(&node.name));
+    }
+    let told = |(service, nodes): (&&str, &Vec<&str>)| {
+        let (some, more) = (&nodes[..nodes.len().min(LOST_NAMED)], nodes.len().saturating_sub(LOST_NAMED));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{service} (on {}{more})", some.join(", "))
+    };
+    let told: Vec<String> = by_service.iter().map(told).collect();
+    if told.is_empty() { "no service of remoor's is there".to_owned() } else { told.join(", ") }
 }
 
 /// The first node of each group, and the others only if it ends well. Where nobody waits for that the managers see to it.
@@ -269,6 +297,12 @@ pub async fn maintenance(api: &Api, out: &Out, args: &MaintenanceArgs) -> anyhow
     let for_ms = args.time.map_or(0, |span| span.0.as_millis() as u64);
     let nodes = which::choose(api, &args.which).await?;
     at_once(api, out, &nodes, "maintenance", &OrderRequest { for_ms, ..OrderRequest::default() }).await
+}
+
+pub async fn zone(api: &Api, out: &Out, args: &ZoneArgs) -> anyhow::Result<Exit> {
+    let request = OrderRequest { zone: args.set.clone().unwrap_or_default(), ..OrderRequest::default() };
+    let nodes = which::choose(api, &args.which).await?;
+    at_once(api, out, &nodes, "zone", &request).await
 }
 
 pub async fn trust_key(api: &Api, out: &Out, args: &TrustKeyArgs) -> anyhow::Result<Exit> {

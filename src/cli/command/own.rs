@@ -78,7 +78,10 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
         }
     }
     out.talk(&format!("as known by the agent of {} at {}; no manager was asked", view.node.name, view.as_of.at));
-    out.talk(&format!("next: {}", way(view)));
+    match view.node.removed {
+        Some(_) => out.talk("next: systemctl disable --now remoor; or join again with an empty data directory"),
+        None => out.talk(&format!("next: {}", way(view))),
+    }
     Ok(Exit::CouldNotAsk)
 }
 
@@ -145,6 +148,9 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
         ("managers", manager),
         ("manifest", manifest),
     ];
+    if let Some(removed) = &node.removed {
+        out.insert(0, ("REMOVED", format!("{removed}; this agent does nothing any more, and has deleted nothing")));
+    }
     if !node.damaged.is_empty() {
         out.push((
             "damaged",

@@ -54,8 +54,8 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         root: args.root.clone(),
         inventory: args.inventory.clone(),
         limit: args.limit.clone(),
-        tags: args.tags.clone(),
-        skip_tags: args.skip_tags.clone(),
+        tags: words(&args.tags),
+        skip_tags: words(&args.skip_tags),
         extra,
         check: args.check,
         diff: args.diff,
@@ -73,6 +73,11 @@ fn request(args: &PlayArgs) -> anyhow::Result<PlayRequest> {
         },
         force: args.force,
     })
+}
+
+/// As a person may have put them, with blanks behind the commas.
+fn words(list: &[String]) -> Vec<String> {
+    list.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }
 
 fn urged(ending: PlayEnding) -> &'static str {
@@ -242,4 +247,12 @@ fn recap(summary: &Summary) -> String {
         text.push_str(&format!("ended early: {why}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn blanks_behind_commas_belong_to_no_tag() {
+        assert_eq!(super::words(&["a", " b ", ""].map(str::to_owned)), ["a", "b"]);
+    }
 }

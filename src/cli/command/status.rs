@@ -102,6 +102,9 @@ fn heading(view: &StatusView) -> String {
         let at = today.show(breaker.at);
         out.push_str(&format!("BREAKER of {of} open since {at}: {}; after a look: remoor resume\n", breaker.why));
     }
+    if let Some(backup) = &view.backup {
+        out.push_str(&format!("backup of {}: {}\n", view.as_of.by, state::backup(backup)));
+    }
     for warning in &view.warnings {
         out.push_str(&format!("warning: {warning}\n"));
     }

@@ -115,37 +115,38 @@ fn nodes_are_listed_and_described() {
     table(
         |out| nodes::list(out, &views::status()),
         expect![[r#"
-        NODE  ID  GROUP           ROLE     LIFECYCLE     AVAILABILITY  API            SSH
-        m1    1   service-master  leader   commissioned  active        10.0.0.1:7947  10.0.0.1:22
-        m2    2   service-master  manager  commissioned  active        10.0.0.2:7947  10.0.0.2:22
-        m3    3   service-master  manager  commissioned  active        10.0.0.3:7947  10.0.0.3:22
-        w1    4   service-worker  worker   commissioned  active        10.0.0.4:7947  10.0.0.4:22
-        w2    5   service-worker  worker   commissioned  active        10.0.0.5:7947  10.0.0.5:22
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            NODE  ID  MEMBERSHIP  STATUS    AVAILABILITY  GROUP           API            CERTIFICATE  MANAGER
+            m1*   1   accepted    alive     active        service-master  10.0.0.1:7947  2026-06-03   leader
+            m2    2   accepted    alive     active        service-master  10.0.0.2:7947  2026-06-03   voter
+            m3    3   accepted    alive     active        service-master  10.0.0.3:7947  2026-06-03   voter
+            w1    4   accepted    alive     active        service-worker  10.0.0.4:7947  2026-06-03   -
+            w2    5   accepted    away 3 m  active        service-worker  10.0.0.5:7947  2026-06-03   -
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
     let view = views::status();
     table(
         |out| nodes::describe(out, &view.nodes[3], &view.as_of),
         expect![[r#"
-        node:           w1 (id 4)
-        group:          service-worker
-        role:           worker
-        seen:           alive
-        lifecycle:      commissioned
-        availability:   active
-        configuration:  drifted
-        checks:         1 of 13 fail
-        addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
-        host keys:      SHA256:key-of-w1
-        absences:       3, of these 0 agent faults
-        baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
-        last verdict:   drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network) (at 12:01:09, by m1)
-        now:            resetup: job 17, attempt 1, cleanup
-        --- 0
-        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
-    "#]],
+            node:           w1 (id 4)
+            group:          service-worker
+            role:           worker
+            seen:           alive
+            lifecycle:      commissioned
+            availability:   active
+            configuration:  drifted
+            checks:         1 of 13 fail
+            addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
+            host keys:      SHA256:key-of-w1
+            absences:       3, of these 0 agent faults
+            certificate:    until 2026-06-03
+            baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
+            last verdict:   drifted: contiv_network: /etc/default/netplugin sha256 expected 1f2e.. got 99aa.. -> resetup(contiv_network) (at 12:01:09, by m1)
+            now:            resetup: job 17, attempt 1, cleanup
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
     );
 }
 
@@ -200,6 +201,7 @@ fn why_tells_the_whole_story() {
             addresses:      api 10.0.0.4:7947, gossip 10.0.0.4:7946, ssh 10.0.0.4:22
             host keys:      SHA256:key-of-w1
             absences:       3, of these 0 agent faults
+            certificate:    until 2026-06-03
             baseline:       provisioned at 09:30:00, generation 3, digest 020202020202..
 
             Absence

@@ -4,7 +4,10 @@
 mod digest;
 mod flags;
 mod goldens;
+mod keys;
 mod own;
+mod remove;
+mod roles;
 mod suite;
 mod transport;
 pub mod views;

@@ -31,7 +31,7 @@ fn peer(id: u64, name: &str, presence: &str) -> PeerView {
     }
 }
 
-fn agent() -> AgentView {
+pub fn agent() -> AgentView {
     let check = CheckResult {
         service: "nginx".into(),
         check: "service:nginx".into(),
@@ -70,6 +70,7 @@ fn agent() -> AgentView {
             crashes: 1,
             previous_end: Some("ended without a goodbye".into()),
             damaged: Vec::new(),
+            removed: None,
         },
         peers: vec![
             PeerView { report: Some(report), ..peer(1, "m1", "alive") },

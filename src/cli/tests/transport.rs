@@ -24,20 +24,20 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 /// A daemon that says what it is told to say. Ends with the test.
-struct Daemon {
+pub struct Daemon {
     dir: TempDir,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Daemon {
-    async fn start(router: Router) -> Self {
+    pub async fn start(router: Router) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = Socket::bind(&dir.path().join("s")).await.unwrap();
         let serve = serve_unix(socket, wire::finish(router), Limits::default(), std::future::pending());
         Self { dir, task: tokio::spawn(serve) }
     }
 
-    fn api(&self) -> Api {
+    pub fn api(&self) -> Api {
         api(self.dir.path().join("s"))
     }
 }
@@ -52,7 +52,7 @@ fn api(socket: std::path::PathBuf) -> Api {
     Api::open(&Connection { socket, ..Connection::default() }).unwrap()
 }
 
-fn verb(line: &str) -> Verb {
+pub fn verb(line: &str) -> Verb {
     args::parse(line.split_whitespace().map(Into::into)).unwrap().verb
 }
 

@@ -85,12 +85,19 @@ pub fn node(id: u64, name: &str) -> NodeView {
         unreachable_from: Vec::new(),
         unreachable_since: Default::default(),
         unanswered: 0,
+        manager_state: "worker".into(),
+        manager_waits: None,
+        lag: None,
+        zone: String::new(),
+        services: Vec::new(),
+        certificate_until: Some("2026-06-03T09:00:00Z".into()),
     }
 }
 
 pub fn manager(id: u64, name: &str, is: &str) -> NodeView {
     let group = Some("service-master".into());
-    NodeView { role: "manager".into(), manager: Some(is.into()), group, ..node(id, name) }
+    let manager_state = is.into();
+    NodeView { role: "manager".into(), manager: Some(is.into()), manager_state, group, ..node(id, name) }
 }
 
 /// w1 is being set up, w2 is away, m3 has another generation than desired.
@@ -122,6 +129,8 @@ pub fn status() -> StatusView {
         warnings: vec!["2 of 3 managers answered late".into()],
         nodes: vec![manager(1, "m1", "leader"), manager(2, "m2", "voter"), m3, w1, w2],
         ssh_key: None,
+        backup: None,
+        pending: Vec::new(),
     }
 }
 

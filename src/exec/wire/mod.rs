@@ -70,6 +70,9 @@ pub struct PlayOrder {
     /// Plays after this one wait for `Go`; None: none waits.
     #[serde(default)]
     pub through: Option<u32>,
+    /// Hosts of the run that failed or were not reached before.
+    #[serde(default)]
+    pub lost: Vec<String>,
 }
 
 /// From manager to executor.
@@ -106,8 +109,13 @@ pub enum Order {
     Heartbeat,
     /// Take the node for a person, run a plan, give the node back. Refused while somebody else holds it.
     Play(PlayOrder),
-    /// Plays up to this one may begin. May come at any time, and is not answered.
-    Go { play: u32 },
+    /// Plays up to this one may begin, without the hosts in `lost`, which failed or were not reached. May come at any time,
+    /// and is not answered.
+    Go {
+        play: u32,
+        #[serde(default)]
+        lost: Vec<String>,
+    },
 }
 
 impl Order {

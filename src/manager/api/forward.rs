@@ -25,7 +25,7 @@ const BEHALF_MAX: usize = 200;
 pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let status = shared.raft.status().borrow().clone();
     // A request that was passed on already is answered here, so that it can't go in circles.
-    if passed_on(&mut request) || status.is_leader {
+    if passed_on(&mut request) || status.leads() {
         return next.run(request).await;
     }
     // A leader that is gone is still followed until another one is voted for: without a majority, for ever.

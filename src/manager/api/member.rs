@@ -1,12 +1,15 @@
 //! What nodes ask: Raft and blobs between managers, manifest and peers for agents, joining.
 
-use super::super::{Shared, examine, wall};
-use super::{manager, member, propose};
-use crate::model::{Applied, ClusterRole, Command, Inventory, NodeSpec, RaftId, Sha256};
+use super::super::members::HEARD_MS;
+use super::super::{Shared, Standing, examine, gossip_key, wall};
+use super::{By, manager, member, not_removed, pending, propose, tokens};
+use crate::model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
+use crate::raft::{CLAIM, RaftError, RaftStatus};
 use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::ca::{ClusterCa, Validity};
+use crate::rpc::ca::{self, ClusterCa, Validity};
 use crate::rpc::caller::{Caller, PeerAddr};
-use crate::rpc::identity::GossipKey;
+use crate::rpc::dial_back;
+use crate::rpc::identity::{GossipKey, IdentityError};
 use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
 use crate::rpc::token::Secret;
@@ -15,8 +18,7 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-
-const CERTIFICATE_DAYS: u32 = 90;
+use std::time::Duration;
 
 pub async fn raft(
     State(shared): State<Arc<Shared>>,
@@ -24,7 +26,11 @@ pub async fn raft(
     Path(kind): Path<String>,
     Raw(body): Raw,
 ) -> Result<Vec<u8>, Failure> {
-    raft_peer(&shared, &caller)?;
+    let sender = shared.raft.sender(&body).map_err(misdirected)?;
+    raft_peer(&shared, &caller, sender)?;
+    if kind == CLAIM {
+        return Ok(Vec::new());
+    }
     let reply = shared.raft.handle(&kind, body.to_vec()).await;
     let reply = reply.map_err(|e| Failure::new(Code::Conflict, e.to_string()))?;
     if matches!(kind.as_str(), "append" | "snapshot") {
@@ -33,11 +39,50 @@ pub async fn raft(
     Ok(reply)
 }
 
-/// A manager of the applied inventory; on a fresh log, which knows nobody, also one that the joining named.
-fn raft_peer(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
-    match caller {
-        Caller::Node { id, .. } if shared.inventory().nodes.is_empty() && shared.sponsors.contains(id) => Ok(()),
-        _ => manager(shared, caller).map(drop),
+fn misdirected(error: RaftError) -> Failure {
+    let code = match &error {
+        RaftError::WrongCluster { .. } => Code::WrongCluster,
+        RaftError::WrongEpoch { .. } => Code::WrongEpoch,
+        _ => Code::Conflict,
+    };
+    let failure = Failure::new(code, error.to_string());
+    match error {
+        RaftError::WrongEpoch { ours, .. } => failure.details(serde_json::json!({ "epoch": ours })),
+        _ => failure,
+    }
+}
+
+/// Who holds the Raft id by which it speaks, also while it leaves. While this log is not as far as the grant of that id, a
+/// manager that the agent or the order of the leader named: it brings the log that says who it is.
+fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
+    let Caller::Node { id, cert_not_after, .. } = caller else {
+        return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
+    };
+    let inventory = shared.inventory();
+    let node = inventory.node(*id);
+    if node.is_some() {
+        shared.certificates.seen(*id, *cert_not_after);
+    }
+    let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
+    match Standing::of(&inventory, *id, sender) {
+        Standing::Holds => Ok(()),
+        Standing::Retired => {
+            let text = format!("Raft id {sender} of {name} is retired: it is out of the managers by that id, for ever");
+            Err(Failure::new(Code::Retired, text).next(format!("remoor promote {name}, if it is to manage")))
+        }
+        Standing::Anothers(holder) => {
+            let text = format!("{name} speaks as Raft id {sender}, which is that of {}", holder.name());
+            Err(Failure::new(Code::Forbidden, text))
+        }
+        Standing::Unknown if inventory.removed.contains_key(id) => not_removed(&inventory, *id),
+        Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
+        // The order counts until the log says who that is: a manager that left since may not speak by it for ever.
+        Standing::Unknown if shared.sponsors.ordered(*id) && node.is_none_or(Node::manages) => Ok(()),
+        Standing::Unknown => {
+            shared.sponsors.ask_again();
+            let text = format!("this manager does not know Raft id {sender} of {name} yet");
+            Err(Failure::new(Code::Retry, text))
+        }
     }
 }
 
@@ -76,6 +121,15 @@ async fn aside<T: Send + 'static>(
     done.map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
+/// Who leaves has no use for the cluster's keys any more.
+fn to_manage(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
+    let node = manager(shared, caller)?;
+    match node.role {
+        ClusterRole::Manager => Ok(()),
+        ClusterRole::Worker => Err(Failure::new(Code::Forbidden, format!("{} is to be a worker", node.name()))),
+    }
+}
+
 /// The CA's key, handed to managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaReply {
@@ -83,7 +137,7 @@ pub struct CaReply {
 }
 
 pub async fn ca(State(desk): State<Arc<JoinDesk>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
-    manager(&desk.parts.shared, &caller)?;
+    to_manage(&desk.parts.shared, &caller)?;
     Ok(axum::Json(CaReply { key_pem: desk.parts.ca.key_pem().reveal().to_owned() }))
 }
 
@@ -94,7 +148,7 @@ pub struct SshKeyReply {
 }
 
 pub async fn ssh_key(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<SshKeyReply>, Failure> {
-    manager(&shared, &caller)?;
+    to_manage(&shared, &caller)?;
     let none = || Failure::new(Code::NotFound, "this manager has no SSH key of the cluster");
     let key = shared.ssh_key.get().ok_or_else(none)?;
     Ok(axum::Json(SshKeyReply { key: key.private().to_owned().into() }))
@@ -115,33 +169,25 @@ pub async fn manifest(State(shared): State<Arc<Shared>>, caller: Caller) -> Resu
 
 pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<PeersReply>, Failure> {
     member(&shared, &caller)?;
-    let peers = all_peers(&shared);
-    let managers = managers_of(&shared.inventory(), &peers);
-    Ok(axum::Json(PeersReply { peers, managers }))
-}
-
-fn managers_of(inventory: &Inventory, peers: &[Peer]) -> Vec<Peer> {
-    let is_manager = |p: &&Peer| inventory.node(p.id).is_some_and(|n| n.role == ClusterRole::Manager);
-    peers.iter().filter(is_manager).cloned().collect()
-}
-
-fn all_peers(shared: &Shared) -> Vec<Peer> {
     let inventory = shared.inventory();
-    let peer = |n: &crate::model::Node| Peer {
-        name: n.name().clone(),
-        id: n.id,
-        gossip_addr: n.spec.gossip.clone(),
-        api_addr: n.spec.api.clone(),
-        public_key: n.spec.public_key.clone(),
-    };
-    inventory.nodes.values().map(|n| peer(n)).collect()
+    let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
+    let (removed, gossip) = (inventory.removed_names().cloned().collect(), inventory.gossip.changed);
+    Ok(axum::Json(PeersReply { peers, managers: managers_of(&inventory), removed, epoch: inventory.epoch, gossip }))
+}
+
+/// The managers, for those who ask, join or begin to manage; also who is to leave and leads on until another one can.
+pub fn managers_of(inventory: &Inventory) -> Vec<Peer> {
+    inventory.nodes.values().filter(|n| n.manages()).map(|n| Peer::of(n)).collect()
 }
 
 /// What admits machines: the CA, the gossip key, and a limit on attempts.
 pub struct JoinParts {
     pub shared: Arc<Shared>,
     pub ca: ClusterCa,
-    pub gossip_key: GossipKey,
+    /// The gossip keys that this manager holds itself, now.
+    pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
+    /// How long the certificates of nodes hold.
+    pub life: Duration,
 }
 
 pub struct JoinDesk {
@@ -153,8 +199,35 @@ pub struct JoinDesk {
 
 impl JoinDesk {
     pub fn new(parts: JoinParts) -> Self {
-        let limit = RateLimit::new(20, std::time::Duration::from_secs(1));
+        let limit = RateLimit::new(20, Duration::from_secs(1));
         Self { parts, limit, busy: Mutex::default() }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.parts.shared
+    }
+
+    /// A certificate for a node of the inventory and the key that signed `csr_pem`, which must be the node's.
+    pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<String, Failure> {
+        let bad = |e: IdentityError| Failure::new(Code::BadRequest, e.to_string());
+        if hex::encode(ca::csr_key(csr_pem).map_err(bad)?) != node.spec.public_key {
+            return Err(Failure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
+        }
+        let (epoch, validity) = (self.parts.shared.inventory().epoch, Validity::lasting(self.parts.life));
+        self.parts.ca.issue_node(node.id, node.name(), epoch, csr_pem, validity).map_err(bad)
+    }
+
+    /// What every node is to hold, first the key by which it sends.
+    pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, Failure> {
+        let keys = gossip_key::keys(&self.parts.ca, &inventory.gossip, &(self.parts.held)());
+        keys.map_err(|e| Failure::new(Code::Retry, e.to_string()))
+    }
+
+    /// One for the node of this manager.
+    pub fn issue_own(&self, csr_pem: &str) -> Result<String, String> {
+        let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
+        let node = inventory.node(shared.id).ok_or("this manager does not know its own node yet")?;
+        self.issue(node, csr_pem).map_err(|e| e.to_string())
     }
 }
 
@@ -174,10 +247,18 @@ pub async fn join(
         return Err(failure.details(serde_json::json!({"leader": leader})));
     }
     request.check().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    pending::in_time(request.now, wall())?;
     let inventory = shared.inventory();
-    let ticket = ticket(&inventory, &request)?;
+    let asks = request.secret.is_empty();
+    let ticket = if asks { Ticket::Accepted } else { ticket(&inventory, &request)? };
+    not_alive(&inventory, &status, &request)?;
     let name = request.name.to_string();
     let _turn = desk.turn(name)?;
+    if asks {
+        pending::accepted(shared, &request).await?;
+    }
+    // Not for a stranger, who would have this manager try addresses.
+    dial_back::dialled(&request).await?;
     admit(&desk, request, ticket).await.map(axum::Json)
 }
 
@@ -206,18 +287,32 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// A manager that runs is not joined a second time: the log that votes would be parked, and of two with one key one is a copy
+/// (SCENARIOS E13). One whose directory is gone is silent, and is let in once it was for a moment.
+fn not_alive(inventory: &Inventory, status: &RaftStatus, request: &JoinRequest) -> Result<(), Failure> {
+    let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
+    let heard = |id: &RaftId| *id == status.id || status.acked_ms.get(id).is_some_and(|ms| *ms <= HEARD_MS);
+    if known.is_some_and(|n| n.spec.public_key == request.node_public_key && n.raft.as_ref().is_some_and(heard)) {
+        let text = format!("{} runs, and manages: it is not joined a second time", request.name);
+        return Err(Failure::new(Code::Retry, text).next("stop it first; if this is a copy of it, remove node.key"));
+    }
+    Ok(())
+}
+
 /// By what a machine comes in.
 #[derive(Clone, Copy)]
 enum Ticket {
     Token,
+    /// By an operator's yes.
+    Accepted,
     Invite(Sha256),
 }
 
 /// The applied state decides again when the machine is accepted.
 fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failure> {
     let hash = request.secret.hash();
-    let by_manager_token = request.secret.matches(&inventory.manager_secret);
-    let by_token = by_manager_token || request.secret.matches(&inventory.worker_secret);
+    let by_manager_token = tokens::counts(inventory, ClusterRole::Manager, &request.secret, wall())?;
+    let by_token = by_manager_token || tokens::counts(inventory, ClusterRole::Worker, &request.secret, wall())?;
     // Looked up by its hash: how long that takes tells nothing of a secret.
     let invite = inventory.invites.get(&hash).filter(|_| !by_token);
     let as_manager = match invite {
@@ -236,7 +331,7 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
         None if by_token => by_manager_token,
         None => {
             return Err(Failure::new(Code::BadToken, "this token's secret is not valid here")
-                .next("take the token that `remoor init` printed"));
+                .next("a new one, on a manager: remoor token rotate; or join with the public part, and be accepted"));
         }
     };
     if request.want_manager && !as_manager {
@@ -244,16 +339,21 @@ fn ticket(inventory: &Inventory, request: &JoinRequest) -> Result<Ticket, Failur
     }
     let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
     let same = known.is_some_and(|n| n.spec.public_key == request.node_public_key);
+    if same && request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Worker) {
+        let text = format!("{} is to be a worker", request.name);
+        let next = format!("join without --manager, then remoor promote {}", request.name);
+        return Err(Failure::new(Code::Conflict, text).next(next));
+    }
     if same && !request.want_manager && known.is_some_and(|n| n.role == ClusterRole::Manager) {
-        let text = format!("{} was admitted as a manager already", request.name);
+        let text = format!("{} is to be a manager already", request.name);
         return Err(Failure::new(Code::Conflict, text).next("remoor join --manager, with the manager token"));
     }
     Ok(if invite.is_some() { Ticket::Invite(hash) } else { Ticket::Token })
 }
 
-async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<JoinReply, Failure> {
-    let shared = &desk.parts.shared;
-    let spec = NodeSpec {
+/// The machine in its own words.
+pub(super) fn spec_of(request: &JoinRequest) -> NodeSpec {
+    NodeSpec {
         name: request.name.clone(),
         api: request.advertise.clone(),
         gossip: request.gossip_addr.clone(),
@@ -261,17 +361,31 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         ssh_host_keys: request.ssh_host_keys.clone(),
         machine_id: request.machine_id.clone(),
         version: request.version.clone(),
-    };
+        drain: request.drain,
+        zone: request.zone.clone(),
+        boot: request.boot.clone(),
+    }
+}
+
+async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<JoinReply, Failure> {
+    let shared = &desk.parts.shared;
+    let spec = spec_of(&request);
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
-    let by = format!("join from {}", request.advertise);
+    let by = By::from(format!("join from {}", request.advertise));
     let accept = match ticket {
         Ticket::Token => Command::Accept { spec, role },
+        Ticket::Accepted => Command::AcceptPending { spec },
         Ticket::Invite(secret) => Command::AcceptInvited { spec, secret },
     };
     let Applied::Node(node) = propose(shared, &by, accept).await? else {
         return Err(Failure::new(Code::Internal, "an answer that does not fit the entry"));
     };
-    let raft: Option<RaftId> = if request.want_manager {
+    let accepted_as = shared.inventory().node(node).map(|n| n.role);
+    let manages = match ticket {
+        Ticket::Accepted => accepted_as == Some(ClusterRole::Manager),
+        Ticket::Token | Ticket::Invite(_) => request.want_manager,
+    };
+    let raft: Option<RaftId> = if manages {
         match propose(shared, &by, Command::Grant { node, founder: false }).await? {
             Applied::Raft(id) => Some(id),
             _ => return Err(Failure::new(Code::Internal, "an answer that does not fit the entry")),
@@ -281,12 +395,10 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
     };
     let inventory = shared.inventory();
     let ca = &desk.parts.ca;
-    let validity = Validity::days_from_now(CERTIFICATE_DAYS);
-    let cert_pem = ca
-        .issue_node(node, &request.name, inventory.epoch, &request.tls_csr_pem, validity)
-        .map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
-    let peers = all_peers(shared);
-    let managers = managers_of(&inventory, &peers).into_iter().filter(|p| p.id != node).collect();
+    let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "it was removed meanwhile"))?;
+    let cert_pem = desk.issue(accepted, &request.tls_csr_pem)?;
+    let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
+    let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
     Ok(JoinReply {
         cluster: inventory.cluster.clone(),
         epoch: inventory.epoch,
@@ -295,7 +407,7 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         raft,
         cert_pem,
         ca_pem: ca.cert_pem().to_owned(),
-        gossip_key_hex: desk.parts.gossip_key.to_hex(),
+        gossip_key_hex: desk.gossip_keys(&inventory)?[0].to_hex(),
         peers,
         managers,
         ssh_key: shared.ssh_line(),

@@ -3,39 +3,59 @@
 //! A manager that does not lead passes `/v1` on to the leader; without one it answers reads from what it last knew,
 //! marked stale, and refuses the rest.
 
+mod backup;
 mod checks;
 mod fleet;
 mod forward;
+mod gate;
 mod invite;
 mod jobs;
+mod keys;
 mod look;
 mod member;
 mod order;
+mod pending;
 mod plan;
+mod position;
 mod read;
+mod remove;
+mod renew;
 mod replay;
 mod road;
+mod roles;
+mod state;
+mod tokens;
 mod undo;
 mod vars;
 
 use super::{Shared, wall};
-use crate::model::{Applied, ClusterRole, Command, Entry, Inventory, Node, Refusal};
+use crate::model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
 use crate::raft::ProposeError;
+use crate::rpc::agent::GOSSIP_KEYS_PATH;
 use crate::rpc::caller::Caller;
+use crate::rpc::renew::RENEW_PATH;
 use crate::rpc::view::AsOf;
 use crate::rpc::wire::{self, Code, Failure};
 use axum::Router;
 use axum::routing::{get, post};
 use std::sync::Arc;
 
-pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply};
+pub use backup::routes as backups;
+pub use member::{CaReply, JoinDesk, JoinParts, SshKeyReply, managers_of};
 pub use read::metrics_text as metrics;
 
 /// Everything a manager answers; `desk` admits joining machines.
 pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     let v1 = Router::new()
         .route("/v1/status", get(read::status))
+        .route("/v1/raft", get(roles::raft))
+        .route("/v1/removed", get(remove::removed))
         .route("/v1/nodes", post(invite::invite))
+        .route("/v1/accept", post(pending::accept))
+        .route("/v1/keys", get(keys::status))
+        .route("/v1/keys/rotate", post(keys::rotate))
+        .route("/v1/tokens", get(tokens::list))
+        .route("/v1/tokens/rotate", post(tokens::rotate))
         .route("/v1/nodes/{name}/why", get(read::why))
         .route("/v1/nodes/{name}/replay", get(replay::replay))
         .route("/v1/nodes/{name}/vars", get(vars::vars))
@@ -59,63 +79,113 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .layer(axum::middleware::from_fn_with_state(shared.clone(), forward::to_leader))
         .with_state(shared.clone());
     let inner = Router::new()
+        .route("/v1/raft/state", get(state::state))
         .route("/raft/{kind}", post(member::raft).layer(wire::large_body()))
         .route("/blob/{sha}", get(member::get_blob).post(member::put_blob).layer(wire::large_body()))
         .route("/manager/v1/reach/{node}", get(road::ask).post(road::tell))
         .route("/manager/v1/examine/{node}", get(road::examine))
         .route("/manager/v1/log/{attempt}", get(jobs::own_log))
+        .route(crate::rpc::position::POSITION_PATH, get(position::position))
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
-        .with_state(shared);
+        .with_state(shared.clone());
     let join = Router::new()
         .route(crate::rpc::join::JOIN_PATH, post(member::join))
         .route("/manager/v1/ca", get(member::ca))
+        .route(RENEW_PATH, post(renew::renew))
+        .route(GOSSIP_KEYS_PATH, post(keys::held))
         .with_state(desk);
-    wire::finish(v1.merge(inner).merge(join))
+    let all = v1.merge(inner).merge(join);
+    wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, gate::admit)))
 }
 
-/// Who gives the order, for the journal. Operators, root on a manager, and managers that pass an order on.
-fn operator(shared: &Shared, caller: &Caller) -> Result<String, Failure> {
+/// Who gives an order: for the journal, and the manager that passed it on.
+#[derive(Debug, Clone)]
+struct By {
+    text: String,
+    via: Option<NodeId>,
+}
+
+impl From<String> for By {
+    fn from(text: String) -> Self {
+        Self { text, via: None }
+    }
+}
+
+impl std::ops::Deref for By {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Operators, root on a manager, and managers that pass an order on.
+fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
     match caller {
-        Caller::Operator { name, .. } => Ok(name.clone()),
-        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me)),
+        Caller::Operator { name, .. } => Ok(name.clone().into()),
+        Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
         // A daemon without root: who runs it could do all this by its keys as well.
-        Caller::Local { uid } if *uid == rustix::process::geteuid().as_raw() => Ok(format!("uid {uid}@{}", shared.me)),
+        Caller::Local { uid } if *uid == rustix::process::geteuid().as_raw() => {
+            Ok(format!("uid {uid}@{}", shared.me).into())
+        }
         Caller::Local { uid } => {
             Err(Failure::new(Code::Forbidden, format!("user {uid} may not give orders")).next("use sudo"))
         }
         Caller::Node { behalf, .. } => {
             let node = manager(shared, caller)?;
-            Ok(behalf.clone().unwrap_or_else(|| format!("somebody on {}", node.name())))
+            let text = behalf.clone().unwrap_or_else(|| format!("somebody on {}", node.name()));
+            Ok(By { text, via: Some(node.id) })
         }
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
     }
 }
 
-/// The manager that calls; what a caller may do is decided by the applied inventory, not by its certificate.
+/// The manager that calls, also one that is to leave and has not yet; what a caller may do is decided by the applied inventory, not
+/// by its certificate.
 fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let node = member(shared, caller)?;
-    if node.role == ClusterRole::Manager {
-        Ok(node)
-    } else {
-        Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name())))
-    }
+    if node.manages() { Ok(node) } else { Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name()))) }
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let Caller::Node { id, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
-    let lag = || Failure::new(Code::Retry, format!("this manager does not know node {id} yet"));
-    let node = shared.inventory().nodes.get(id).cloned().ok_or_else(lag)?;
+    let inventory = shared.inventory();
+    not_removed(&inventory, *id)?;
+    // Whoever has a certificate was let in once. Ids are places in the log: either this one is not as far, or it was restored from
+    // before that place, or has forgotten a removal of long ago.
+    let lag = || match id.0 <= inventory.applied {
+        true => {
+            let text =
+                format!("the cluster has no node {id}: it was restored from before that one joined, or has removed it");
+            Failure::new(Code::NodeRemoved, text).next("on it: remoor join with an empty data directory")
+        }
+        false => Failure::new(Code::Retry, format!("this manager does not know node {id} yet")),
+    };
+    let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
     shared.certificates.seen(*id, *cert_not_after);
     Ok(node)
 }
 
-/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads.
-async fn propose(shared: &Shared, by: &str, command: Command) -> Result<Applied, Failure> {
-    let entry = Entry { at: wall(), by: by.to_owned(), command };
+/// Refuses who was taken out for good, by name and with the way back.
+fn not_removed(inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+    let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
+    let text =
+        format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
+    Err(Failure::new(Code::NodeRemoved, text)
+        .next("on it: remoor join with an empty data directory, if it is to be a node again"))
+}
+
+/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads. Who passed the order on may
+/// have been removed while it was thought about.
+async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, Failure> {
+    if let Some(via) = by.via {
+        not_removed(&shared.inventory(), via)?;
+    }
+    let entry = Entry { at: wall(), by: by.text.clone(), command };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refused(refusal)),
         Ok((_, applied)) => Ok(applied),
@@ -153,7 +223,7 @@ fn as_of(shared: &Shared) -> AsOf {
         by: shared.me.to_string(),
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
-        stale: !status.is_leader,
-        age_ms: if status.is_leader { 0 } else { age_ms() },
+        stale: !status.leads(),
+        age_ms: if status.leads() { 0 } else { age_ms() },
     }
 }

@@ -3,11 +3,11 @@
 
 use super::super::{Shared, examine, wall};
 use super::look::{is_no_route, look};
-use super::{named, operator, propose};
+use super::{named, operator, propose, remove, roles};
 use crate::engine::{self, Evidence};
 use crate::model::{
-    Availability, BATCH_MAX, Command, GroupName, Inventory, JobId, Lifecycle, Node, NodeId, Occasion, Reason,
-    ServiceName, Verdict, Want,
+    Availability, BATCH_MAX, ClusterRole, Command, Ground, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
+    Occasion, Reason, ServiceName, Verdict, Wait, Want,
 };
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{CancelRequest, Nothing, OrderRequest, OrderView, OrderedView, OrdersRequest, OrdersView};
@@ -24,9 +24,10 @@ const LOOKS_MAX: usize = 16;
 
 type Answer<T> = Result<axum::Json<T>, Failure>;
 /// What is to be proposed for one node, if anything, and what is said when that is applied.
-type Decided = (Option<Command>, OrderView);
+pub(super) type Decided = (Option<Command>, OrderView);
 
-/// `resetup`, `commission`, `decommission`, `update`, `pause`, `resume`, `maintenance`, `trust-key`, `cancel`.
+/// `resetup`, `commission`, `decommission`, `drain`, `update`, `pause`, `resume`, `maintenance`, `zone`, `promote`, `demote`, `remove`,
+/// `trust-key`, `cancel`.
 pub async fn order(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -34,10 +35,14 @@ pub async fn order(
     Strict(request): Strict<OrderRequest>,
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
-    let node = named(&shared.inventory(), &name)?;
-    let (command, view) = Desk { shared: &shared, by: &by, node: &node, request: &request }.decide(&verb).await?;
+    let inventory = shared.inventory();
+    let node = named(&inventory, &name)?;
+    let (command, mut view) = Desk { shared: &shared, by: &by, node: &node, request: &request }.decide(&verb).await?;
     if let Some(command) = command {
+        view.warnings = roles::warnings(&shared, std::slice::from_ref(&command));
+        let removed = remove::of(std::slice::from_ref(&command));
         propose(&shared, &by, command).await?;
+        remove::tell(&shared, &inventory, &removed);
     }
     Ok(axum::Json(view))
 }
@@ -81,12 +86,14 @@ pub async fn orders(
     if request.order == "update" && !request.request.no_canary {
         roll_out(&inventory, &mut commands);
     }
+    let (warnings, removed) = (roles::warnings(&shared, &commands), remove::of(&commands));
     match commands.len() {
         0 => {}
         1 => drop(propose(&shared, &by, commands.remove(0)).await?),
         _ => drop(propose(&shared, &by, Command::Batch(commands)).await?),
     }
-    Ok(axum::Json(OrdersView { version: 1, orders }))
+    remove::tell(&shared, &inventory, &removed);
+    Ok(axum::Json(OrdersView { version: 1, orders, warnings }))
 }
 
 /// Of several nodes of one group that are updated together one goes first, and the others once it has ended well; which one is
@@ -171,8 +178,13 @@ impl Desk<'_> {
                 Command::Availability { node: id, availability: Availability::Pause },
                 "is paused: examined and reported only",
             ),
-            "resume" => simple(Command::ResumeNode { node: id }, "is active again"),
+            "resume" => Ok(self.resume()),
+            "drain" => self.drain(),
+            "zone" => Ok(self.zone()),
             "maintenance" => self.maintenance(),
+            "promote" => Ok(roles::change(self, ClusterRole::Manager)),
+            "demote" => Ok(roles::change(self, ClusterRole::Worker)),
+            "remove" => remove::decide(self),
             "trust-key" => self.trust_key().await,
             "cancel" => self.cancel(),
             other => Err(Failure::new(Code::NotFound, format!("there is no order {other}"))),
@@ -248,7 +260,7 @@ impl Desk<'_> {
                     crate::rpc::wire::rfc3339(absence.last_seen)
                 ),
                 queued: true,
-                nothing_to_do: false,
+                ..OrderView::default()
             },
             None => said(&format!("{name}: ordered{}", self.behind(&want.services))),
         };
@@ -335,7 +347,7 @@ impl Desk<'_> {
                 let services = self.request.services.iter().map(|s| s.as_str().into()).collect();
                 let want = self.wanted(Occasion::Live, services, Vec::new(), false);
                 let text = format!("queued: blocked: no route to {name}; it is done once a manager reaches it");
-                let view = OrderView { version: 1, text, queued: true, nothing_to_do: false };
+                let view = OrderView { version: 1, text, queued: true, ..OrderView::default() };
                 return Ok((Some(Command::Want { node: self.node.id, want: Box::new(want) }), view));
             }
             looked => looked?,
@@ -384,14 +396,65 @@ impl Desk<'_> {
         if self.node.lifecycle == Lifecycle::Decommissioned {
             return Ok((None, nothing(format!("{name} is decommissioned already"))));
         }
-        if let Some(absence) = self.node.absence.as_ref().filter(|a| a.returned.is_none())
-            && !self.request.force
-        {
-            let text = format!("{name} is away since {}", crate::rpc::wire::rfc3339(absence.last_seen));
-            return Err(Failure::new(Code::Refused, text)
-                .next(format!("remoor decommission {name} --force cleans it up on its return")));
-        }
+        self.here_or_forced("decommission")?;
         self.want(self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true))
+    }
+
+    /// A group's quorum is not waited for, as where a re-setup is to follow: the node would be missing for good.
+    fn drain(&self) -> Result<Decided, Failure> {
+        let (id, name) = (self.node.id, self.node.name());
+        let inventory = self.shared.inventory();
+        let want = self.wanted(Occasion::Apply, Vec::new(), Vec::new(), true);
+        if !inventory.may_hold(self.node) {
+            let text = format!("{name} is drained: nothing is provisioned on it, and nothing of remoor's was there");
+            return Ok((Some(Command::Drain { node: id, want: Box::new(want) }), nothing(text)));
+        }
+        self.here_or_forced("drain")?;
+        let obstacles = Ground::new(&inventory).obstacles(self.node, &want, wall());
+        if let Some(Wait::Quorum(why)) = obstacles.into_iter().find(|wait| matches!(wait, Wait::Quorum(_))) {
+            return Err(Failure::new(Code::Refused, format!("{name} is needed: {why}")).next("remoor status"));
+        }
+        let (command, view) = self.want(want)?;
+        let command = command.map(|command| match command {
+            Command::Want { node, want } => Command::Drain { node, want },
+            other => other,
+        });
+        Ok((command, view))
+    }
+
+    fn resume(&self) -> Decided {
+        let (id, name) = (self.node.id, self.node.name());
+        let drained = self.node.availability == Availability::Drain;
+        let inventory = self.shared.inventory();
+        let held = self.node.job.and_then(|job| inventory.job(job)).is_some_and(|job| job.decommission);
+        if drained && held {
+            let text = format!("the cleanup of {name} is tried again; it stays drained");
+            return (Some(Command::ResumeNode { node: id }), said(&text));
+        }
+        let next = match self.node.lifecycle {
+            Lifecycle::Decommissioned if drained => format!("; remoor commission {name} sets it up again"),
+            _ => String::new(),
+        };
+        (Some(Command::ResumeNode { node: id }), said(&format!("{name} is active again{next}")))
+    }
+
+    fn zone(&self) -> Decided {
+        let (id, name, zone) = (self.node.id, self.node.name(), self.request.zone.clone());
+        let text = if zone.is_empty() { format!("{name} is in no zone") } else { format!("{name} is in zone {zone}") };
+        (Some(Command::Zone { node: id, zone }), said(&text))
+    }
+
+    /// What is cleaned up for good is not queued for a return without a word.
+    fn here_or_forced(&self, verb: &str) -> Result<(), Failure> {
+        let name = self.node.name();
+        match self.node.absence.as_ref().filter(|a| a.returned.is_none() && !self.request.force) {
+            Some(absence) => {
+                let text = format!("{name} is away since {}", crate::rpc::wire::rfc3339(absence.last_seen));
+                let next = format!("remoor {verb} {name} --force cleans it up on its return");
+                Err(Failure::new(Code::Refused, text).next(next))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Never sets up who was not set up before, or not any more: a roll-out is no commissioning.
@@ -441,12 +504,12 @@ fn compared(offered: Vec<String>, fingerprint: &str, recorded: &[String]) -> Vec
     offered.into_iter().filter(|k| print(k).is_some_and(|p| known.contains(&p))).collect()
 }
 
-fn said(text: &str) -> OrderView {
-    OrderView { version: 1, text: text.to_owned(), nothing_to_do: false, queued: false }
+pub(super) fn said(text: &str) -> OrderView {
+    OrderView { version: 1, text: text.to_owned(), ..OrderView::default() }
 }
 
 fn nothing(text: String) -> OrderView {
-    OrderView { version: 1, text, nothing_to_do: true, queued: false }
+    OrderView { version: 1, text, nothing_to_do: true, ..OrderView::default() }
 }
 
 fn list(services: &[ServiceName]) -> String {
@@ -457,8 +520,7 @@ fn list(services: &[ServiceName]) -> String {
 mod tests {
     use super::*;
     use crate::model::{
-        Applied, ClusterRole, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, ServiceSummary, Sha256, Wall,
-        Witness,
+        Applied, Entry, FleetSummary, GroupSummary, HostSummary, NodeSpec, ServiceSummary, Sha256, Wall, Witness,
     };
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
-use super::{as_of, named, operator};
+use super::{as_of, named, operator, roles};
 use crate::engine::Presence;
-use crate::model::{Inventory, JobId, Node, Remedy, Verdict, Wall};
+use crate::model::{Inventory, JobId, Node, Remedy, Verdict, Wall, zone_warning};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -30,18 +30,14 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let is_up = |n: &&NodeView| n.presence == "alive" || n.name == shared.me.as_str();
     let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
     let managers_up = nodes.iter().filter(votes).filter(is_up).count() as u32;
-    let mut warnings = Vec::new();
-    if managers > 0 && managers.is_multiple_of(2) {
-        warnings.push(format!("{managers} managers survive no more losses than {} would", managers - 1));
-    }
-    if raft.is_leader && managers > 1 && managers_up <= managers / 2 + 1 && managers_up < managers {
-        warnings.push(format!("{managers_up} of {managers} managers are up: one more loss ends the quorum"));
-    }
+    let mut warnings = roles::outlook(raft.is_leader, managers, managers_up);
+    warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
+    warnings.extend(shared.backups.warning(wall()));
     // The notices of these, of days ago perhaps, would say it twice.
     warnings.extend(shared.notices.recent_but(CERTIFICATE).into_iter().rev().take(5));
     Ok(Answer(StatusView {
@@ -57,6 +53,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         warnings,
         nodes,
         ssh_key: shared.ssh_line(),
+        backup: shared.backups.view(wall()),
+        pending: super::pending::views(&inventory, wall()),
     }))
 }
 
@@ -88,7 +86,11 @@ pub async fn history(
 ) -> Result<Answer<HistoryView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = query.node.map(|name| named(&inventory, &name).map(|n| n.id)).transpose()?;
+    let of = |name: String| {
+        let known = named(&inventory, &name).map(|n| n.id);
+        known.or_else(|unknown| inventory.removed_named(&name).ok_or(unknown))
+    };
+    let node = query.node.map(of).transpose()?;
     let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
     let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
@@ -325,7 +327,8 @@ pub fn metrics_text(shared: &Shared) -> String {
 }
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
-    inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).collect()
+    let removed = inventory.removed.iter().map(|(id, removed)| (id.0, removed.name.to_string()));
+    inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
 }
 
 pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {
@@ -341,27 +344,23 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         None if node.away() => "away",
         None => "unknown",
     };
-    let manager = node.raft.and_then(|id| match () {
-        () if raft.leader == Some(id) => Some("leader"),
-        () if raft.voters.contains_key(&id) => Some("voter"),
-        () if raft.learners.contains_key(&id) => Some("learner"),
-        () => None,
-    });
+    let raft = roles::seat(node, &raft, || shared.role_waits().remove(&node.id));
     let contradiction =
         places::contradiction(shared, node).map(|why| ConditionView { is: "ssh-address".to_owned(), why });
     let since = |at: Wall| Some(wire::rfc3339(at));
     let report = shared.report_of(node.name()).and_then(|r| ReportView::of(&r));
     let missed = shown.as_ref().map(|s| s.unreachable_from.clone()).unwrap_or_default();
+    let services = inventory.generation().map(|g| g.services_of(node.name())).unwrap_or_default();
     let said = report.as_ref().map(|r| r.version.clone()).filter(|v| !v.is_empty());
     NodeView {
         id: node.id.0,
         name: node.name().to_string(),
         group: inventory.group(node).map(|(name, _)| name.to_string()),
-        role: if node.role == crate::model::ClusterRole::Manager { "manager" } else { "worker" }.to_owned(),
-        manager: manager.map(str::to_owned),
+        role: node.role.word().to_owned(),
+        manager: raft.manager.map(str::to_owned),
         presence: presence.to_owned(),
         presence_since: node.absence.as_ref().map_or_else(|| since(node.seen), |a| since(a.last_seen)),
-        lifecycle: node.lifecycle.word().to_owned(),
+        lifecycle: node.removing.as_ref().map_or(node.lifecycle.word(), |_| "removing").to_owned(),
         failed: node.failed.clone(),
         availability: node.availability,
         maintenance: node.maintenance.clone().filter(|_| node.in_maintenance(wall())),
@@ -381,6 +380,12 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         agent_version: said.unwrap_or_else(|| node.spec.version.clone()),
         report,
         unanswered: shared.unanswered(node.name()),
+        manager_state: raft.state.word().to_owned(),
+        manager_waits: raft.waits,
+        lag: raft.lag,
+        zone: node.spec.zone.clone(),
+        services: services.iter().map(ToString::to_string).collect(),
+        certificate_until: shared.certificates.of(node.id).and_then(since),
     }
 }
 

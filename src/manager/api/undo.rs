@@ -28,7 +28,7 @@ pub async fn undo(
     })?;
     let command = wanted(node, attempt, &by);
     // What the state machine would refuse needs no question to the node.
-    let entry = Entry { at: wall(), by: by.clone(), command: command.clone() };
+    let entry = Entry { at: wall(), by: by.to_string(), command: command.clone() };
     let mut copy = Inventory::clone(&inventory);
     if let Some(refusal) = copy.apply(inventory.applied + 1, &entry).refusal() {
         return Err(super::refused(refusal.clone()));
@@ -43,7 +43,7 @@ pub async fn undo(
     }
     propose(&shared, &by, command).await?;
     let text = format!("{name}: attempt {id} is being undone; {name} is held afterwards, until `remoor resume {name}`");
-    let order = OrderView { version: 1, text, nothing_to_do: false, queued: false };
+    let order = OrderView { version: 1, text, ..OrderView::default() };
     Ok(axum::Json(OrderedView { node: name.to_string(), order }))
 }
 

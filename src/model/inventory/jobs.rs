@@ -5,66 +5,20 @@ use super::*;
 impl Inventory {
     pub(super) fn job_entry(&mut self, at: &At) -> Decision {
         match &at.entry.command {
-            Command::Want { node, want } => {
-                let id = *node;
-                let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
-                if let Some(attempt) = want.undo {
-                    self.may_undo(known, attempt)?;
-                }
-                self.may_be_part(known, want)?;
-                let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
-                if out && !want.decommission && !want.commission {
-                    let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
-                    return Err(
-                        Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name()))
-                    );
-                }
-                if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
-                    let text = format!("{} is decommissioned already", known.name());
-                    return Err(Refusal::new("decommissioned", text));
-                }
-                if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
-                    return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
-                }
-                if self.group(known).is_none() {
-                    let text = format!("no applied fleet speaks of {}", known.name());
-                    return Err(Refusal::new("no-generation", text).next("remoor apply DIR"));
-                }
-                if let Some(job) = known.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
-                    let text = format!("job {} is open on {}", job.id, known.name());
-                    return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
-                }
-                self.end_held(id, at.entry.at)?;
-                let node = self.change(id)?;
-                node.want = Some((**want).clone());
-                node.lifecycle = match (want.decommission, node.lifecycle) {
-                    (_, lifecycle) if want.undo.is_some() => lifecycle,
-                    (true, _) => Lifecycle::Decommissioning,
-                    (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
-                    (false, _) => Lifecycle::Commissioning,
-                };
-                let (services, operator) = (want.services.clone(), want.by.clone());
-                self.note(at, Some(id), Happening::Wanted { services, operator, undo: want.undo });
-                Ok(Applied::Done)
-            }
+            Command::Want { node, want } => self.want(at, *node, want),
             Command::DropWant { node, why } => {
                 let (id, moment) = (*node, at.entry.at);
                 let changed = self.change(id)?;
                 let Some(want) = changed.want.take() else {
                     return Err(Refusal::new("nothing-wanted", "no re-setup is waiting"));
                 };
+                if want.decommission && changed.availability == Availability::Drain {
+                    changed.availability = Availability::Active;
+                }
                 if want.undo.is_none()
                     && matches!(changed.lifecycle, Lifecycle::Commissioning | Lifecycle::Decommissioning)
                 {
-                    changed.lifecycle =
-                        if changed.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-                    // Drift that was only reported since the node was on its way out is looked at again.
-                    if let Some(finding) = &mut changed.finding
-                        && finding.verdict.drifted()
-                        && finding.remedy == Remedy::Report
-                    {
-                        finding.remedy = Remedy::Blocked(why.clone());
-                    }
+                    changed.stays(why);
                 }
                 if want.by.is_none() {
                     let why = "its waiting re-setup was called off".to_owned();
@@ -111,6 +65,51 @@ impl Inventory {
             Command::CancelJob { job, why, now } => self.cancel_job(at, *job, why, *now),
             other => unreachable!("{other:?} is no entry about a job"),
         }
+    }
+
+    /// A re-setup that is asked for: it waits until nothing stands in its way.
+    pub(super) fn want(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
+        let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
+        if let Some(attempt) = want.undo {
+            self.may_undo(known, attempt)?;
+        }
+        self.may_be_part(known, want)?;
+        if known.availability == Availability::Drain && !want.decommission {
+            let text = format!("{} is drained: nothing is provisioned on it", known.name());
+            return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
+        }
+        let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
+        if out && !want.decommission && !want.commission {
+            let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
+            return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name())));
+        }
+        if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
+            let text = format!("{} is decommissioned already", known.name());
+            return Err(Refusal::new("decommissioned", text));
+        }
+        if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
+            return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
+        }
+        if self.group(known).is_none() {
+            let text = format!("no applied fleet speaks of {}", known.name());
+            return Err(Refusal::new("no-generation", text).next("remoor apply DIR"));
+        }
+        if let Some(job) = known.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
+            let text = format!("job {} is open on {}", job.id, known.name());
+            return Err(Refusal::new("job-open", text).next(format!("remoor job logs {} -f", job.id)));
+        }
+        self.end_held(id, at.entry.at)?;
+        let node = self.change(id)?;
+        node.want = Some(want.clone());
+        node.lifecycle = match (want.decommission, node.lifecycle) {
+            (_, lifecycle) if want.undo.is_some() => lifecycle,
+            (true, _) => Lifecycle::Decommissioning,
+            (false, Lifecycle::Commissioned) => Lifecycle::Commissioned,
+            (false, _) => Lifecycle::Commissioning,
+        };
+        let (services, operator) = (want.services.clone(), want.by.clone());
+        self.note(at, Some(id), Happening::Wanted { services, operator, undo: want.undo });
+        Ok(Applied::Done)
     }
 
     /// Refuses a part of a node where only the whole makes sense.

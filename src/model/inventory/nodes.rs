@@ -4,6 +4,7 @@ use super::*;
 
 impl Inventory {
     pub(super) fn accept(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        self.not_a_copy(spec)?;
         if let Some(id) = self.names.get(&spec.name).copied() {
             let known = self.change(id)?;
             if known.spec.public_key != spec.public_key {
@@ -11,14 +12,19 @@ impl Inventory {
                 return Err(Refusal::new("identity-conflict", text).next("join under another name"));
             }
             let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
-            known.spec = NodeSpec { api, gossip, ..spec.clone() };
+            let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
+            known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
+            // Whoever joins has an empty directory, whose log may not vote under an id that voted before.
+            known.raft = None;
             self.move_to(at, id, &spec.api, &spec.gossip)?;
+            self.lapsed.remove(&id);
             return Ok(Applied::Node(id));
         }
         if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
             let text = format!("this key is node {}'s", other.name());
             return Err(Refusal::new("identity-conflict", text).next("give the copy an identity of its own"));
         }
+        self.may_join(spec)?;
         let id = NodeId(at.index);
         let node = Node {
             id,
@@ -26,7 +32,8 @@ impl Inventory {
             accepted: at.entry.at,
             role,
             raft: None,
-            availability: Availability::Active,
+            removing: None,
+            availability: if spec.drain { Availability::Drain } else { Availability::Active },
             lifecycle: Lifecycle::Accepted,
             failed: None,
             maintenance: None,
@@ -50,22 +57,15 @@ impl Inventory {
             trusted: 0,
             moved: None,
             provisioned_at: None,
+            lost: false,
         };
+        if self.removed.values().any(|r| r.name == spec.name) {
+            self.moved = at.index; // what is rendered with the address of that name is another thing now
+        }
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
         self.note(at, Some(id), Happening::Accepted { name: spec.name.clone() });
         Ok(Applied::Node(id))
-    }
-
-    pub(super) fn grant(&mut self, at: &At, node: NodeId, founder: bool) -> Decision {
-        if founder && self.nodes.values().any(|n| n.raft.is_some()) {
-            return Err(Refusal::new("founder-exists", "Raft id 1 was granted already and is never granted again"));
-        }
-        let changed = self.change(node)?;
-        let id = if founder { RaftId(1) } else { RaftId(at.index) };
-        changed.raft = Some(id);
-        changed.role = ClusterRole::Manager;
-        Ok(Applied::Raft(id))
     }
 
     pub(super) fn absence_entry(&mut self, at: &At) -> Decision {

@@ -1,6 +1,7 @@
 //! Options of a module: known, complete, of the right form.
 
 use super::{Compiler, ELSEWHERE, kinds, options, spec};
+use crate::playbook::elevation;
 use crate::playbook::names::nearest;
 use crate::playbook::yaml::{Data, Key, Node};
 use crate::playbook::{data, expr, pyregex, split};
@@ -137,8 +138,7 @@ impl Compiler<'_> {
     /// An option that Ansible has and remoor has not; switched off, it is left out.
     fn refused(&mut self, file: &str, place: (u32, u32), module: &str, name: &str, args: &mut Map<String, Value>) {
         let value = args.remove(name).unwrap_or_default();
-        let off = value == false || value.as_str().is_some_and(|t| matches!(t, "no" | "false" | "off"));
-        if !off {
+        if data::boolean(&value) != Some(false) {
             self.fault_hint(file, place, format!("`{name}` of {module} is not part of the language"), ELSEWHERE);
         }
     }
@@ -206,7 +206,7 @@ impl Compiler<'_> {
     /// A command line with perhaps `creates=`, `removes=`, `chdir=` in it.
     fn free_form(&mut self, file: &str, at: (u32, u32), module: &str, free: &str, text: &str) -> Map<String, Value> {
         let mut out = Map::new();
-        if !matches!(module, "command" | "shell" | "raw" | "script") {
+        if !elevation::COMMANDS.contains(&module) {
             let text = text.trim();
             // `x.yml a=1 b=2`, or all of it as option=value.
             let Ok(words) = split::words(text) else { return Map::from_iter([(free.into(), json!(text))]) };

@@ -18,11 +18,11 @@ pub(super) fn parent(path: &str) -> String {
 }
 
 /// `name` seen from `dir`; None if it is absolute or leaves the fleet directory.
-pub(super) fn join(dir: &str, name: &str) -> Option<String> {
+pub fn join(dir: &str, name: &str) -> Option<String> {
     if name.starts_with('/') {
         return None;
     }
-    let mut parts: Vec<&str> = dir.split('/').filter(|p| !p.is_empty()).collect();
+    let mut parts: Vec<&str> = dir.split('/').filter(|p| !matches!(*p, "" | ".")).collect();
     for part in name.split('/') {
         match part {
             "" | "." => {}
@@ -144,10 +144,8 @@ impl Compiler<'_> {
         if !matches!(task.module.as_str(), "template" | "copy" | "script" | "unarchive" | "uri") {
             return;
         }
-        let says = |option: &str, on: bool, word: &str| {
-            task.args.get(option).is_some_and(|v| *v == Value::Bool(on) || v.as_str() == Some(word))
-        };
-        let remote = says("remote_src", true, "yes") || task.module == "unarchive" && says("copy", false, "no");
+        let says = |option: &str| task.args.get(option).and_then(data::boolean);
+        let remote = says("remote_src") == Some(true) || task.module == "unarchive" && says("copy") == Some(false);
         let Some(src) = src_of(task) else { return };
         if remote {
             return;
@@ -261,8 +259,7 @@ impl Compiler<'_> {
         }
         if first {
             if let Err(e) = expr::check_template(&text) {
-                let line = e.line().unwrap_or(0) as u32;
-                self.template_fault(path, (line, 1), &e);
+                self.template_fault(path, expr::place_of(&e, &text), &e);
             }
             self.check_lookups(path, (0, 0), &text);
         }

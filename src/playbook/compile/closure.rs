@@ -3,31 +3,11 @@
 
 use super::lookup;
 use crate::model::Fault;
-use crate::playbook::plan::{Place, Plan, Play, Step, Task};
-use crate::playbook::{data, lint};
+use crate::playbook::data::{self, Shared};
+use crate::playbook::lint;
+use crate::playbook::plan::{Place, Plan, Step, Task};
 use serde_json::{Map, Value};
-use std::collections::BTreeSet;
-
-/// Calls `f` with every task of a play, handlers last.
-pub fn each_task(play: &Play, f: &mut dyn FnMut(&Task)) {
-    fn steps(list: &[Step], f: &mut dyn FnMut(&Task)) {
-        for step in list {
-            match step {
-                Step::Task(task) => f(task),
-                Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
-                Step::Include(include) => {
-                    f(&include.task);
-                    include.choices.values().for_each(|part| steps(part, f));
-                }
-            }
-        }
-    }
-    play.sections.iter().for_each(|section| steps(section, f));
-    for handler in &play.handlers {
-        f(&handler.task);
-        handler.choices.values().for_each(|part| steps(part, f));
-    }
-}
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names that only another host sets and that something here reads, as faults at the place that would set them.
 pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
@@ -36,7 +16,7 @@ pub fn missed(plan: &Plan, elsewhere: &[(String, Place)]) -> Vec<Fault> {
     }
     let mut words = BTreeSet::new();
     for play in &plan.plays {
-        each_task(play, &mut |task| {
+        play.each_task(&mut |task| {
             if let Ok(value) = serde_json::to_value(task) {
                 collect(&value, &mut words, &mut false);
             }
@@ -89,10 +69,19 @@ pub fn facts_read(plan: &Plan, facts: &Map<String, Value>) -> Map<String, Value>
 
 /// The variables whose names occur anywhere, and those that they in turn name. Takes too many rather than too few.
 pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
+    needed_beside(plan, vars, &BTreeMap::new()).0
+}
+
+/// The same, and of the variables that all hosts have alike those that `plan` or what it needs of `vars` could read.
+pub fn needed_beside(
+    plan: &Plan,
+    vars: &Map<String, Value>,
+    shared: &BTreeMap<String, Shared>,
+) -> (Map<String, Value>, BTreeMap<String, Shared>) {
     let mut words = BTreeSet::new();
     let mut whole = false;
     for play in &plan.plays {
-        each_task(play, &mut |task| {
+        play.each_task(&mut |task| {
             if let Ok(value) = serde_json::to_value(task) {
                 collect(&value, &mut words, &mut whole);
             }
@@ -113,14 +102,16 @@ pub fn needed(plan: &Plan, vars: &Map<String, Value>) -> Map<String, Value> {
         }
     }
     if whole {
-        return vars.clone();
+        return (vars.clone(), shared.clone());
     }
     let mut out: BTreeSet<&String> = BTreeSet::new();
     loop {
         let fresh: Vec<(&String, &Value)> =
             vars.iter().filter(|(name, _)| words.contains(*name) && !out.contains(name)).collect();
         if fresh.is_empty() {
-            return vars.iter().filter(|(name, _)| out.contains(name)).map(|(k, v)| (k.clone(), v.clone())).collect();
+            let vars = vars.iter().filter(|(name, _)| out.contains(name)).map(|(k, v)| (k.clone(), v.clone()));
+            let shared = shared.iter().filter(|(name, _)| words.contains(*name)).map(|(k, v)| (k.clone(), v.clone()));
+            return (vars.collect(), shared.collect());
         }
         for (name, value) in fresh {
             out.insert(name);

@@ -1,10 +1,9 @@
 //! Handlers of plays and roles, and whether each name that is notified is some handler's.
 
-use super::task::{Choices, Refused};
-use super::{Compiler, Context, closure};
+use super::{Compiler, Context};
 use crate::playbook::data;
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Handler, Play, Step, Task};
+use crate::playbook::plan::{Choices, Handler, Play, Refused, Step, Task};
 use crate::playbook::yaml::{Data, Node};
 use std::collections::BTreeSet;
 
@@ -87,7 +86,7 @@ impl Compiler<'_> {
             return;
         }
         let mut missing = Vec::new();
-        closure::each_task(play, &mut |task| {
+        play.each_task(&mut |task| {
             for name in task.notify.iter().filter(|n| !data::has_markup(n) && !known.contains(n.as_str())) {
                 let near = nearest(name, known.iter().copied()).map(|n| format!("did you mean `{n}`?"));
                 missing.push((task.place.clone(), name.clone(), near));

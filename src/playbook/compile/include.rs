@@ -1,9 +1,9 @@
 //! Task files that tasks name: read now where the name is fixed, else every file that could be meant. Files of variables
 //! stand in `include_vars.rs`.
 
-use super::task::{Call, Choices, Refused, fixed};
+use super::task::{Call, fixed};
 use super::{Compiler, Context, Role, assets};
-use crate::playbook::plan::{Include, Step, Task};
+use crate::playbook::plan::{Choices, Include, Refused, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use super::include::CHOICES_MAX;
 use super::task::fixed;
 use super::{Compiler, Context, ELSEWHERE, Role, assets};
+use crate::playbook::data;
 use crate::playbook::plan::Task;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -115,10 +116,7 @@ impl Compiler<'_> {
             false => ["yaml", "yml", "json"].map(str::to_owned).to_vec(),
         };
         let depth = task.args.get("depth").and_then(|d| d.as_u64().or_else(|| d.as_str()?.parse().ok())).unwrap_or(0);
-        let lenient = task
-            .args
-            .get("ignore_unknown_extensions")
-            .is_some_and(|v| matches!(v, Value::Bool(true)) || matches!(v.as_str(), Some("yes" | "true" | "on")));
+        let lenient = task.args.get("ignore_unknown_extensions").is_some_and(|v| data::boolean(v) == Some(true));
         let files = self.files;
         let mut paths: Vec<(String, String)> = Vec::new();
         for path in dir.iter().flat_map(|dir| files.under(dir)) {

@@ -130,9 +130,9 @@ impl Compiler<'_> {
         self.check_markup(file, node);
         let value = crate::playbook::expr::render_json(&self.known_scope(context), &node.json());
         match value {
-            Ok(Value::Bool(b)) => b,
-            Ok(Value::String(text)) => !matches!(text.to_ascii_lowercase().as_str(), "no" | "false" | "off" | ""),
-            _ => true,
+            Ok(Value::String(text)) if text.is_empty() => false,
+            Ok(value) => data::boolean(&value) != Some(false),
+            Err(_) => true,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::spec::{choices, find, has};
 use crate::playbook::names::nearest;
-use crate::playbook::owner;
+use crate::playbook::{data, owner};
 use serde_json::{Map, Value};
 
 const BOOLEANS: &str = "accept_hostkey accept_newhostkey allow-downgrade allow-unauthenticated allow_change_held_packages \
@@ -81,7 +81,7 @@ pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, Strin
             .map(|why| (format!("`mode`: {why}"), "as \"0644\" or \"u=rw,g=r\"".to_owned()));
     }
     let (takes, right) = match kind(module, option) {
-        Kind::Boolean => ("yes or no", boolean(value)),
+        Kind::Boolean => ("yes or no", data::boolean(value).is_some()),
         Kind::Number => {
             ("a number", value.is_number() || value.as_str().is_some_and(|t| t.trim().parse::<f64>().is_ok()))
         }
@@ -91,19 +91,6 @@ pub fn wrong(module: &str, option: &str, value: &Value) -> Option<(String, Strin
         Kind::Text => ("a text", !value.is_object() && !value.is_array()),
     };
     (!right).then(|| (format!("`{option}` of {module} takes {takes}, found {found}"), format!("write {takes}")))
-}
-
-/// Ansible's words for it, in any case.
-fn boolean(value: &Value) -> bool {
-    match value {
-        Value::Bool(_) => true,
-        Value::Number(n) => n.as_f64().is_some_and(|n| n == 0.0 || n == 1.0),
-        Value::String(text) => {
-            let words = "yes no on off true false 1 0 y n t f";
-            has(words, &text.trim().to_lowercase())
-        }
-        _ => false,
-    }
 }
 
 /// What is wrong with the options of a task that is about to run, as its variables made them.

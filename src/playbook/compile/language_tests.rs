@@ -137,7 +137,7 @@ fn keywords_that_mean_nothing_new_are_taken() {
 ";
     let plan = compiled(&[("site.yml", text)], &[]).plan;
     let mut tasks = Vec::new();
-    closure::each_task(&plan.plays[0], &mut |task| tasks.push(task.clone()));
+    plan.plays[0].each_task(&mut |task| tasks.push(task.clone()));
     let arg = |at: usize, name: &str| tasks[at].args[name].as_str().unwrap().to_owned();
     assert_eq!((arg(0, "mode"), arg(0, "owner"), arg(1, "owner")), ("0600".into(), "me".into(), "root".into()));
     assert_eq!(

@@ -59,7 +59,7 @@ impl Compiler<'_> {
             };
             if kind == "template" && self.checked.insert(path.clone()) {
                 if let Err(e) = expr::check_template(&text) {
-                    self.template_fault(&path, (e.line().unwrap_or(0) as u32, 1), &e);
+                    self.template_fault(&path, expr::place_of(&e, &text), &e);
                 }
                 self.check_lookups(&path, (0, 0), &text);
             }

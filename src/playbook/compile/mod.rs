@@ -21,19 +21,23 @@ mod specs;
 mod tags;
 mod task;
 
+pub(super) use assets::join;
 pub(super) use closure::{facts_read, names_set, names_set_by};
 pub(super) use kinds::wrong_now;
+pub use tags::SPECIAL as SPECIAL_TAGS;
 
+use super::data::{self, Shared};
+use super::expr;
 use super::hosts::Hosts;
 use super::plan::{Blob, Condition, Handler, PLAN_VERSION, Place, Plan, VarsFile};
 use super::schedule::PlayKeys;
 use super::yaml::{self, Data, Node};
-use super::{data, expr};
 use crate::model::{Fault, FileSet};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Hint on everything that only Ansible itself can do.
 const ELSEWHERE: &str = "use provisioner kind: ansible";
@@ -60,8 +64,10 @@ pub struct CompileOptions<'a> {
     pub extra_vars: Map<String, Value>,
     /// Tasks are root's where no `become` says otherwise.
     pub elevated: bool,
-    /// The inventory, cut to the hosts that this run is about; None: about the host alone.
+    /// The inventory, whose limit are the hosts that this run is about; None: about the host alone.
     pub hosts: Option<&'a Hosts>,
+    /// Variables that all hosts have alike, over those of the host.
+    pub shared: BTreeMap<String, Shared>,
     /// Modes of the files, where they are known.
     pub modes: Option<&'a BTreeMap<String, u32>>,
     /// Where the files lie, an absolute path of a directory; empty: nowhere that a playbook could name.
@@ -74,6 +80,8 @@ pub struct CompileOptions<'a> {
 pub struct Compiled {
     pub plan: Plan,
     pub warnings: Vec<Fault>,
+    /// Of all tasks of this host's plays, those that `tags` leaves out among them.
+    pub tags: BTreeSet<String>,
 }
 
 /// Compiles `playbook` (a path in `files`) for one host. Every fault that can be told without the node is in the error.
@@ -90,12 +98,13 @@ pub fn compile(
         plays.extend(compiler.play(index, source));
     }
     let extra = compiler.extra();
-    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, beside, unmet, .. } = compiler;
+    let Compiler { mut faults, mut warnings, layers, blobs, elsewhere, beside, unmet, tags, .. } = compiler;
     let mut plan = Plan {
         version: PLAN_VERSION,
         playbook: playbook.to_owned(),
         host: host.name.clone(),
         vars: Map::new(),
+        shared: BTreeMap::new(),
         extra,
         layers,
         plays,
@@ -110,13 +119,13 @@ pub fn compile(
     }
     warnings.sort();
     warnings.dedup();
-    plan.vars = closure::needed(&plan, &host.vars);
+    (plan.vars, plan.shared) = closure::needed_beside(&plan, &host.vars, &options.shared);
     // Other hosts are no part of what this one is to be, but where its playbook reads them.
     for layer in beside {
         let vars = std::mem::take(&mut plan.layers[layer as usize]);
         plan.layers[layer as usize] = closure::needed(&plan, &vars);
     }
-    Ok(Compiled { plan, warnings })
+    Ok(Compiled { plan, warnings, tags })
 }
 
 /// The plays of `playbook` with what each says of all its hosts together, in the order in which they are run. Only variables
@@ -171,6 +180,10 @@ struct Compiler<'a> {
     unmet: Vec<specs::Unmet>,
     /// Layers that name the other hosts of a play.
     beside: Vec<u32>,
+    /// Of all tasks that were read.
+    tags: BTreeSet<String>,
+    /// The host's variables, and those that all have, as expressions see them.
+    inventory: Arc<data::VarMap>,
 }
 
 #[derive(Clone)]
@@ -253,6 +266,8 @@ impl<'a> Compiler<'a> {
             elsewhere: Vec::new(),
             unmet: Vec::new(),
             beside: Vec::new(),
+            tags: BTreeSet::new(),
+            inventory: Arc::new(data::VarMap::trusted(&host.vars).over(&options.shared)),
         }
     }
 
@@ -444,18 +459,10 @@ impl<'a> Compiler<'a> {
     }
 
     fn boolean(&mut self, file: &str, key: &str, node: &Node) -> bool {
-        match &node.data {
-            Data::Bool(b) => *b,
-            Data::Number(n) if matches!(n.as_u64(), Some(0 | 1)) => n.as_u64() == Some(1),
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "yes" | "true" | "on" | "y" | "t" | "1") => true,
-            Data::Text(s) if matches!(s.to_ascii_lowercase().as_str(), "no" | "false" | "off" | "n" | "f" | "0") => {
-                false
-            }
-            _ => {
-                self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
-                false
-            }
-        }
+        data::boolean(&node.json()).unwrap_or_else(|| {
+            self.fault(file, (node.line, node.column), format!("`{key}` takes yes or no, found {}", node.kind()));
+            false
+        })
     }
 
     /// A list of words, or one text with commas between.

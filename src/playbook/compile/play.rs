@@ -119,7 +119,8 @@ impl Compiler<'_> {
     }
 
     /// Whether this host is alone in the play, and whether it is the one that does what a batch does once; gives the
-    /// variables that name the others. Which of them will have failed is not known, so all are there.
+    /// variables that name the others. Which of them will have failed is not known yet, so all are there: the run takes those
+    /// away that it hears of.
     fn place_among_others(&mut self, keys: &PlayKeys) -> Map<String, Value> {
         let own = self.host.name.as_str();
         (self.alone, self.first) = (true, true);
@@ -135,7 +136,7 @@ impl Compiler<'_> {
             self.first = schedule.first_beside(own).is_none_or(|first| first == own);
         }
         let vars = json!({
-            "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": all, "ansible_play_batch": batch,
+            "ansible_play_hosts": all, "ansible_play_hosts_all": all, "play_hosts": batch, "ansible_play_batch": batch,
         });
         vars.as_object().cloned().unwrap_or_default()
     }
@@ -194,7 +195,8 @@ impl Compiler<'_> {
     /// Whether the play's patterns mean this host.
     fn meant(&mut self, file: &str, node: &Node, keys: &PlayKeys) -> bool {
         let at = node.get("hosts").map_or((0, 0), |hosts| (hosts.line, hosts.column));
-        match self.inventory().select(&keys.hosts) {
+        let selected = self.known_hosts().select(&keys.hosts);
+        match selected {
             Ok(selected) => selected.hosts.contains(&self.host.name),
             Err(message) => {
                 self.fault(file, at, format!("`hosts`: {message}"));
@@ -205,10 +207,11 @@ impl Compiler<'_> {
 
     /// The variables that are known before any node is asked.
     pub(super) fn known_scope(&self, context: &Context) -> Scope {
-        let mut layers = vec![Arc::new(data::VarMap::trusted(&self.host.vars))];
-        for &i in context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params) {
-            layers.extend(self.layers.get(i as usize).map(|l| Arc::new(data::VarMap::trusted(l))));
-        }
+        let layer = |i: &u32| Some(Arc::new(data::VarMap::trusted(self.layers.get(*i as usize)?)));
+        let over = context.play_vars.iter().chain(&context.role_vars).chain(&context.vars).chain(&context.role_params);
+        let mut layers: Vec<_> = context.defaults.iter().filter_map(layer).collect();
+        layers.push(self.inventory.clone());
+        layers.extend(over.filter_map(layer));
         layers.push(Arc::new(data::VarMap::trusted(&self.options.extra_vars)));
         Scope::new(layers, BTreeSet::new())
     }

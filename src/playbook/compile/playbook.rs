@@ -8,6 +8,7 @@ use crate::playbook::schedule::{Order, PlayKeys, Portion};
 use crate::playbook::yaml::{Data, Node};
 use crate::playbook::{data, expr};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::rc::Rc;
 
 /// Playbooks inside playbooks, and plays of all together.
@@ -221,9 +222,9 @@ impl Compiler<'_> {
     }
 
     /// The hosts that this run may be about, as far as they are known here.
-    pub(super) fn inventory(&self) -> Hosts {
+    pub(super) fn known_hosts(&self) -> Cow<'_, Hosts> {
         if let Some(hosts) = self.options.hosts {
-            return hosts.clone();
+            return Cow::Borrowed(hosts);
         }
         let own = self.host.name.clone();
         let list = |value: &Value| {
@@ -244,6 +245,6 @@ impl Compiler<'_> {
                 hosts.push(own.clone());
             }
         }
-        out
+        Cow::Owned(out)
     }
 }

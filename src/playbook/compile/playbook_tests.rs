@@ -38,7 +38,7 @@ fn imported_playbooks_are_opened_with_what_the_import_says() {
     assert_eq!(serde_json::json!(vars(0)), serde_json::json!({"who": "site", "own": 2, "more": 1}));
     assert_eq!(serde_json::json!(vars(1)), serde_json::json!({"who": "site", "more": 1}));
     let mut tasks = Vec::new();
-    closure::each_task(&plan.plays[0], &mut |t| tasks.push((t.tags.clone(), t.when.len())));
+    plan.plays[0].each_task(&mut |t| tasks.push((t.tags.clone(), t.when.len())));
     assert_eq!(tasks, [(vec!["outer".to_owned(), "inner".to_owned()], 1)]);
     assert_eq!(names(&compiled(&list, &["outer"]).plan), ["first", "second"]);
     let all = outline(&files(&list), "site.yml", &Map::new()).unwrap();
@@ -135,4 +135,28 @@ fn a_play_knows_its_hosts_and_its_place() {
         let content = |path: &str| String::from_utf8_lossy(&made[path].content).into_owned();
         assert_eq!(["/a", "/b", "/c"].map(content), ["a", "a", "own"], "{root}");
     }
+}
+
+#[test]
+fn what_must_be_known_before_the_run_may_be_a_default_of_the_role() {
+    let list = [
+        ("site.yml", "- hosts: all\n  roles: [r]\n"),
+        ("roles/r/defaults/main.yml", "rooted: yes\n"),
+        ("roles/r/tasks/main.yml", "- {name: one, debug: , become: '{{ rooted }}'}\n"),
+    ];
+    let mut elevated = Vec::new();
+    compiled(&list, &[]).plan.each_task(&mut |t| elevated.push(t.elevated));
+    assert_eq!(elevated, [true]);
+}
+
+#[test]
+fn what_a_template_may_not_name_is_found_where_it_is() {
+    let list = [
+        ("site.yml", "- hosts: all\n  tasks:\n    - template: {src: a.j2, dest: /tmp/a}\n"),
+        ("a.j2", "{# random #}\none\n  {{ 60 |\n  random }}\n"),
+    ];
+    let faults = compile(&files(&list), "site.yml", &host(), &CompileOptions::default()).unwrap_err();
+    let fault = faults.first().unwrap().to_string();
+    assert!(fault.starts_with("a.j2:3:3: filter `random` is not part of the language"), "{fault}");
+    assert!(fault.ends_with("hint: use provisioner kind: ansible"), "{fault}");
 }

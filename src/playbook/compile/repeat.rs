@@ -2,7 +2,7 @@
 //! loop over files could mean, is told here.
 
 use super::{Compiler, Context, ELSEWHERE, assets, lookup};
-use crate::playbook::data;
+use crate::playbook::data::{self, Shared};
 use crate::playbook::names::nearest;
 use crate::playbook::plan::{Repeat, RepeatKind, Task};
 use crate::playbook::yaml::{Data, Key, Node};
@@ -130,7 +130,8 @@ impl Compiler<'_> {
         let strong = context.include_params.iter().chain(&context.role_params).chain(context.vars.iter().rev());
         let layers = strong.chain(&context.role_vars).chain(&context.play_vars).chain(&context.defaults);
         let found = layers.filter_map(|i| self.layers.get(*i as usize)?.get(name)).next();
-        self.options.extra_vars.get(name).or(found).or_else(|| self.host.vars.get(name))
+        let shared = self.options.shared.get(name).map(Shared::json);
+        self.options.extra_vars.get(name).or(found).or(shared).or_else(|| self.host.vars.get(name))
     }
 
     fn loop_control(&mut self, file: &str, control: &Node, repeat: &mut Repeat) {

@@ -3,9 +3,10 @@
 //! A role's tasks see, weakest first: defaults of what it needs, of those that need it, its own; then `vars/` in the same
 //! order, then the `vars:` it is named with; parameters written beside its name are stronger than what a run registers.
 
-use super::task::{Call, Choices, Refused, fixed};
+use super::task::{Call, fixed};
 use super::{Compiler, Context, ELSEWHERE, Role, assets, include, include_vars, spec};
-use crate::playbook::plan::{Block, Exports, Include, Place, RoleRun, Step};
+use crate::playbook::data;
+use crate::playbook::plan::{Block, Choices, Exports, Include, Place, Refused, RoleRun, Step};
 use crate::playbook::yaml::{Data, Node};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -418,9 +419,5 @@ fn exporting(given: Given, file: &str, line: u32) -> Vec<Step> {
 }
 
 fn yes(value: &Value) -> bool {
-    match value {
-        Value::Bool(b) => *b,
-        Value::String(text) => matches!(text.to_ascii_lowercase().as_str(), "yes" | "true" | "on"),
-        _ => false,
-    }
+    data::boolean(value) == Some(true)
 }

@@ -2,9 +2,13 @@
 
 use super::Compiler;
 
+/// Words that mean tasks by what tags they have, whether or not a task is tagged so.
+pub const SPECIAL: [&str; 5] = ["all", "always", "never", "tagged", "untagged"];
+
 impl Compiler<'_> {
-    /// As Ansible decides with `--tags` and `--skip-tags`; a task without tags is called `untagged`.
-    pub(super) fn selected(&self, tags: &[String]) -> bool {
+    /// As Ansible decides with `--tags` and `--skip-tags`; a task without tags is called `untagged`. Keeps note of the tags.
+    pub(super) fn selected(&mut self, tags: &[String]) -> bool {
+        self.tags.extend(tags.iter().cloned());
         selected(tags, self.options.tags, self.options.skip_tags)
     }
 }

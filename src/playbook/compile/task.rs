@@ -4,16 +4,12 @@ use super::{Compiler, Context, ELSEWHERE, include, repeat, spec};
 use crate::playbook::data;
 use crate::playbook::elevation;
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Block, Place, Step, Task};
+use crate::playbook::plan::{Block, Condition, Place, Step, Task};
 use crate::playbook::yaml::{Data, Key, Node};
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// Tasks of one plan.
 const TASKS_MAX: u32 = 20_000;
-
-/// Modules that a check does not run.
-const COMMANDS: [&str; 4] = ["command", "raw", "script", "shell"];
 
 /// Modules that take files of the fleet directory.
 const FILES: [&str; 4] = ["copy", "include_tasks", "include_vars", "template"];
@@ -100,8 +96,8 @@ impl Compiler<'_> {
             "meta" => self.meta(own, at, task),
             _ => self.attach(own, (node.line, node.column), task),
         }
-        let read_only = task.changed_when.as_deref().is_some_and(|c| c.iter().any(|c| never(&c.text)));
-        if COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
+        let read_only = task.changed_when.as_deref().is_some_and(|all| all.iter().any(Condition::never));
+        if elevation::COMMANDS.contains(&call.spec.name) && task.check_mode == Some(Value::Bool(false)) && !read_only {
             let message = "`check_mode: false` runs this command in a check too";
             self.warn(&own.file, at, message, "say `changed_when: false` if it only reads, else leave it out");
         }
@@ -297,29 +293,19 @@ fn action(value: &Node) -> (String, Node) {
     }
 }
 
-/// Whether a condition is `false`.
-fn never(condition: &str) -> bool {
-    matches!(condition.trim().to_ascii_lowercase().as_str(), "false" | "no")
-}
-
 /// Whether a name is fixed before the run.
 pub(super) fn fixed(name: &str) -> bool {
     !data::has_markup(name)
 }
 
+/// What a task without a name is called: with its first words, which `no_log` hides.
 fn title(task: &Task) -> String {
     let main =
         ["name", "path", "dest", "cmd", "msg", "file", "action"].iter().find_map(|k| task.args.get(*k)?.as_str());
-    match main {
+    match main.filter(|_| !task.no_log) {
         Some(text) => {
             format!("{} {}", task.module, text.lines().next().unwrap_or_default().chars().take(60).collect::<String>())
         }
         None => task.module.clone(),
     }
 }
-
-/// What an include may mean, by the name that it is called by there.
-pub(super) type Choices = BTreeMap<String, Vec<Step>>;
-
-/// What it may mean and no plan can hold, with the reason.
-pub(super) type Refused = BTreeMap<String, String>;

@@ -26,7 +26,7 @@ pub(super) fn compiled(list: &[(&str, &str)], tags: &[&str]) -> Compiled {
 
 pub(super) fn names(plan: &Plan) -> Vec<String> {
     let mut out = Vec::new();
-    plan.plays.iter().for_each(|play| closure::each_task(play, &mut |t| out.push(t.name.clone())));
+    plan.plays.iter().for_each(|play| play.each_task(&mut |t| out.push(t.name.clone())));
     out
 }
 
@@ -229,7 +229,7 @@ fn a_plan_holds_what_it_needs_and_no_more() {
         ("roles/nginx/templates/nginx.conf.j2", "listen {{ base }}; {% include 'part.j2' %}\n"),
         ("roles/nginx/templates/part.j2", "user {{ user }}\n"),
     ];
-    let Compiled { plan, warnings } = compiled(&list, &[]);
+    let Compiled { plan, warnings, .. } = compiled(&list, &[]);
     assert_eq!(plan.plays.len(), 1);
     assert_eq!(plan.vars.keys().collect::<Vec<_>>(), ["port", "base"]);
     assert_eq!(plan.blobs.len(), 2);
@@ -289,7 +289,7 @@ fn a_name_that_begins_with_a_fact_means_no_files_of_other_roles_or_hosts() {
     list.extend(others.iter().map(|path| (path.as_str(), "a: 4\n")));
     let mut found = Vec::new();
     for play in &compiled(&list, &[]).plan.plays {
-        closure::each_task(play, &mut |task| found.extend(task.vars_files.keys().cloned()));
+        play.each_task(&mut |task| found.extend(task.vars_files.keys().cloned()));
     }
     assert_eq!(found, ["roles/r/vars/Debian.yml", "vars/RedHat.yml"]);
 }

@@ -1,15 +1,21 @@
 //! Facts about memory, processors, disks and what is mounted.
 
 use super::Root;
+use crate::files;
+use crate::playbook::event::Cancel;
 use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
 
 /// Mounts and disks that are told.
 const MANY: usize = 500;
+/// So long is waited for a file system to tell its sizes, and for all of them: the host of one may be away.
+const ANSWER: Duration = Duration::from_secs(1);
+const ANSWERS: Duration = Duration::from_secs(10);
 
-pub fn of(root: &Root, out: &mut Map<String, Value>) {
+pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
     memory(&root.read("/proc/meminfo"), out);
     processors(root, out);
-    out.insert("mounts".into(), json!(mounts(root)));
+    out.insert("mounts".into(), json!(mounts(root, cancel)));
     out.insert("devices".into(), Value::Object(devices(root)));
     for (name, file) in [
         ("bios_date", "bios_date"),
@@ -146,8 +152,8 @@ fn processors(root: &Root, out: &mut Map<String, Value>) {
 }
 
 /// What is mounted from a disk or another host, as Ansible tells it.
-fn mounts(root: &Root) -> Vec<Value> {
-    let mut out = Vec::new();
+fn mounts(root: &Root, cancel: &Cancel) -> Vec<Value> {
+    let (mut out, began) = (Vec::new(), Instant::now());
     for line in root.read("/proc/self/mounts").lines().take(MANY) {
         let fields: Vec<String> = line.split(' ').map(unescaped).collect();
         let [device, mount, kind, options, ..] = fields.as_slice() else { continue };
@@ -157,11 +163,10 @@ fn mounts(root: &Root) -> Vec<Value> {
         let mut fact = json!({
             "device": device, "mount": mount, "fstype": kind, "options": options, "dump": 0, "passno": 0, "uuid": "N/A",
         });
-        // A host that is away would hold a question about its files for ever.
-        let far = device.contains(":/") || matches!(kind.as_str(), "nfs" | "nfs4" | "cifs" | "ceph");
         if root.is_real()
-            && !far
-            && let Ok(stat) = rustix::fs::statvfs(mount.as_str())
+            && !cancel.stopped()
+            && began.elapsed() < ANSWERS
+            && let Ok(Ok(stat)) = files::within(ANSWER, mount, |mount| rustix::fs::statvfs(mount))
         {
             for (name, value) in [
                 ("block_size", stat.f_bsize),

@@ -8,22 +8,24 @@ use crate::playbook::process::{self, Job};
 use serde_json::{Map, Value, json};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const DIR: &str = "/etc/ansible/facts.d";
 /// Files that are read.
 const FILES_MAX: usize = 100;
 /// For one program.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For all of them.
+const ALL: Duration = Duration::from_secs(60);
 
 /// `ansible_local`: each file's content under its name; where one is bad, a text says why, as Ansible's does.
-pub fn of(root: &Root) -> Value {
-    let mut out = Map::new();
+pub fn of(root: &Root, cancel: &Cancel) -> Value {
+    let (mut out, until) = (Map::new(), Instant::now() + ALL);
     for name in root.names(DIR).into_iter().filter(|n| n.ends_with(".fact")).take(FILES_MAX) {
         let short = name.trim_end_matches(".fact").to_owned();
         let path = root.at(&format!("{DIR}/{name}"));
         let text = match program(&path) {
-            Ok(true) => run(&path),
+            Ok(true) => run(&path, until, cancel),
             Ok(false) => Ok(root.read(&format!("{DIR}/{name}"))),
             Err(message) => Err(message),
         };
@@ -48,12 +50,17 @@ fn program(path: &Path) -> Result<bool, String> {
     }
 }
 
-fn run(path: &Path) -> Result<String, String> {
-    let job = Job { argv: vec![path.display().to_string()], timeout: Some(PATIENCE), ..Job::default() };
+fn run(path: &Path, until: Instant, cancel: &Cancel) -> Result<String, String> {
+    let patience = PATIENCE.min(until.saturating_duration_since(Instant::now()));
+    let job = Job { argv: vec![path.display().to_string()], timeout: Some(patience), ..Job::default() };
     let failed = |why: String| format!("Failure executing fact script ({}), {why}", path.display());
-    let done = process::run(&job, &Cancel::default(), &mut |_| {}).map_err(|e| failed(e.to_string()))?;
+    if cancel.stopped() || patience.is_zero() {
+        let why = if cancel.stopped() { "the run was stopped" } else { "the time for all of them is over" };
+        return Err(failed(format!("it was not run: {why}")));
+    }
+    let done = process::run(&job, cancel, &mut |_| {}).map_err(|e| failed(e.to_string()))?;
     if done.timed_out {
-        return Err(failed(format!("no end within {} s", PATIENCE.as_secs())));
+        return Err(failed(format!("no end within {} s", patience.as_secs())));
     }
     if done.rc != Some(0) {
         let rc = done.rc.map_or_else(|| "by a signal".to_owned(), |rc| rc.to_string());
@@ -125,7 +132,7 @@ mod tests {
         put("e.fact", "no facts here", 0o644);
         put("f.fact", "#!/bin/sh\necho 1\n", 0o757);
         put("g.txt", "5", 0o644);
-        let got = of(&Root(dir.path().to_owned()));
+        let got = of(&Root(dir.path().to_owned()), &Cancel::new());
         assert_eq!(got["a"], json!({"x": [1, 2]}));
         assert_eq!(got["b"], json!({"general": {"role": "web", "list": "one\ntwo"}, "empty": {}}));
         assert_eq!(got["c"], json!({"run": true}));
@@ -133,5 +140,12 @@ mod tests {
         assert!(got["e"].as_str().unwrap().contains("JSON or ini"), "{}", got["e"]);
         assert!(got["f"].as_str().unwrap().contains("is not run"), "{}", got["f"]);
         assert_eq!(got.as_object().unwrap().len(), 6);
+        let stopped = Cancel::new();
+        stopped.stop();
+        let got = of(&Root(dir.path().to_owned()), &stopped);
+        assert_eq!(got["a"], json!({"x": [1, 2]}));
+        assert!(got["c"].as_str().unwrap().contains("not run: the run was stopped"), "{}", got["c"]);
+        let late = run(&at.join("c.fact"), Instant::now(), &Cancel::new());
+        assert!(late.unwrap_err().contains("the time for all of them is over"));
     }
 }

@@ -1,14 +1,15 @@
 //! Facts about the running machine: kernel, names, clock, who asks, what it is a guest of.
 
 use super::Root;
+use crate::playbook::event::Cancel;
 use crate::playbook::owner;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-pub fn of(root: &Root, out: &mut Map<String, Value>) {
+pub fn of(root: &Root, cancel: &Cancel, out: &mut Map<String, Value>) {
     if root.is_real() {
         uname(root, out);
-        user(out);
+        user(cancel, out);
         date_time(out);
         let env = std::env::vars_os().map(|(k, v)| (k.to_string_lossy().into_owned(), json!(v.to_string_lossy())));
         out.insert("env".into(), Value::Object(env.collect()));
@@ -68,13 +69,13 @@ fn fqdn(hosts: &str, nodename: &str, short: &str) -> String {
     long.unwrap_or(nodename).to_owned()
 }
 
-fn user(out: &mut Map<String, Value>) {
+fn user(cancel: &Cancel, out: &mut Map<String, Value>) {
     let (uid, real) = (rustix::process::geteuid().as_raw(), rustix::process::getuid().as_raw());
     out.insert("effective_user_id".into(), json!(uid));
     out.insert("real_user_id".into(), json!(real));
     out.insert("effective_group_id".into(), json!(rustix::process::getegid().as_raw()));
     out.insert("real_group_id".into(), json!(rustix::process::getgid().as_raw()));
-    let fields = owner::user(&real.to_string()).unwrap_or_default();
+    let fields = owner::user(&real.to_string(), cancel).unwrap_or_default();
     let field = |i: usize| fields.get(i).cloned();
     out.insert("user_id".into(), json!(field(0).unwrap_or_else(|| real.to_string())));
     out.insert("user_uid".into(), json!(real));

@@ -13,6 +13,7 @@ mod system;
 
 pub use names::{ABSENT, NAMES, absent, known};
 
+use super::event::Cancel;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
@@ -63,15 +64,15 @@ impl Root {
     }
 }
 
-/// All facts, gathered anew. Never fails: what cannot be told is left out.
-pub fn facts() -> Map<String, Value> {
+/// All facts, gathered anew. Never fails: what cannot be told is left out, and after `cancel` nobody is asked any more.
+pub fn facts(cancel: &Cancel) -> Map<String, Value> {
     let root = Root(PathBuf::from("/"));
     let mut out = Map::new();
-    machine::of(&root, &mut out);
+    machine::of(&root, cancel, &mut out);
     system::of(&root, &mut out);
-    hardware::of(&root, &mut out);
+    hardware::of(&root, cancel, &mut out);
     network::of(&root, &address::ask().unwrap_or_default(), &mut out);
-    out.insert("local".into(), local::of(&root));
+    out.insert("local".into(), local::of(&root, cancel));
     out.insert("gather_subset".into(), json!(["all"]));
     out.insert("module_setup".into(), json!(true));
     let mut all: Map<String, Value> = out.iter().map(|(k, v)| (format!("ansible_{k}"), v.clone())).collect();

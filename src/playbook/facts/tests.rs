@@ -47,9 +47,9 @@ fn ordered(value: &Value) -> Value {
 fn what_setup_says_of_the_same_machine() {
     let (root, told) = recorded();
     let mut own = Map::new();
-    machine::of(&root, &mut own);
+    machine::of(&root, &Cancel::new(), &mut own);
     system::of(&root, &mut own);
-    hardware::of(&root, &mut own);
+    hardware::of(&root, &Cancel::new(), &mut own);
     network::of(&root, &addresses(&told["addresses"]), &mut own);
     let mut faults = Vec::new();
     let facts = told["facts"].as_object().unwrap();
@@ -65,7 +65,7 @@ fn what_setup_says_of_the_same_machine() {
 
 #[test]
 fn knows_this_machine() {
-    let facts = facts();
+    let facts = facts(&Cancel::new());
     let unknown: Vec<&String> =
         facts.keys().filter(|name| !known(name) && !facts[*name]["device"].is_string()).collect();
     assert!(unknown.is_empty(), "lint would call these undefined: {unknown:?}");

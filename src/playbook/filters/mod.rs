@@ -27,7 +27,7 @@ pub use text::{capitalize, shell_quote};
 pub use vocabulary::{BUILTIN_TESTS, FUNCTIONS, FUNCTIONS_REFUSED, TESTS_REFUSED, check_names};
 pub use wrap::as_pair;
 
-use super::python;
+use super::{data, python};
 use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, Error, ErrorKind, State, Value, tests as engine};
 
@@ -327,7 +327,7 @@ fn prefixes(name: &str) -> &'static [&'static str] {
 /// Ansible's reading of a boolean that is an option of a module or a keyword.
 pub fn truthy(v: &Value) -> bool {
     match v.as_str() {
-        Some(s) => matches!(s.to_ascii_lowercase().as_str(), "yes" | "on" | "1" | "true" | "y" | "t"),
+        Some(s) => data::boolean_word(s) == Some(true),
         None => v.is_true(),
     }
 }

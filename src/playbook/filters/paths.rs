@@ -1,6 +1,7 @@
 //! Filters of paths and of addresses of the web. Texts only, but for `realpath` and `expanduser`, which ask the node.
 
 use super::{Answer, Args, Filter, differing, failure, filter, list};
+use crate::playbook::event::Cancel;
 use crate::playbook::scope::on_the_node;
 use crate::playbook::{owner, python};
 use minijinja::{Error, State, Value};
@@ -155,9 +156,9 @@ fn expanduser(path: &str) -> String {
     let home = match name {
         "" => std::env::var("HOME").ok().or_else(|| {
             let own = rustix::process::geteuid().as_raw().to_string();
-            owner::user(&own).and_then(|fields| fields.get(5).cloned())
+            owner::user(&own, &Cancel::new()).and_then(|fields| fields.get(5).cloned())
         }),
-        name => owner::user(name).and_then(|fields| fields.get(5).cloned()),
+        name => owner::user(name, &Cancel::new()).and_then(|fields| fields.get(5).cloned()),
     };
     home.map_or_else(|| path.to_owned(), |home| format!("{}{tail}", home.trim_end_matches('/')))
 }

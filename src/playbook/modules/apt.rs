@@ -414,7 +414,7 @@ fn update(call: &mut Call) -> Result<bool, String> {
         if done.success() {
             break;
         }
-        if attempt >= retries || done.cancelled || call.cancel.stopped() {
+        if attempt >= retries || done.cancelled || done.timed_out || call.cancel.stopped() {
             return Err(complaint("apt-get update", &done));
         }
         let pause = Duration::from_secs(1 << attempt.min(10)).min(longest);

@@ -227,7 +227,7 @@ fn execute(call: &mut Call, argv: Vec<String>, said: Value, account: Option<Acco
         text.into_bytes()
     });
     call.ground.node.begin()?;
-    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.timeout, umask: Some(UMASK), clean: false };
+    let job = Job { argv, env: call.env.clone(), dir, stdin, timeout: call.left(), umask: Some(UMASK), clean: false };
     let job = match &account {
         Some(account) => as_user(job, account),
         None => job,
@@ -278,8 +278,7 @@ fn as_user(job: Job, account: &Account) -> Job {
 
 /// What check mode says of a command: it would be run, and only its author may say that it changes nothing.
 fn not_run(call: &mut Call, paths: &[PathBuf], said: Value) -> Outcome {
-    let never = |c: &Condition| matches!(c.text.trim().to_ascii_lowercase().as_str(), "false" | "no" | "off");
-    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(never));
+    let harmless = call.task.changed_when.as_ref().is_some_and(|all| all.iter().any(Condition::never));
     if let Some(would) = call.ground.node.would_mut().filter(|_| !harmless) {
         would.blur();
         paths.iter().for_each(|path| would.by_command(path));

@@ -1,7 +1,7 @@
 //! The content that `template` and `copy` give a file, from what the plan carries.
 
 use super::{Answer, Call, Outcome, place};
-use crate::playbook::data::{Var, VarMap};
+use crate::playbook::data::{self, Var, VarMap};
 use crate::playbook::plan::{Asset, Plan, Task};
 use crate::playbook::scope::{Scope, traced};
 use crate::playbook::template_fault::{Language, TemplateFault};
@@ -164,11 +164,7 @@ fn as_asked<'t>(text: &'t str, args: &serde_json::Map<String, Value>) -> Cow<'t,
     static END: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"([^-+])([%#]\}\n)").ok());
     static RAW: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?s)%\}.*?\{%[-+]?\s*endraw").ok());
     static OPEN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{%[-+]?\s*raw\s*[-+]?%\}").ok());
-    let flag = |name: &str, default: bool| match args.get(name) {
-        Some(Value::Bool(b)) => *b,
-        Some(Value::String(s)) => crate::playbook::filters::truthy(&minijinja::Value::from(s.as_str())),
-        _ => default,
-    };
+    let flag = |name: &str, default: bool| args.get(name).and_then(data::boolean).unwrap_or(default);
     let mut text = Cow::Borrowed(text);
     if text.contains('\r') {
         text = text.replace("\r\n", "\n").replace('\r', "\n").into();

@@ -59,7 +59,7 @@ fn of_the_plan(call: &mut Call, dest: &Path) -> Answer {
         let path = top.join(&name);
         make_directories(call, path.parent().unwrap_or(&top), &mut all)?;
         let Some((path, now)) = place::regular(call, &path)? else { continue };
-        let old = now.map(|_| call.ground.node.read(&path)).transpose()?;
+        let old = place::old(call, &path, now.as_ref())?;
         let one = place::finish(call, &path, old, content, &asset.path)?;
         join(&mut all, one);
     }
@@ -71,7 +71,7 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
     if call.is_by_command(&src) {
         return Ok(Outcome::unknown(format!("{} is made by what was not run", src.display())));
     }
-    let Some((real, stat)) = call.ground.node.follow(&src) else {
+    let Some((real, stat)) = call.ground.node.lead_to(&src)? else {
         return Err(call.ground.node.missing(format!("{} is not there", src.display())));
     };
     if safe::kind(&stat) != FileType::Directory {
@@ -83,8 +83,8 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
             sum_fits(call, &checksum::of(&call.ground.node, &real, "sha1")?)?;
         }
         ends_in_directory(call, dest)?;
-        if u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX {
-            return place::large(call, &real, dest);
+        if place::is_large(&stat) {
+            return place::large(call, &real, dest, 0o644);
         }
         let content = call.ground.node.read(&real)?;
         return place::place(call, dest, content, &src.display().to_string(), &src);
@@ -100,7 +100,7 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
     for (inner, stat) in call.ground.node.walk(&real, TREE_MAX)? {
         let to = top.join(inner.strip_prefix(&real).unwrap_or(&inner));
         let (from, stat) = match safe::kind(&stat) {
-            FileType::Symlink if follow => match call.ground.node.follow(&inner) {
+            FileType::Symlink if follow => match call.ground.node.lead_to(&inner)? {
                 Some(led) => led,
                 None => {
                     return Err(format!("{} leads nowhere; `local_follow: false` copies the link", inner.display()));
@@ -119,14 +119,18 @@ fn of_the_node(call: &mut Call, dest: &Path) -> Answer {
                 let same = now.is_some_and(|s| safe::kind(&s) == FileType::Symlink)
                     && call.ground.node.read_link(&to)? == target;
                 if !same {
-                    call.ground.keep(&to)?;
+                    call.ground.keep_exchanged(&to)?;
                     call.ground.node.link(&to, &target)?;
                     all.changed = true;
                 }
             }
+            FileType::RegularFile if place::is_large(&stat) => {
+                let one = place::large(call, &from, &to, safe::mode_of(&stat))?;
+                join(&mut all, one);
+            }
             FileType::RegularFile => {
                 let Some((to, now)) = place::regular(call, &to)? else { continue };
-                let old = now.map(|_| call.ground.node.read(&to)).transpose()?;
+                let old = place::old(call, &to, now.as_ref())?;
                 let content = call.ground.node.read(&from)?;
                 let one =
                     place::finish_with(call, &to, old, content, &from.display().to_string(), safe::mode_of(&stat))?;

@@ -73,25 +73,22 @@ fn of_user<'u>(user: Option<&'u str>, more: &[&'u str]) -> Vec<&'u str> {
 
 fn read(call: &Call, table: &Table) -> Result<String, String> {
     let key = |user: &Option<String>| format!("crontab {}", user.as_deref().unwrap_or_default());
-    let bytes = match table {
-        Table::File(path) => match call.ground.node.look(path)? {
-            Some(_) => call.ground.node.read(path)?,
-            None => Vec::new(),
-        },
+    match table {
+        Table::File(path) => Ok(call.text_at(path)?.1),
         Table::User(user) => {
             if let Some(text) = call.ground.node.would().and_then(|w| w.text(&key(user))) {
                 return Ok(text);
             }
             let done = call.quiet(&of_user(user.as_deref(), &["-l"]))?;
             match done.success() {
-                true => done.stdout.into_bytes(),
+                true if done.partial => Err("the table is not UTF-8, or too long, and stays as it is".into()),
+                true => Ok(done.stdout),
                 // There is none yet.
-                false if done.stderr.contains("no crontab") => Vec::new(),
-                false => return Err(complaint("crontab -l", &done)),
+                false if done.stderr.contains("no crontab") => Ok(String::new()),
+                false => Err(complaint("crontab -l", &done)),
             }
         }
-    };
-    String::from_utf8(bytes).map_err(|_| "the table is not UTF-8".into())
+    }
 }
 
 fn write(call: &mut Call, table: &Table, old: &str, new: &str) -> Answer {
@@ -118,7 +115,7 @@ fn write(call: &mut Call, table: &Table, old: &str, new: &str) -> Answer {
             }
             let argv = of_user(user.as_deref(), &["-"]).into_iter().map(str::to_owned).collect();
             let stdin = Some(new.as_bytes().to_vec());
-            let job = Job { argv, env: call.env.clone(), stdin, timeout: call.timeout, ..Job::default() };
+            let job = Job { argv, env: call.env.clone(), stdin, timeout: call.left(), ..Job::default() };
             call.ground.node.begin()?;
             let done = process::run(&job, call.cancel, call.emit).map_err(|e| super::started(&e))?;
             if done.success() { Ok(out) } else { Err(complaint("crontab", &done)) }

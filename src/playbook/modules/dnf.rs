@@ -81,9 +81,7 @@ pub fn dnf(call: &mut Call) -> Answer {
         "absent" | "removed" => "remove",
         _ if all => "upgrade",
         "latest" if call.flag("update_only", false) => "upgrade",
-        _ if call.flag("allow_downgrade", false) && todo.iter().any(|n| n.contains(|c: char| c.is_ascii_digit())) => {
-            "install"
-        }
+        // Of a version that is named, `dnf install` goes back to an older one too.
         _ => "install",
     };
     if todo.is_empty() && !(all && verb == "upgrade") && verb != "autoremove" {

@@ -1,9 +1,9 @@
-//! `get_url`: a file from a web server, put in its place in one step after its sum was compared. In check mode a server is
-//! asked only whether what is there is still what it has.
+//! `get_url`: a file from a web server, put in its place in one step after its sum was compared. In check mode the
+//! server is asked by HEAD, as Ansible does it: what it hasn't is a failure there too.
 
-use super::web::{self, Wish, shown};
+use super::web::{self, Asker, Wish, shown};
 use super::{Answer, Call, Outcome, checksum, place};
-use crate::playbook::safe;
+use crate::playbook::safe::{self, SafeError};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -66,8 +66,12 @@ pub fn get_url(call: &mut Call) -> Answer {
     if !call.ground.node.is_directory(&within) {
         return Err(format!("{} is no directory", within.display()));
     }
+    let within = call.ground.node.lead(&within)?.0;
     let fail = |e: std::io::Error| format!("cannot make a file in {}: {e}", within.display());
-    let mut temp = tempfile::Builder::new().prefix(".remoor-url-").tempfile_in(&within).map_err(fail)?;
+    let notes = call.ground.node.notes();
+    // Not to be followed anywhere, and taken away by the next run should this one be killed.
+    let make = |path: &Path| safe::create(notes, path).map_err(SafeError::cause);
+    let mut temp = tempfile::Builder::new().prefix(".remoor-url-").make_in(&within, make).map_err(fail)?;
     let size = got.save(call, temp.as_file_mut(), FILE_MAX)?;
     if let Some((algorithm, sum)) = &sum {
         let have = checksum::of(&call.ground.node, temp.path(), algorithm)?;
@@ -78,10 +82,10 @@ pub fn get_url(call: &mut Call) -> Answer {
     call.args.remove("force");
     let source = temp.path().to_owned();
     let mut out = match size > safe::READ_MAX {
-        true => place::large(call, &source, &dest)?,
+        true => place::large(call, &source, &dest, 0o644)?,
         false => {
             let (dest, now) = place::regular(call, &dest)?.unwrap_or((dest.clone(), None));
-            let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
+            let old = place::old(call, &dest, now.as_ref())?;
             place::finish(call, &dest, old, safe::read(&source)?, shown(&url))?
         }
     };
@@ -91,7 +95,7 @@ pub fn get_url(call: &mut Call) -> Answer {
     Ok(described(out, &url, &dest, &said, Some(status), start))
 }
 
-/// What a run would do. Only what is there already is asked about.
+/// What a run would do, by what the server says without the body.
 fn predicted(
     call: &mut Call,
     wish: Wish,
@@ -102,22 +106,22 @@ fn predicted(
     start: Instant,
 ) -> Answer {
     let url = wish.url;
-    let dest = if into { dest.join(web::name_of(url)) } else { dest.to_owned() };
+    let got = web::ask(call, &Wish { method: "HEAD", ..wish })?;
+    if let (304, Some((real, _))) = (got.status, &there) {
+        let out = only_attributes(call, real)?;
+        return Ok(described(out, url, real, &got.said(), Some(304), start));
+    }
+    if got.status != 200 {
+        return Ok(described(got.failure(), url, dest, "", Some(got.status), start));
+    }
+    let dest = if into { dest.join(web::file_name(&got)) } else { dest.to_owned() };
     let now = match (&there, into) {
         (Some((_, now)), _) => Some(*now),
         (None, true) => call.ground.node.look(&dest)?.filter(|s| safe::kind(s) == FileType::RegularFile),
         (None, false) => None,
     };
-    let mut certain = now.is_none() || other;
-    if let (false, Some(now)) = (certain, now) {
-        let got = web::ask(call, &Wish { method: "HEAD", ..wish })?;
-        if let (304, Some((real, _))) = (got.status, &there) {
-            let out = only_attributes(call, real)?;
-            return Ok(described(out, url, real, &got.said(), Some(304), start));
-        }
-        let length = got.header("content-length").and_then(|n| n.parse::<i64>().ok());
-        certain = got.status == 200 && length.is_some_and(|length| length != now.st_size);
-    }
+    let length = got.header("content-length").and_then(|n| n.parse::<i64>().ok());
+    let certain = other || now.is_none_or(|now| length.is_some_and(|length| length != now.st_size));
     if let Some(would) = call.ground.node.would_mut() {
         would.by_command(&dest);
     }
@@ -169,7 +173,9 @@ fn sum(call: &Call, url: &str) -> Result<Option<Sum>, String> {
     let (algorithm, said) = text.split_once(':').ok_or("`checksum` is written as algorithm:sum")?;
     checksum::sum(b"", algorithm)?;
     let sum = if said.contains("://") {
-        let got = web::ask(call, &Wish::get(said))?;
+        // Who serves the list only need not know who fetches the file.
+        let asker = if crate::web::same_server(url, said) { Asker::Task } else { Asker::Nobody };
+        let got = web::ask(call, &Wish { asker, ..Wish::get(said) })?;
         if got.status != 200 {
             return Err(format!("the list of sums: {}", got.said()));
         }

@@ -268,7 +268,7 @@ fn link(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
         Some(stat) if safe::kind(stat) == FileType::Symlink => {
             let old = call.ground.node.read_link(path)?;
             if old != target {
-                call.ground.keep(path)?;
+                call.ground.keep_leaving(path, false)?;
                 out = Outcome::changed(format!("leads to {}", target.display()));
                 let change = AttributeChange::new("target", old.display().to_string(), target.display().to_string());
                 out.attributes.push(change);
@@ -325,15 +325,13 @@ fn hard(call: &mut Call, path: &Path, now: Option<&Stat>) -> Answer {
     let mut out = Outcome::default();
     let same = now.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (from.st_dev, from.st_ino));
     if !same {
-        if let Some(stat) = now {
-            if !call.flag("force", false) {
-                return Err(format!("{} is there; `force: true` replaces it", path.display()));
-            }
-            call.ground.take_away(path, stat)?;
-        } else {
-            call.ground.keep(path)?;
+        if now.is_some_and(|stat| safe::kind(stat) == FileType::Directory) {
+            return Err(format!("{} is a directory, and stays", path.display()));
         }
-        call.ground.node.second_name(&source, path)?;
+        if now.is_some() && !call.flag("force", false) {
+            return Err(format!("{} is there; `force: true` replaces it", path.display()));
+        }
+        call.ground.second_name(&source, path)?;
         out = became(kind_name(now), "hard", format!("is {}", source.display()));
     }
     if let Some(stat) = call.ground.node.look(path)? {

@@ -65,9 +65,10 @@ pub fn git(call: &mut Call) -> Answer {
     if let Some(dest) = dest.as_ref().filter(|dest| call.is_by_command(dest)) {
         return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
     }
-    let mut clone = opened(call, dest.clone().unwrap_or_default())?;
+    let place = dest.as_ref().map(|dest| led(call, dest)).transpose()?;
+    let mut clone = opened(call, place.unwrap_or_default())?;
     let inside = if clone.bare { clone.dest.join("config") } else { clone.dest.join(".git") };
-    let there = dest.is_some() && clone.call.ground.node.follow(&inside).is_some();
+    let there = dest.is_some() && clone.call.ground.node.lead_to(&inside)?.is_some();
     if update || !there {
         clone.call.ground.node.begin()?;
     }
@@ -82,12 +83,23 @@ pub fn git(call: &mut Call) -> Answer {
     if out.changed
         && let Some(would) = clone.call.ground.node.would_mut()
     {
-        would.by_command(&clone.dest);
+        would.by_command(dest.as_ref().unwrap_or(&clone.dest));
     }
     if let Some(dest) = dest {
         out.more.insert("path".into(), json!(dest.display().to_string()));
     }
     Ok(out)
+}
+
+/// Where git is to work or to read, of which not all need be there yet: by no link that another user may have put in the way.
+fn led(call: &Call, path: &Path) -> Result<PathBuf, String> {
+    for at in path.ancestors() {
+        if let Some((real, _)) = call.ground.node.lead_to(at)? {
+            let missing = path.strip_prefix(at).unwrap_or(Path::new(""));
+            return Ok(real.join(missing).components().collect());
+        }
+    }
+    Ok(path.to_owned())
 }
 
 fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone<'c, 'a, 'g>, String> {
@@ -109,6 +121,9 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
             u32::from_str_radix(&text, 8).ok().filter(|m| *m <= 0o777).ok_or("`umask` is not written in octal")?
         }
     };
+    if let Some(local) = Some(given.strip_prefix("file://").unwrap_or(&given)).filter(|path| path.starts_with('/')) {
+        led(call, Path::new(local))?;
+    }
     let given = if given.starts_with('/') { format!("file://{given}") } else { given };
     let (repo, login) = without_login(&given);
     let mut env = call.env.clone();
@@ -117,6 +132,8 @@ fn opened<'c, 'a, 'g>(call: &'c mut Call<'a, 'g>, dest: PathBuf) -> Result<Clone
         set(name, "C".into());
     }
     set("GIT_TERMINAL_PROMPT", "0".into());
+    // Asked for the state of a clone, it else writes down there what it found.
+    set("GIT_OPTIONAL_LOCKS", "0".into());
     if let Some((base, with)) = login {
         set("GIT_CONFIG_COUNT", "1".into());
         set("GIT_CONFIG_KEY_0", format!("url.{with}.insteadOf"));
@@ -179,7 +196,7 @@ impl Clone<'_, '_, '_> {
         let job = Job {
             argv: std::iter::once(self.program.as_str()).chain(argv.iter().copied()).map(str::to_owned).collect(),
             env: self.env.clone(),
-            timeout: self.call.timeout,
+            timeout: self.call.left(),
             umask: Some(self.umask),
             ..Job::default()
         };
@@ -250,6 +267,9 @@ impl Clone<'_, '_, '_> {
             argv.extend(["--branch", &self.version]);
         }
         let reference = self.call.text(&["reference"]).filter(|r| !r.is_empty());
+        if let Some(path) = reference.as_deref().map(Path::new).filter(|path| path.is_absolute()) {
+            led(self.call, path)?;
+        }
         argv.extend(reference.iter().flat_map(|path| ["--reference", path.as_str()]));
         argv.extend(["--", &self.repo, &dest]);
         let done = self.run(&argv)?;

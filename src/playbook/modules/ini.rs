@@ -19,8 +19,7 @@ pub fn ini_file(call: &mut Call) -> Answer {
     if present && wanted.values.is_empty() && !wanted.bare {
         return Err("`value` is missing; `allow_no_value: true` sets the option without one".into());
     }
-    let text =
-        String::from_utf8(old.clone().unwrap_or_default()).map_err(|_| format!("{} is not UTF-8", path.display()))?;
+    let text = super::whole_text(old.clone().unwrap_or_default(), &path.display())?;
     let mut lines: Vec<String> = text.split_inclusive('\n').map(str::to_owned).collect();
     if lines.is_empty() {
         // As Ansible has it, what was empty begins with a line of nothing.

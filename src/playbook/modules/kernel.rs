@@ -18,15 +18,11 @@ pub fn sysctl(call: &mut Call) -> Answer {
         None if present => return Err("`value` is missing".into()),
         None => String::new(),
     };
-    if value.contains('\n') {
-        return Err("`value` is one line".into());
-    }
     let path = match call.args.contains_key("sysctl_file") {
         true => call.path(&["sysctl_file"])?,
         false => PathBuf::from("/etc/sysctl.conf"),
     };
-    let old = call.ground.node.look(&path)?.map(|_| call.ground.node.read(&path)).transpose()?;
-    let text = String::from_utf8_lossy(old.as_deref().unwrap_or_default()).into_owned();
+    let (old, text) = call.text_at(&path)?;
     let is = |line: &str| {
         let key = line.split_once('=').map(|(key, _)| key.trim().trim_start_matches('-'));
         !line.trim_start().starts_with(['#', ';']) && key.map(|k| k.replace('/', ".")) == Some(name.replace('/', "."))

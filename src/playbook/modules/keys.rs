@@ -80,8 +80,7 @@ pub fn authorized_key(call: &mut Call) -> Answer {
         Some(_) => place::regular(call, &path)?.map_or(path, |(path, _)| path),
         None => path,
     };
-    let old = call.ground.node.look(&path)?.map(|_| call.ground.node.read(&path)).transpose()?;
-    let text = String::from_utf8_lossy(old.as_deref().unwrap_or_default()).into_owned();
+    let (old, text) = call.text_at(&path)?;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let is = |key: &Key, line: &str| Key::of(line).is_some_and(|k| k.kind == key.kind && k.blob == key.blob);
     for key in &wanted {

@@ -13,12 +13,14 @@ mod dnf;
 mod fetch;
 mod file;
 mod git;
+mod ground;
 mod ini;
 mod kernel;
 mod keys;
 mod line;
 mod mount;
 mod package;
+mod pieces;
 mod place;
 mod plain;
 mod secret;
@@ -34,61 +36,24 @@ mod wait;
 mod web;
 
 pub use content::{ContentError, content_of, template_of};
+pub use ground::Ground;
 
-use super::backup::Backup;
-use super::event::{AttributeChange, Cancel, Phase, RunOptions};
-use super::node::{Node, Would};
-use super::notes::Notes;
+use super::event::{AttributeChange, Cancel, Phase};
+use super::node::Would;
 use super::plan::{Plan, Task};
 use super::process::{Finished, Job};
 use super::safe::{self, Attributes, SafeError};
 use super::scope::Scope;
-use super::secrets::Secrets;
-use super::{compile, filters, owner, process};
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use super::{compile, data, owner, process};
+use ground::is_vital;
 use rustix::fs::{FileType, Stat};
 use serde_json::{Map, Value, json};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use tempfile::TempDir;
+use std::time::{Duration, Instant};
 
 /// Of commands and helper programs, as a login has it: what they make is to be read by the services that they set up. The
 /// executor's own is stricter.
 const UMASK: u32 = 0o022;
-/// Directories that nobody removes by a playbook, whatever it says.
-const NEVER: &[&str] = &[
-    "/",
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/home",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/media",
-    "/mnt",
-    "/opt",
-    "/proc",
-    "/root",
-    "/run",
-    "/sbin",
-    "/srv",
-    "/sys",
-    "/tmp",
-    "/usr",
-    "/usr/bin",
-    "/usr/lib",
-    "/usr/local",
-    "/usr/sbin",
-    "/usr/share",
-    "/var",
-    "/var/cache",
-    "/var/lib",
-    "/var/log",
-    "/var/spool",
-];
 
 /// What a task came to.
 #[derive(Debug, Default)]
@@ -135,144 +100,6 @@ impl From<SafeError> for String {
     }
 }
 
-/// What outlives a task: options, copies of what was, the rules of what may not go.
-pub struct Ground<'a> {
-    pub options: &'a RunOptions,
-    pub node: Node,
-    backup: Backup,
-    /// What diffs are not made of.
-    pub secrets: Secrets,
-    protect: GlobSet,
-    parked: u32,
-    /// What later tasks of a check may read: gone with the run.
-    yards: Vec<TempDir>,
-}
-
-impl<'a> Ground<'a> {
-    pub fn open(options: &'a RunOptions) -> Result<Self, String> {
-        let mut set = GlobSetBuilder::new();
-        for pattern in &options.protect {
-            let pattern = pattern.trim_end_matches('/');
-            for pattern in [pattern.to_owned(), format!("{pattern}/**")] {
-                set.add(Glob::new(&pattern).map_err(|e| format!("protected path `{pattern}`: {e}"))?);
-            }
-        }
-        let protect = set.build().map_err(|e| format!("protected paths: {e}"))?;
-        // Beside the journal, so that no two runs have it that may not run at once.
-        let notes = match options.journal.parent().filter(|_| !options.check) {
-            Some(dir) => Notes::open(&dir.join("half-made")),
-            None => Notes::default(),
-        };
-        let backup = Backup::open(options.backup.as_deref().filter(|_| !options.check))?;
-        Ok(Self {
-            options,
-            node: Node::new(options.check, notes),
-            backup,
-            secrets: Secrets::new(&options.secret),
-            protect,
-            parked: 0,
-            yards: Vec::new(),
-        })
-    }
-
-    /// Whether a path, or anything below it, is protected.
-    fn protects(&self, path: &Path) -> Result<bool, SafeError> {
-        if self.protect.is_empty() {
-            return Ok(false);
-        }
-        if self.protect.is_match(path) {
-            return Ok(true);
-        }
-        let directory = self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory);
-        if !directory {
-            return Ok(false);
-        }
-        Ok(self.node.walk(path, 1_000_000)?.iter().any(|(inner, _)| self.protect.is_match(inner)))
-    }
-
-    /// Moves a protected path aside; where to.
-    fn park(&mut self, path: &Path) -> Result<PathBuf, SafeError> {
-        if self.node.checks() {
-            match self.node.look(path)?.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
-                true => self.node.remove_tree(path)?,
-                false => self.node.remove(path, false)?,
-            }
-            return Ok(self.options.park_dir.clone());
-        }
-        let flat = path.to_string_lossy().trim_matches('/').replace('/', "%");
-        let dir = self.options.park_dir.join(if self.options.run_id.is_empty() { "run" } else { &self.options.run_id });
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(|source| SafeError::Io {
-            path: dir.clone(),
-            what: "make the parking directory",
-            source,
-        })?;
-        let mut to = dir.join(&flat);
-        while safe::look(&to)?.is_some() {
-            self.parked += 1;
-            to = dir.join(format!("{flat}.{}", self.parked));
-        }
-        self.node.begin()?;
-        self.backup.parked(path, &to)?;
-        let moved = safe::rename(path, &to, "park it (it is protected, and nothing was removed)");
-        moved.inspect_err(|_| self.backup.not_parked(path))?;
-        Ok(to)
-    }
-
-    /// Takes a path away: removed, or parked if it or something in it is protected. What to say of it.
-    pub fn take_away(&mut self, path: &Path, stat: &Stat) -> Result<String, SafeError> {
-        let directory = safe::kind(stat) == FileType::Directory;
-        if directory && is_vital(path) {
-            return Err(SafeError::refused(path, "is never removed"));
-        }
-        if self.protects(path)? {
-            let to = self.park(path)?;
-            return Ok(format!("protected: parked as {}", to.display()));
-        }
-        if directory {
-            if !self.node.checks() {
-                self.backup.keep_tree(path)?;
-            }
-            self.node.remove_tree(path)?;
-        } else {
-            self.keep_leaving(path)?;
-            self.node.remove(path, false)?;
-        }
-        Ok("removed".into())
-    }
-
-    /// Before a file's content is exchanged: keeps it, and parks it if it is protected and would be emptied.
-    pub fn before_write(&mut self, path: &Path, old: Option<&[u8]>, new: &[u8]) -> Result<(), SafeError> {
-        if new.is_empty() && old.is_some_and(|o| !o.is_empty()) && self.protects(path)? {
-            self.park(path)?;
-        }
-        self.keep_leaving(path)
-    }
-
-    /// Keeps a directory until the run ends.
-    pub fn keep_until_end(&mut self, dir: TempDir) {
-        self.yards.push(dir);
-    }
-
-    /// Keeps what is at `path` now for an undo, unless that was done before.
-    pub fn keep(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.node.checks() { Ok(()) } else { self.backup.keep(path) }
-    }
-
-    /// The same for what is about to go from `path`, or to get another content.
-    pub fn keep_leaving(&mut self, path: &Path) -> Result<(), SafeError> {
-        if self.node.checks() { Ok(()) } else { self.backup.keep_leaving(path) }
-    }
-}
-
-fn is_vital(path: &Path) -> bool {
-    let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let vital = |p: &Path| {
-        NEVER.iter().any(|n| Path::new(n) == p) || home.as_deref() == Some(p) || p.parent() == Some(Path::new("/home"))
-    };
-    vital(path) || vital(&real)
-}
-
 /// One execution of one task.
 pub struct Call<'a, 'g> {
     pub plan: &'a Plan,
@@ -281,7 +108,8 @@ pub struct Call<'a, 'g> {
     pub args: Map<String, Value>,
     pub scope: &'a Scope,
     pub env: Vec<(String, String)>,
-    pub timeout: Option<Duration>,
+    /// When the task's time is over.
+    pub until: Option<Instant>,
     pub cancel: &'a Cancel,
     pub ground: &'a mut Ground<'g>,
     pub emit: &'a mut dyn FnMut(&str),
@@ -289,7 +117,12 @@ pub struct Call<'a, 'g> {
 
 impl<'a> Call<'a, '_> {
     pub fn tool(&self) -> Tool<'a> {
-        Tool { env: self.env.clone(), timeout: self.timeout, cancel: self.cancel }
+        Tool { env: self.env.clone(), until: self.until, cancel: self.cancel }
+    }
+
+    /// What is left of the task's time.
+    pub fn left(&self) -> Option<Duration> {
+        left(self.until)
     }
 
     pub fn cleanup(&self) -> bool {
@@ -313,10 +146,8 @@ impl<'a> Call<'a, '_> {
     pub fn flag(&self, name: &str, default: bool) -> bool {
         match self.args.get(name) {
             None | Some(Value::Null) => default,
-            Some(Value::Bool(b)) => *b,
-            Some(Value::String(s)) => filters::truthy(&minijinja::Value::from(s.as_str())),
-            Some(Value::Number(n)) => n.as_f64() != Some(0.0),
-            Some(_) => true,
+            // Others were refused as the task began.
+            Some(value) => data::boolean(value) == Some(true),
         }
     }
 
@@ -436,6 +267,14 @@ impl<'a> Call<'a, '_> {
         }
     }
 
+    /// What is in a file whose lines are to be changed, and the same as text: nothing where it is not there.
+    pub fn text_at(&self, path: &Path) -> Result<(Option<Vec<u8>>, String), String> {
+        let node = &self.ground.node;
+        let old = node.look(path)?.map(|_| node.read(path)).transpose()?;
+        let text = whole_text(old.clone().unwrap_or_default(), &path.display())?;
+        Ok((old, text))
+    }
+
     /// Runs a helper program that only looks, in check mode too; its lines are not events.
     pub fn quiet(&self, argv: &[&str]) -> Result<Finished, String> {
         self.tool().run(argv)
@@ -458,18 +297,24 @@ impl<'a> Call<'a, '_> {
 
     fn loud(&mut self, argv: &[&str]) -> Result<Finished, String> {
         self.ground.node.begin()?;
-        let (env, timeout) = (self.env.clone(), self.timeout);
+        let (env, timeout) = (self.env.clone(), self.left());
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
         let job = Job { argv, env, timeout, umask: Some(UMASK), ..Job::default() };
-        process::run(&job, self.cancel, self.emit).map_err(|e| started(&e))
+        let done = process::run(&job, self.cancel, self.emit).map_err(|e| started(&e));
+        self.ground.node.forget_accounts();
+        done
     }
 }
 
 /// How a task's helper programs are run.
 pub struct Tool<'a> {
     env: Vec<(String, String)>,
-    timeout: Option<Duration>,
+    until: Option<Instant>,
     cancel: &'a Cancel,
+}
+
+fn left(until: Option<Instant>) -> Option<Duration> {
+    until.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
 impl Tool<'_> {
@@ -478,7 +323,7 @@ impl Tool<'_> {
         let job = Job {
             argv: argv.iter().map(|a| (*a).to_owned()).collect(),
             env: self.env.clone(),
-            timeout: self.timeout,
+            timeout: left(self.until),
             umask: Some(UMASK),
             ..Job::default()
         };
@@ -492,6 +337,11 @@ fn started(e: &process::SpawnError) -> String {
         Some(source) => format!("{e}: {source}"),
         None => e.to_string(),
     }
+}
+
+/// The text of what is written back in the end: what is no text is refused, since it would not come back as it was.
+fn whole_text(bytes: Vec<u8>, name: &dyn std::fmt::Display) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8, and stays as it is"))
 }
 
 /// What to say of a command that did not succeed.
@@ -517,6 +367,8 @@ pub fn call(call: &mut Call) -> Answer {
     if let Some(why) = compile::wrong_now(&call.task.module, &call.args) {
         return Err(why);
     }
+    // Whatever ran since may have made some.
+    call.ground.node.forget_accounts();
     match call.task.module.as_str() {
         "template" => content::template(call),
         "copy" => copy::copy(call),

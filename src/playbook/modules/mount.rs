@@ -100,10 +100,7 @@ fn is(have: &Line, want: &Line) -> bool {
 }
 
 fn lines_of(call: &Call, fstab: &Path) -> Result<(Option<Vec<u8>>, Vec<String>), String> {
-    let node = &call.ground.node;
-    let old = node.look(fstab)?.map(|_| node.read(fstab)).transpose()?;
-    let text = String::from_utf8(old.clone().unwrap_or_default());
-    let text = text.map_err(|_| format!("{} is not UTF-8", fstab.display()))?;
+    let (old, text) = call.text_at(fstab)?;
     Ok((old, text.lines().map(str::to_owned).collect()))
 }
 
@@ -160,8 +157,9 @@ fn absent(call: &mut Call, fstab: &Path, want: &Line, path: &Path, mounted: bool
         let done = unmount(call, path)?;
         out.attributes.extend(done.attributes);
     }
-    if call.ground.node.look(path)?.is_some_and(|s| safe::kind(&s) == rustix::fs::FileType::Directory) {
-        call.ground.keep_leaving(path)?;
+    let there = call.ground.node.look(path)?.filter(|_| !super::is_vital(path));
+    if there.is_some_and(|s| safe::kind(&s) == rustix::fs::FileType::Directory) {
+        call.ground.keep_leaving(path, false)?;
         call.ground.node.remove(path, true)?;
     }
     Ok(out)
@@ -180,13 +178,20 @@ fn now_mounted(call: &mut Call, fstab: &Path, want: &Line, path: &Path, mounted:
         (true, true) => remount(call, fstab, path),
         (false, _) => attach(call, fstab, &[&place], path),
     };
-    if let Err(why) = done {
+    if let Err(mut why) = done {
         // As it was: a line that can't be mounted may keep the machine from booting.
         if out.changed {
             match before {
                 Some(content) => drop(place::finish(call, fstab, None, content, "mount")?),
                 None => call.ground.node.remove(fstab, false)?,
             }
+        }
+        // What could not be mounted anew was taken off for it.
+        if mounted
+            && !self::mounted(call, path)?
+            && let Err(again) = attach(call, fstab, &[&place], path)
+        {
+            why = format!("{why}; nor can it be mounted again as it was: {again}");
         }
         for dir in made.iter().rev() {
             call.ground.node.remove(dir, true)?;

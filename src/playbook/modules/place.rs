@@ -22,8 +22,18 @@ pub fn place(call: &mut Call, dest: &Path, content: Vec<u8>, source: &str, name:
     let Some((dest, now)) = regular(call, &dest)? else {
         return Ok(Outcome::ok("is there, and `force` is off"));
     };
-    let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
+    let old = old(call, &dest, now.as_ref())?;
     finish(call, &dest, old, content, source)
+}
+
+/// What is in the file there now. None also where that is too large to be held: then it is another than any content.
+pub fn old(call: &Call, dest: &Path, now: Option<&Stat>) -> Result<Option<Vec<u8>>, String> {
+    Ok(now.filter(|stat| !is_large(stat)).map(|_| call.ground.node.read(dest)).transpose()?)
+}
+
+/// Whether a file is too large to be held in memory.
+pub fn is_large(stat: &Stat) -> bool {
+    u64::try_from(stat.st_size).unwrap_or(0) > safe::READ_MAX
 }
 
 /// Where the file is to be and what is there now; None: it is there, and is not to be replaced.
@@ -104,33 +114,35 @@ pub fn finish_with(
     // By what the file was, too: its old content would be in the diff.
     let private = |mode: Option<u32>| mode.is_some_and(|m| m & 0o077 == 0);
     let secret = private(full.mode) || private(now.as_ref().map(safe::mode_of)) || call.ground.secrets.hide(dest);
-    if let (Some(old), Some(stat), true) = (&old, &now, call.flag("backup", false)) {
-        out.more.insert("backup_file".into(), json!(backup(call, dest, old, stat)?));
+    let replaced = now.as_ref().filter(|stat| old.is_some() || is_large(stat));
+    if let (Some(stat), true) = (replaced, call.flag("backup", false)) {
+        out.more.insert("backup_file".into(), json!(backup(call, dest, stat)?));
     }
     let validate = call.text(&["validate"]);
-    call.ground.before_write(dest, old.as_deref(), &content)?;
+    let emptied = content.is_empty() && now.as_ref().is_some_and(|stat| stat.st_size > 0);
     let tool = call.tool();
-    call.ground.node.write(dest, &content, full, &mut |temp| match &validate {
+    call.ground.write(dest, emptied, &content, full, &mut |temp| match &validate {
         None => Ok(()),
         Some(line) => validated(&tool, line, temp),
     })?;
     out.changed = true;
-    out.msg = match (&old, out.attributes.is_empty()) {
+    out.msg = match (&now, out.attributes.is_empty()) {
         (None, _) => "created".into(),
         (Some(_), true) => "content changed".into(),
         (Some(_), false) => format!("content changed, {}", said(&out.attributes)),
     };
-    if old.is_none() {
+    if now.is_none() {
         out.attributes.push(AttributeChange::new("state", "absent", "file"));
         out.attributes.push(AttributeChange::new("mode", "", format!("{:04o}", full.mode.unwrap_or(fresh))));
     }
-    out.diff = (!secret).then(|| diff::of(old.as_deref(), &content, dest, source));
+    out.diff = (!secret && (old.is_some() || now.is_none())).then(|| diff::of(old.as_deref(), &content, dest, source));
     call.path_info(dest, &mut out);
     Ok(out)
 }
 
 /// A file that is too large to be held in memory: compared by its sum, and without a diff.
-pub fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
+/// A new one has mode `fresh` unless the options say otherwise.
+pub fn large(call: &mut Call, from: &Path, dest: &Path, fresh: u32) -> Answer {
     if call.args.contains_key("validate") {
         return Err(format!("{} is too large for `validate`", from.display()));
     }
@@ -141,7 +153,7 @@ pub fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
     let Some((dest, now)) = regular(call, &dest)? else {
         return Ok(Outcome::ok("is there, and `force` is off"));
     };
-    let want = call.attributes(now.as_ref(), 0o644, false)?;
+    let want = call.attributes(now.as_ref(), fresh, false)?;
     let attributes = now.as_ref().map(|stat| call.attribute_changes(stat, want)).unwrap_or_default();
     let mut out = Outcome { attributes, ..Outcome::default() };
     let sum = checksum::of(&call.ground.node, from, "sha1")?;
@@ -153,12 +165,10 @@ pub fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
             full.uid = want.uid.or(Some(stat.st_uid));
             full.gid = want.gid.or(Some(stat.st_gid));
         }
-        if now.is_some() && call.flag("backup", false) {
-            let aside = backup_name(&dest);
-            call.ground.node.copy(&dest, Path::new(&aside), full)?;
-            out.more.insert("backup_file".into(), json!(aside));
+        if let (Some(stat), true) = (&now, call.flag("backup", false)) {
+            out.more.insert("backup_file".into(), json!(backup(call, &dest, stat)?));
         }
-        call.ground.keep_leaving(&dest)?;
+        call.ground.keep_exchanged(&dest)?;
         call.ground.node.copy(from, &dest, full)?;
     } else if !out.attributes.is_empty() {
         call.ground.keep(&dest)?;
@@ -173,16 +183,12 @@ pub fn large(call: &mut Call, from: &Path, dest: &Path) -> Answer {
 }
 
 /// Copies what is there aside, with its attributes, under a name with the time; which.
-fn backup(call: &mut Call, dest: &Path, old: &[u8], stat: &Stat) -> Result<String, String> {
-    let copy = backup_name(dest);
-    let same = Attributes { mode: Some(safe::mode_of(stat)), uid: Some(stat.st_uid), gid: Some(stat.st_gid) };
-    call.ground.node.write(Path::new(&copy), old, same, &mut |_| Ok(()))?;
-    Ok(copy)
-}
-
-fn backup_name(dest: &Path) -> String {
+fn backup(call: &mut Call, dest: &Path, stat: &Stat) -> Result<String, String> {
     let time = jiff::Zoned::now().strftime("%Y-%m-%d@%H:%M:%S~").to_string();
-    format!("{}.{}.{time}", dest.display(), std::process::id())
+    let copy = format!("{}.{}.{time}", dest.display(), std::process::id());
+    let same = Attributes { mode: Some(safe::mode_of(stat)), uid: Some(stat.st_uid), gid: Some(stat.st_gid) };
+    call.ground.node.copy(dest, Path::new(&copy), same)?;
+    Ok(copy)
 }
 
 /// `validate: nginx -t -c %s`, split before the name is put in.

@@ -106,7 +106,7 @@ fn run(call: &mut Call, job: Job) -> Result<(), String> {
     }
     call.ground.node.begin()?;
     let program = job.argv.first().cloned().unwrap_or_default();
-    let job = Job { env: call.env.clone(), timeout: call.timeout, umask: Some(UMASK), ..job };
+    let job = Job { env: call.env.clone(), timeout: call.left(), umask: Some(UMASK), ..job };
     let done = process::run(&job, call.cancel, call.emit).map_err(|e| started(&e))?;
     if done.success() { Ok(()) } else { Err(complaint(&program, &done)) }
 }

@@ -1,6 +1,6 @@
 //! `find` and `slurp`: which files there are, and what is in one.
 
-use super::{Answer, Call, Outcome, checksum};
+use super::{Answer, Call, Outcome, checksum, pieces};
 use crate::playbook::{pyregex, safe};
 use base64::Engine as _;
 use globset::{GlobBuilder, GlobMatcher};
@@ -12,6 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Entries that one `find` looks at.
 const SEEN_MAX: usize = 500_000;
+/// Bytes of memory that the matches of one `find` take at most, about: so much each, and its path.
+const MATCHED_MAX: usize = 128 << 20;
+const MATCH: usize = 1 << 10;
 /// Largest file that is read for `slurp`, in bytes.
 const SLURPED_MAX: i64 = 16 << 20;
 
@@ -92,7 +95,7 @@ pub fn find(call: &mut Call) -> Answer {
     let algorithm = call.text(&["checksum_algorithm", "checksum", "checksum_algo"]).unwrap_or_else(|| "sha1".into());
     let sums = call.flag("get_checksum", false);
     let node = &call.ground.node;
-    let (mut files, mut skipped, mut examined) = (Vec::new(), serde_json::Map::new(), 0);
+    let (mut files, mut skipped, mut examined, mut matched) = (Vec::new(), serde_json::Map::new(), 0, 0);
     for top in call.list(&["paths", "name", "path"]) {
         let Some((real, _)) = node.follow(Path::new(&top)).filter(|(_, s)| safe::kind(s) == FileType::Directory) else {
             skipped.insert(top.clone(), json!(format!("'{top}' is not a directory")));
@@ -105,6 +108,9 @@ pub fn find(call: &mut Call) -> Answer {
             for name in node.list(&dir)? {
                 let path = dir.join(&name);
                 let Some(mut stat) = node.look(&path)? else { continue };
+                if call.cancel.cancelled() {
+                    return Err("was cancelled".into());
+                }
                 examined += 1;
                 if examined > SEEN_MAX {
                     return Err(format!("more than {SEEN_MAX} entries to look at"));
@@ -124,6 +130,15 @@ pub fn find(call: &mut Call) -> Answer {
                     let mut entry = described(call, &shown(&path), &stat);
                     if sums && safe::kind(&stat) == FileType::RegularFile {
                         entry["checksum"] = json!(checksum::of(node, &path, &algorithm).ok());
+                    }
+                    matched += MATCH + path.as_os_str().len();
+                    if matched > MATCHED_MAX {
+                        let told = "their results take over";
+                        return Err(format!(
+                            "{} files match: {told} {} MiB; ask for fewer",
+                            files.len(),
+                            MATCHED_MAX >> 20
+                        ));
                     }
                     files.push(entry);
                 }
@@ -204,12 +219,13 @@ impl Wanted {
         let Some(pattern) = self.contains.as_ref().filter(|_| plain && sized && kind == FileType::RegularFile) else {
             return Ok(plain && sized);
         };
-        let text = call.ground.node.read(path)?;
-        Ok(match self.whole {
-            true => pattern.is_match(&text),
+        let fits = |text: &[u8]| match self.whole {
+            true => pattern.is_match(text),
             // From the begin of a line, as Python's `match` has it.
             false => text.split(|b| *b == b'\n').any(|l| pattern.find(l).is_some_and(|m| m.start() == 0)),
-        })
+        };
+        let found = pieces::first(&mut call.ground.node.open(path)?, |text| fits(text).then_some(()));
+        Ok(found.map_err(|e| format!("{}: {e}", path.display()))?.is_some())
     }
 }
 

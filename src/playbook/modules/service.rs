@@ -155,11 +155,8 @@ fn way<'a>(call: &Call<'a, '_>) -> Result<Option<Manager<'a>>, String> {
 /// To the systemd of these sockets, for as long as the task may take; None: it does not answer.
 pub(super) fn connect<'a>(call: &Call<'a, '_>, sockets: &Sockets) -> Result<Option<Manager<'a>>, String> {
     let cancel = call.cancel;
-    let patience = Patience {
-        until: call.timeout.map(|timeout| Instant::now() + timeout),
-        answer: Manager::ANSWER_MAX,
-        stop: Box::new(move || cancel.cancelled()),
-    };
+    let patience =
+        Patience { until: call.until, answer: Manager::ANSWER_MAX, stop: Box::new(move || cancel.cancelled()) };
     match Manager::open(sockets, patience) {
         Ok(manager) => Ok(Some(manager)),
         Err(Fault::Absent) => Ok(None),
@@ -256,7 +253,7 @@ fn failure(call: &Call, manager: &mut Manager, unit: &str, result: &str) -> Stri
         ("2" | "3", signal) => why.push_str(&format!(", main process was killed by signal {signal}")),
         _ => {}
     }
-    let tool = super::Tool { timeout: Some(JOURNAL_MAX), ..call.tool() };
+    let tool = super::Tool { until: Some(Instant::now() + JOURNAL_MAX), ..call.tool() };
     let mut argv = vec!["journalctl"];
     argv.extend(scope(call).ok().flatten());
     argv.extend(["--no-pager", "-q", "-o", "cat", "-n", LAST_LINES, "-u", unit]);

@@ -127,8 +127,7 @@ fn flags(path: &Path, map: &mut Map<String, Value>) {
         (IFlags::NOTAIL, 't', "notail"),
         (IFlags::NOCOW, 'C', "nocow"),
     ];
-    let Ok(file) = std::fs::File::open(path) else { return };
-    let Ok(set) = rustix::fs::ioctl_getflags(&file) else { return };
+    let Ok(set) = safe::flags(path) else { return };
     let mut all: Vec<(char, &str)> =
         LETTERS.iter().filter(|(flag, ..)| set.contains(*flag)).map(|(_, letter, name)| (*letter, *name)).collect();
     if set.bits() & EXTENTS != 0 {

@@ -1,36 +1,47 @@
 //! `unarchive`: what is in an archive, put below a directory.
 //!
-//! The node's own tar or unzip unpacks it into a directory that nobody else may enter. What is there then is compared with
-//! what is below `dest`, and only what differs is moved to its place, by the same guarded ways that all modules go: so
-//! no name and no link of an archive leads elsewhere, a check says what a run would do, and an archive that can't be
-//! unpacked to its end leaves nothing behind.
+//! The node's own tar or unzip unpacks it into a directory of this run's own, which nobody else may enter nor move: never below
+//! `dest`, which may be another user's. What is there then is compared with what is below `dest`, and only what differs is moved
+//! to its place, by the same guarded ways that all modules go: so no name and no link of an archive leads elsewhere, a check
+//! says what a run would do, and an archive that can't be unpacked to its end leaves nothing behind.
 
 use super::content::{asset, blob};
 use super::unpack::{self, Kind};
 use super::web::{self, Wish};
 use super::{Answer, Call, Outcome, command, said};
 use crate::playbook::event::AttributeChange;
+use crate::playbook::notes::Notes;
 use crate::playbook::safe::{self, Attributes};
 use rustix::fs::{FileType, Stat};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Component, Path, PathBuf};
-use tempfile::{NamedTempFile, TempDir};
 
-/// Where an archive is unpacked, below its `dest`. One name, so that the next run clears what a killed one left.
-const YARD: &str = ".remoor-unarchive";
 /// Entries of one archive.
 const ENTRIES_MAX: usize = 1_000_000;
 /// Largest archive that is fetched, in bytes.
 const ARCHIVE_MAX: u64 = 16 << 30;
+/// So many bytes, packed or not, a check unpacks to look into them.
+const TRIAL_MAX: u64 = 256 << 20;
+/// What is said of more.
+const LARGE: &str = "the archive is too large for a check to look into";
 /// Attribute changes that are told.
 const TOLD_MAX: usize = 200;
 
-/// The archive as a file on the disk, and what keeps it there.
+/// The archive, open, under a name for other programs that leads to this very file whatever others rename.
 struct Source {
     path: PathBuf,
-    _temporary: Option<NamedTempFile>,
+    file: File,
+}
+
+impl Source {
+    fn of(file: File) -> Self {
+        Self { path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into(), file }
+    }
 }
 
 pub fn unarchive(call: &mut Call) -> Answer {
@@ -49,49 +60,54 @@ pub fn unarchive(call: &mut Call) -> Answer {
     if call.is_by_command(&dest) {
         return Ok(Outcome::unknown(format!("{} is made by what was not run", dest.display())));
     }
-    let Some((top, _)) = call.ground.node.follow(&dest).filter(|(_, s)| safe::kind(s) == FileType::Directory) else {
+    let there = call.ground.node.lead_to(&dest)?.filter(|(_, s)| safe::kind(s) == FileType::Directory);
+    let Some((top, _)) = there else {
         return Err(call.ground.node.missing(format!("dest '{}' must be an existing dir", dest.display())));
     };
-    let source = match source(call, &src)? {
+    let fail = |e: std::io::Error| format!("cannot make a directory to unpack in: {e}");
+    let room = call.ground.node.notes().room().map_err(fail)?;
+    let yard = room.path().canonicalize().map_err(fail)?;
+    let source = match source(call, &src, &yard)? {
         Some(source) => source,
-        None => {
-            if let Some(would) = call.ground.node.would_mut() {
-                would.by_command(&dest);
-            }
-            return Ok(Outcome::unknown("what is in the archive, only fetching it can tell"));
-        }
+        None => return Ok(untold(call, &dest, "what is in the archive, only fetching it can tell")),
     };
-    let kind = kind(&source.path)?;
-    let yard = yard(call, &top)?;
-    let mut out = unpacked(call, kind, &source.path, &yard, &top);
-    if !call.ground.node.checks() {
-        // Emptied but for what was not needed.
-        let cleared = safe::remove_tree(&yard);
-        if out.is_ok() {
-            cleared?;
-        }
+    let told = |why: String| why.replace(&source.path.display().to_string(), &src);
+    let kind = kind(&source).map_err(told)?;
+    let checks = call.ground.node.checks();
+    let packed = source.file.metadata().map_or(0, |meta| meta.len());
+    if checks && (packed > TRIAL_MAX || unpack::size(call, kind, &source.path).map_err(told)? > TRIAL_MAX) {
+        return Ok(untold(call, &dest, LARGE));
     }
-    if let Ok(out) = &mut out {
-        for (key, value) in [("dest", dest.display().to_string()), ("src", src), ("handler", kind.handler().to_owned())]
-        {
-            out.more.insert(key.into(), json!(value));
-        }
-        call.path_info(&top, out);
+    let out = unpacked(call, kind, &source.path, &yard, (&dest, &top)).map_err(told);
+    // Emptied but for what was not needed.
+    let cleared = room.close();
+    let mut out = out?;
+    cleared.map_err(|e| format!("cannot remove what was unpacked: {e}"))?;
+    for (key, value) in [("dest", dest.display().to_string()), ("src", src), ("handler", kind.handler().to_owned())] {
+        out.more.insert(key.into(), json!(value));
     }
-    out
+    call.path_info(&top, &mut out);
+    Ok(out)
 }
 
-/// The archive on the disk. None: a check does not fetch it.
-fn source(call: &mut Call, src: &str) -> Result<Option<Source>, String> {
+/// What a check can't find out: all that is below `dest` then may be as the archive has it.
+fn untold(call: &mut Call, dest: &Path, why: &str) -> Outcome {
+    if let Some(would) = call.ground.node.would_mut() {
+        would.by_command(dest);
+    }
+    Outcome::unknown(why)
+}
+
+/// The archive, in `room` if it is not on the disk yet. None: a check does not fetch it.
+fn source(call: &mut Call, src: &str, room: &Path) -> Result<Option<Source>, String> {
     let fail = |e: std::io::Error| format!("cannot keep the archive: {e}");
-    let temporary = || tempfile::Builder::new().prefix(".remoor-archive-").tempfile().map_err(fail);
-    let held = |file: NamedTempFile| Some(Source { path: file.path().to_owned(), _temporary: Some(file) });
+    let held = room.join("archive");
+    let private = Attributes { mode: Some(0o600), ..Attributes::default() };
     let remote = call.flag("remote_src", false) || !call.flag("copy", true);
     if !remote {
         let found = asset(call.task, src).ok_or_else(|| format!("`{src}` is not among the files of this plan"))?;
-        let file = temporary()?;
-        std::fs::write(file.path(), blob(call.plan, found)?).map_err(fail)?;
-        return Ok(held(file));
+        safe::write(&Notes::default(), &held, blob(call.plan, found)?, private, &mut |_| Ok(()))?;
+        return Ok(Some(Source::of(safe::open(&held)?.0)));
     }
     if src.contains("://") {
         if call.ground.node.checks() {
@@ -101,59 +117,42 @@ fn source(call: &mut Call, src: &str) -> Result<Option<Source>, String> {
         if got.status != 200 {
             return Err(format!("{}: {}", web::shown(src), got.said()));
         }
-        let mut file = temporary()?;
-        got.save(call, file.as_file_mut(), ARCHIVE_MAX)?;
-        return Ok(held(file));
+        got.save(call, &mut File::create_new(&held).map_err(fail)?, ARCHIVE_MAX)?;
+        return Ok(Some(Source::of(safe::open(&held)?.0)));
     }
     let path = call.path(&["src"])?;
     if call.is_by_command(&path) {
         return Ok(None);
     }
-    let Some((real, stat)) = call.ground.node.follow(&path) else {
+    let Some((real, stat)) = call.ground.node.lead_to(&path)? else {
         return Err(call.ground.node.missing(format!("Source '{}' does not exist", path.display())));
     };
     if safe::kind(&stat) != FileType::RegularFile {
         return Err(format!("{} is no file", path.display()));
     }
     if !call.ground.node.checks() {
-        return Ok(Some(Source { path: real, _temporary: None }));
+        return Ok(Some(Source::of(safe::open(&real)?.0)));
     }
-    // It may be one that only would be there.
-    let mut file = temporary()?;
-    std::io::copy(&mut call.ground.node.open(&real)?, file.as_file_mut()).map_err(fail)?;
-    Ok(held(file))
+    // It may be one that only would be there. What is too large to be looked into is not copied whole.
+    let mut file = File::create_new(&held).map_err(fail)?;
+    std::io::copy(&mut call.ground.node.open(&real)?.take(TRIAL_MAX + 1), &mut file).map_err(fail)?;
+    Ok(Some(Source::of(safe::open(&held)?.0)))
 }
 
-fn kind(path: &Path) -> Result<Kind, String> {
-    let mut begin = Vec::new();
-    safe::open(path)?.0.take(8).read_to_end(&mut begin).map_err(|e| format!("{}: {e}", path.display()))?;
-    if begin.is_empty() {
-        return Err(format!("Invalid archive '{}', the file is 0 bytes", path.display()));
+fn kind(source: &Source) -> Result<Kind, String> {
+    let fail = |e: std::io::Error| format!("cannot read the archive: {e}");
+    let mut begin = [0; 8];
+    let length = source.file.read_at(&mut begin, 0).map_err(fail)?;
+    if length == 0 {
+        return Err(format!("Invalid archive '{}', the file is 0 bytes", source.path.display()));
     }
-    Ok(Kind::of(&begin))
+    Ok(Kind::of(&begin[..length]))
 }
 
-/// An empty directory for what is unpacked: beside its place, so that it is only renamed; in a check elsewhere, to the end
-/// of the run, for later tasks to see what would be there.
-fn yard(call: &mut Call, top: &Path) -> Result<PathBuf, String> {
-    if call.ground.node.checks() {
-        let dir = TempDir::with_prefix(".remoor-unarchive-").map_err(|e| format!("cannot make a directory: {e}"))?;
-        let path = dir.path().canonicalize().map_err(|e| format!("{}: {e}", dir.path().display()))?;
-        call.ground.keep_until_end(dir);
-        return Ok(path);
-    }
-    let path = top.join(YARD);
-    if safe::look(&path)?.is_some() {
-        safe::remove_tree(&path)?;
-    }
-    safe::make_directory(call.ground.node.notes(), &path, Attributes { mode: Some(0o700), ..Attributes::default() })?;
-    Ok(path)
-}
-
-fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, top: &Path) -> Answer {
+fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, (dest, top): (&Path, &Path)) -> Answer {
     // What is unpacked lies one deeper, since an archive may change the mode of the directory that it is unpacked in.
     let root = yard.join("root");
-    safe::make_directory(call.ground.node.notes(), &root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
+    safe::make_directory(&Notes::default(), &root, Attributes { mode: Some(0o700), ..Attributes::default() })?;
     let members = match kind {
         Kind::Zip => unpack::unzip(call, archive, &root)?,
         Kind::Tar(packed) => unpack::untar(call, archive, packed, yard, &root)?,
@@ -178,7 +177,13 @@ fn unpacked(call: &mut Call, kind: Kind, archive: &Path, yard: &Path, top: &Path
             }
         }
     }
-    if !call.ground.node.checks() {
+    let size = |stat: &Stat| u64::try_from(stat.st_size).unwrap_or(0);
+    if call.ground.node.checks() {
+        // What is mostly holes is small as an archive, and not where it is held.
+        if entries.iter().map(|(_, stat)| size(stat)).sum::<u64>() > TRIAL_MAX {
+            return Ok(untold(call, dest, LARGE));
+        }
+    } else {
         // Once for all, so that each name that is given is of content that outlives a crash.
         let fd = rustix::fs::open(
             &root,
@@ -298,7 +303,7 @@ impl Work<'_> {
                 if now.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
                     return Err(format!("{} is a directory, and in the archive a link", to.display()));
                 }
-                call.ground.keep_leaving(&to)?;
+                call.ground.keep_exchanged(&to)?;
                 call.ground.node.link(&to, &target)?;
                 self.told(AttributeChange::new(&to.display().to_string(), "", format!("link to {}", target.display())));
                 Ok(())
@@ -317,7 +322,7 @@ impl Work<'_> {
         now: Option<Stat>,
     ) -> Result<(), String> {
         let want = wanted(call, stat, true)?;
-        if !call.ground.node.checks() && safe::mode_of(stat) & 0o700 != 0o700 {
+        if safe::mode_of(stat) & 0o700 != 0o700 {
             // What is in it is still to be taken out.
             let mode = Some(safe::mode_of(stat) | 0o700);
             safe::set_attributes(path, Attributes { mode, ..Attributes::default() })?;
@@ -369,12 +374,14 @@ impl Work<'_> {
                 return Ok(());
             }
         }
-        match now {
-            Some(now) if stat.st_size == 0 && now.st_size > 0 => call.ground.before_write(to, Some(b"-"), b"")?,
-            _ => call.ground.keep_leaving(to)?,
+        if stat.st_size == 0 {
+            let emptied = now.is_some_and(|now| now.st_size > 0);
+            call.ground.write(to, emptied, b"", want, &mut |_| Ok(()))?;
+        } else {
+            call.ground.keep_exchanged(to)?;
+            call.ground.node.adopt(path, to, want)?;
         }
-        call.ground.node.adopt(path, to, want)?;
-        if call.ground.node.checks() {
+        if stat.st_size == 0 || call.ground.node.checks() {
             call.ground.node.set_times(to, None, Some(stat.st_mtime))?;
         }
         let before = if now.is_some() { "other content" } else { "absent" };

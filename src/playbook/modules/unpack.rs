@@ -48,10 +48,7 @@ pub fn untar(
     yard: &Path,
     root: &Path,
 ) -> Result<Vec<String>, String> {
-    let version = call.quiet(&["tar", "--version"]).map_err(|e| missing("tar", &e))?;
-    if !version.stdout.contains("GNU tar") {
-        return Err("the tar of this node is not GNU tar, which `unarchive` needs; install it first".into());
-    }
+    gnu(call)?;
     let index = yard.join("names");
     let texts = [root, archive, index.as_path()].map(|path| path.display().to_string());
     let index_file = format!("--index-file={}", texts[2]);
@@ -91,6 +88,36 @@ pub fn untar(
     }
     let listing = safe::read(&index)?;
     Ok(String::from_utf8_lossy(&listing).lines().map(plain).collect())
+}
+
+/// How many bytes the archive is without its packing, for a check: nothing is written.
+pub fn size(call: &Call, kind: Kind, archive: &Path) -> Result<u64, String> {
+    let archive = archive.display().to_string();
+    let number = |text: &str| text.split_whitespace().find_map(|word| word.parse().ok());
+    let Kind::Tar(packed) = kind else {
+        let done = call.quiet(&["unzip", "-Zt", &archive]).map_err(|e| missing("unzip", &e))?;
+        // `2 files, 8 bytes uncompressed, 8 bytes compressed:  0.0%`
+        let told = done.stdout.lines().find_map(|line| number(line.split_once(',')?.1));
+        return told.ok_or_else(|| trouble("unzip", &done));
+    };
+    gnu(call)?;
+    let mut argv = vec!["tar", "--list", "--totals", "--force-local", "--index-file=/dev/null"];
+    argv.extend(packed);
+    argv.extend(["-f", &archive]);
+    let mut tool = call.tool();
+    tool.env.push(("LC_ALL".into(), "C".into()));
+    let done = tool.run(&argv)?;
+    // `Total bytes read: 10240 (10KiB, 36MiB/s)`
+    let told = done.stderr.lines().find_map(|line| number(line.strip_prefix("Total bytes read:")?));
+    told.filter(|_| done.success()).ok_or_else(|| trouble("tar", &done))
+}
+
+fn gnu(call: &Call) -> Result<(), String> {
+    let version = call.quiet(&["tar", "--version"]).map_err(|e| missing("tar", &e))?;
+    match version.stdout.contains("GNU tar") {
+        true => Ok(()),
+        false => Err("the tar of this node is not GNU tar, which `unarchive` needs; install it first".into()),
+    }
 }
 
 /// A name as tar escapes it.

@@ -1,7 +1,7 @@
 //! `uri`: one request to a web service. In check mode it is not sent.
 
 use super::content::{asset, blob};
-use super::web::{self, Follow, Got, Wish};
+use super::web::{self, Asker, Follow, Got, Wish};
 use super::{Answer, Call, Outcome, command, place};
 use crate::playbook::python;
 use crate::playbook::safe;
@@ -51,7 +51,8 @@ pub fn uri(call: &mut Call) -> Answer {
     let named = |name: &str| kind.map(|kind| (name.to_owned(), kind.to_owned()));
     let headers = named("Content-Type").into_iter().collect();
     let newer_than = there.map(|(_, stat)| stat.st_mtime);
-    let wish = Wish { url: &url, method: &method, headers, body, follow, timeout: 30.0, newer_than };
+    let wish =
+        Wish { url: &url, method: &method, headers, body, follow, timeout: 30.0, newer_than, asker: Asker::Task };
     let got = match web::ask(call, &wish) {
         Ok(got) => got,
         Err(msg) => return Ok(unanswered(&url, &wanted, msg, start)),
@@ -204,7 +205,7 @@ fn answered(call: &mut Call, got: Got, url: &str, wanted: &[u16], dest: Option<P
         let dest = if call.ground.node.is_directory(&dest) { dest.join(&named) } else { dest };
         call.args.remove("force");
         let (dest, now) = place::regular(call, &dest)?.unwrap_or((dest, None));
-        let old = now.map(|_| call.ground.node.read(&dest)).transpose()?;
+        let old = place::old(call, &dest, now.as_ref())?;
         out = place::finish(call, &dest, old, bytes.clone(), web::shown(url))?;
     }
     let text = || match latin {

@@ -1,7 +1,7 @@
 //! `wait_for`: a port, a path, a text in a file or on a port, or the end of a port's connections, asked again and again until
 //! it is so or the time is up.
 
-use super::{Answer, Call, Outcome};
+use super::{Answer, Call, Outcome, pieces};
 use crate::playbook::pyregex;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ struct Found {
 
 pub fn wait_for(call: &mut Call) -> Answer {
     let timeout = call.seconds("timeout", 300.0)?;
-    let limit = call.timeout.map_or(timeout, |t| t.min(timeout));
+    let limit = call.left().map_or(timeout, |t| t.min(timeout));
     let pause = call.seconds("sleep", 1.0)?.clamp(Duration::from_millis(50), Duration::from_secs(60));
     let connect = call.seconds("connect_timeout", 5.0)?.max(Duration::from_millis(10));
     let wanted = wanted(call)?;
@@ -283,7 +283,10 @@ fn present(call: &Call, path: &Path, pattern: Option<&Regex>) -> Result<Option<F
     Ok(match (node.follow(path), pattern) {
         (there, None) => there.map(|_| Found::default()),
         (None, _) => None,
-        (Some((real, _)), Some(pattern)) => search(pattern, &node.read(&real)?),
+        (Some((real, _)), Some(pattern)) => {
+            let found = pieces::first(&mut node.open(&real)?, |text| search(pattern, text));
+            found.map_err(|e| format!("{}: {e}", real.display()))?
+        }
     })
 }
 

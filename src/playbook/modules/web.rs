@@ -40,6 +40,14 @@ impl Follow {
     }
 }
 
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asker {
+    /// With the login and the headers that the task's options say.
+    Task,
+    Nobody,
+}
+
 /// What is asked for.
 #[derive(Debug)]
 pub struct Wish<'a> {
@@ -53,12 +61,14 @@ pub struct Wish<'a> {
     pub timeout: f64,
     /// Seconds since 1970: only if it is newer.
     pub newer_than: Option<i64>,
+    pub asker: Asker,
 }
 
 impl<'a> Wish<'a> {
     pub fn get(url: &'a str) -> Self {
         let (headers, body) = (Vec::new(), Vec::new());
-        Self { url, method: "GET", headers, body, follow: Follow::Urllib, timeout: 10.0, newer_than: None }
+        let (follow, asker) = (Follow::Urllib, Asker::Task);
+        Self { url, method: "GET", headers, body, follow, timeout: 10.0, newer_than: None, asker }
     }
 }
 
@@ -80,10 +90,11 @@ pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
     if !url.starts_with("http://") && !url.starts_with("https://") {
         return Err(format!("{} is no http or https address; use provisioner kind: ansible", shown(url)));
     }
-    let until = Instant::now() + call.timeout.unwrap_or(ALL_MAX);
+    let until = call.until.unwrap_or_else(|| Instant::now() + ALL_MAX);
     let quiet = call.seconds("timeout", wish.timeout)?.max(Duration::from_millis(100));
     let user = call.text(&["url_username", "username", "user"]).filter(|u| !u.is_empty());
     let login = user
+        .filter(|_| wish.asker == Asker::Task)
         .map(|user| basic(user.as_bytes(), call.text(&["url_password", "password"]).unwrap_or_default().as_bytes()));
     let stays = call.list(&["unredirected_headers"]);
     let mut hop = first(call, wish)?;
@@ -134,7 +145,7 @@ pub fn ask(call: &Call, wish: &Wish) -> Result<Got, String> {
 
 fn first(call: &Call, wish: &Wish) -> Result<Hop, String> {
     let mut headers = wish.headers.clone();
-    match call.args.get("headers") {
+    match call.args.get("headers").filter(|_| wish.asker == Asker::Task) {
         None | Some(Value::Null) => {}
         Some(Value::Object(given)) => {
             for (name, value) in given {

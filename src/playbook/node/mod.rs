@@ -1,23 +1,27 @@
 //! The node as a run sees it and changes it: all modules look and change through here, and only here.
 //!
 //! In a run that does things these are the functions of `safe` and the system's own tools; in check mode the same calls
-//! look at, and change, what would be (`overlay`, `would`), and nothing is written. So each module has one way only, and
-//! a later task of a check sees what an earlier one would have made.
+//! look at, and change, what would be (`overlay`, `would`), and nothing is written but an archive that is unpacked aside to be
+//! looked into. So each module has one way only, and a later task of a check sees what an earlier one would have made.
 
 mod overlay;
 mod would;
 
+use super::event::Cancel;
 use super::notes::Notes;
 use super::owner;
 use super::safe::{self, Attributes, SafeError};
+use super::tree;
 use overlay::Overlay;
 use rustix::fs::{FileType, Stat};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 pub use would::Would;
 
+type Accounts = BTreeMap<(bool, String), Option<Vec<String>>>;
 type Result<T> = std::result::Result<T, SafeError>;
 
 /// The node, or what it would be.
@@ -30,6 +34,9 @@ pub struct Node {
     ahead: Option<Ahead>,
     /// Something was looked for in vain that what was not run may make.
     vague: Cell<bool>,
+    /// Lines of users (true) and groups that were asked for, by what they were asked by.
+    accounts: RefCell<Accounts>,
+    cancel: Cancel,
 }
 
 /// A file and its content, private.
@@ -40,9 +47,9 @@ pub struct Ahead {
 }
 
 impl Node {
-    /// `check`: everything is looked at, nothing is written. Otherwise what is made is noted first.
-    pub fn new(check: bool, notes: Notes) -> Self {
-        Self { would: check.then(Box::default), notes, ..Self::default() }
+    /// `check`: everything is looked at, nothing of it is written. Otherwise what is made is noted first. `cancel` ends questions.
+    pub fn new(check: bool, notes: Notes, cancel: Cancel) -> Self {
+        Self { would: check.then(Box::default), notes, cancel, ..Self::default() }
     }
 
     pub fn notes(&self) -> &Notes {
@@ -75,7 +82,8 @@ impl Node {
         }
     }
 
-    /// Where all links lead, and what is there; None: nothing, or it can't be told. For looking, never to be changed.
+    /// Where all links lead, and what is there; None: nothing, or it can't be told. For looking, never to be changed, nor to be
+    /// read for others.
     pub fn follow(&self, path: &Path) -> Option<(PathBuf, Stat)> {
         match &self.would {
             None => {
@@ -87,12 +95,25 @@ impl Node {
         }
     }
 
-    /// Where a link leads whose target is to be changed, and what is there; only links that none but root can have put there
-    /// are followed.
+    /// Where a link leads whose target is to be changed or read, and what is there; only links that none but root can have put
+    /// there are followed.
     pub fn lead(&self, path: &Path) -> Result<(PathBuf, Option<Stat>)> {
         match &self.would {
             None => safe::lead(path),
             Some(would) => would.0.lead(path),
+        }
+    }
+
+    /// What is there where a path is led over such links; None: nothing, or nothing on the way to it.
+    pub fn lead_to(&self, path: &Path) -> Result<Option<(PathBuf, Stat)>> {
+        match self.lead(path) {
+            Ok((real, stat)) => Ok(stat.map(|stat| (real, stat))),
+            Err(SafeError::Io { source, .. })
+                if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -173,7 +194,7 @@ impl Node {
         self.begin()?;
         let done = match &mut self.would {
             None => safe::adopt(&self.notes, from, path, attributes),
-            Some(would) => would.0.copy(from, path, attributes),
+            Some(would) => would.0.adopt(from, path, attributes),
         };
         self.noted(done)
     }
@@ -224,8 +245,17 @@ impl Node {
     pub fn remove_tree(&mut self, path: &Path) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
-            None => safe::remove_tree(path),
-            Some(would) => would.0.remove_tree(path),
+            None => tree::remove(path),
+            Some(would) => {
+                let (overlay, would) = &mut **would;
+                let gone = |point: &str| {
+                    would.blurred() || would.text(&format!("mount {point}")).is_some_and(|told| told == "unmounted")
+                };
+                overlay
+                    .lead(path)
+                    .and_then(|(real, _)| tree::unmounted(&real, &gone))
+                    .and_then(|()| overlay.remove_tree(path))
+            }
         };
         self.noted(done)
     }
@@ -243,7 +273,7 @@ impl Node {
     pub fn second_name(&mut self, path: &Path, name: &Path) -> Result<()> {
         self.begin()?;
         let done = match &mut self.would {
-            None => safe::second_name(path, name),
+            None => safe::second_name(&self.notes, path, name),
             Some(would) => would.0.second_name(path, name),
         };
         self.noted(done)
@@ -270,12 +300,24 @@ impl Node {
 
     /// name:x:uid:gid:comment:home:shell, by name or number.
     pub fn user(&self, key: &str) -> Option<Vec<String>> {
-        self.would().and_then(|w| w.user(key)).unwrap_or_else(|| owner::user(key))
+        self.would().and_then(|w| w.user(key)).unwrap_or_else(|| self.account(true, key))
     }
 
     /// name:x:gid:members, by name or number.
     pub fn group(&self, key: &str) -> Option<Vec<String>> {
-        self.would().and_then(|w| w.group(key)).unwrap_or_else(|| owner::group(key))
+        self.would().and_then(|w| w.group(key)).unwrap_or_else(|| self.account(false, key))
+    }
+
+    /// Each is asked for once, until somebody may have changed them: a directory may hold any number of files of one owner.
+    fn account(&self, user: bool, key: &str) -> Option<Vec<String>> {
+        let mut accounts = self.accounts.borrow_mut();
+        let ask = || if user { owner::user(key, &self.cancel) } else { owner::group(key, &self.cancel) };
+        accounts.entry((user, key.to_owned())).or_insert_with(ask).clone()
+    }
+
+    /// Users and groups may be others from now on.
+    pub fn forget_accounts(&self) {
+        self.accounts.borrow_mut().clear();
     }
 
     pub fn uid(&self, name: &str) -> std::result::Result<u32, String> {
@@ -312,4 +354,22 @@ impl Node {
 /// The last number is nobody's: for the kernel it means that nothing is to be changed.
 fn numbered(id: u32) -> std::result::Result<u32, String> {
     if id == u32::MAX { Err(format!("{id} is no number of a user or group")) } else { Ok(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_asked_for_once_until_it_may_be_another() {
+        let node = Node::default();
+        for _ in 0..3 {
+            assert_eq!(node.user("0").unwrap()[0], "root");
+            assert_eq!(node.user("4123456789"), None);
+            assert_eq!(node.group("4123456789"), None);
+        }
+        assert_eq!(node.accounts.borrow().len(), 3, "those that are not there too");
+        node.forget_accounts();
+        assert!(node.accounts.borrow().is_empty());
+    }
 }

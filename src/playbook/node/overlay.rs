@@ -198,6 +198,13 @@ impl Overlay {
         self.put(path, content.len(), Content::Held(content.into()), attributes)
     }
 
+    /// The content of a file that will be gone: it is held.
+    pub fn adopt(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
+        let content =
+            std::fs::read(from).map_err(|source| SafeError::Io { path: from.to_owned(), what: "read it", source })?;
+        self.write(path, &content, attributes)
+    }
+
     /// The content of one file at another path.
     pub fn copy(&mut self, from: &Path, path: &Path, attributes: Attributes) -> Result<()> {
         let (_, stat) = self.there(from, "read it")?;
@@ -289,8 +296,8 @@ impl Overlay {
             return Err(io(path, what, Errno::PERM));
         }
         let (real, old) = self.writable(name, what)?;
-        if old.is_some() {
-            return Err(io(path, what, Errno::EXIST));
+        if old.is_some_and(|s| safe::kind(&s) == FileType::Directory) {
+            return Err(io(path, what, Errno::ISDIR));
         }
         stat.st_nlink += 1;
         self.lift(&from, stat);

@@ -5,8 +5,8 @@ use super::{LOOP_VAR, Walk, find, may_fail};
 use crate::model::{Fault, FileSet};
 use crate::playbook::data::has_markup;
 use crate::playbook::names::nearest;
-use crate::playbook::plan::{Condition, Place, Plan, Play, Step, Task};
-use crate::playbook::scope::traced;
+use crate::playbook::plan::{Condition, Place, Plan, Play, Task};
+use crate::playbook::scope::{Scope, traced};
 use crate::playbook::{expr, facts, frame, lint};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -48,7 +48,8 @@ impl<'p> Walk<'p> {
         self.frame.unknown.retain(|name| !fresh.contains(name));
     }
 
-    fn asked(&mut self, task: &Task, list: &[Condition], scope: &crate::playbook::scope::Scope, certain: bool) {
+    /// What such a list says, up to the first that does not hold.
+    pub(super) fn asked(&mut self, task: &Task, list: &[Condition], scope: &Scope, certain: bool) {
         for condition in list {
             let (told, trace) = traced(|| expr::truth(scope, &condition.text));
             match told {
@@ -70,14 +71,14 @@ impl<'p> Walk<'p> {
 /// Names of facts that are read and that no node tells: a fault where they are read in any case.
 pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     let mut set: BTreeSet<String> = BTreeSet::new();
-    each(plan, &mut |task| {
+    plan.each_task(&mut |task| {
         if task.module == "set_fact" {
             set.extend(task.args.keys().cloned());
         }
         set.extend(set_by(task));
     });
     let mut out = Vec::new();
-    each(plan, &mut |task| {
+    plan.each_task(&mut |task| {
         let mut texts = Vec::new();
         task.args.values().for_each(|value| collect(value, &mut texts));
         if let Some(text) = task.args.get("that").and_then(Value::as_str) {
@@ -109,25 +110,6 @@ pub(super) fn facts_nobody_tells(plan: &Plan, files: &FileSet) -> Vec<Fault> {
     out.sort();
     out.dedup();
     out
-}
-
-fn each(plan: &Plan, f: &mut dyn FnMut(&Task)) {
-    fn steps(list: &[Step], f: &mut dyn FnMut(&Task)) {
-        for step in list {
-            match step {
-                Step::Task(task) => f(task),
-                Step::Block(b) => [&b.block, &b.rescue, &b.always].into_iter().for_each(|part| steps(part, f)),
-                Step::Include(include) => {
-                    f(&include.task);
-                    include.choices.values().for_each(|part| steps(part, f));
-                }
-            }
-        }
-    }
-    for play in &plan.plays {
-        play.sections.iter().for_each(|section| steps(section, f));
-        play.handlers.iter().for_each(|handler| f(&handler.task));
-    }
 }
 
 fn collect(value: &Value, out: &mut Vec<String>) {

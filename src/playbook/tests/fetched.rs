@@ -24,9 +24,11 @@ fn server() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
                 format!("HTTP/1.1 {first}\r\n{more}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
             };
             let answer = match request.split(' ').nth(1).unwrap_or_default() {
+                "/sums" => line("200 OK", "aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d", ""),
                 "/packed" => line("200 OK", "x", "Content-Encoding: gzip\r\n"),
                 "/endless" => "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n".to_owned() + &"x".repeat(17 << 20),
                 "/round" => line("302 Found", "", "Location: /round\r\n"),
+                "/gone" => line("404 Not Found", "", ""),
                 "/away" => line("302 Found", "", "Location: ftp://h/x\r\n"),
                 _ if request.to_ascii_lowercase().contains("if-modified-since") => {
                     "HTTP/1.1 304 Not Modified\r\nConnection: close\r\n\r\n".to_owned()
@@ -39,6 +41,26 @@ fn server() -> (String, Arc<AtomicUsize>, Arc<Mutex<String>>) {
         }
     });
     (address, count, last)
+}
+
+#[test]
+fn who_fetches_a_file_is_told_to_no_other_server_that_has_its_sum() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("file"), "hello").unwrap();
+    let (address, ..) = server();
+    for own in [false, true] {
+        let (other, _, last) = server();
+        let url = if own { &other } else { &address };
+        let text = format!(
+            "    - get_url: {{url: '{url}/file', dest: '{{{{ dir }}}}/file', checksum: 'sha1:{other}/sums', url_username: me, \
+             url_password: swordfish, force_basic_auth: yes, headers: {{X-Token: swordfish}}}}\n"
+        );
+        go(&tasks(d, &text), &options(d)).good();
+        let request = last.lock().unwrap().to_ascii_lowercase();
+        assert!(request.starts_with("get /sums "), "{request}");
+        assert_eq!((request.contains("authorization"), request.contains("x-token")), (own, own), "{request}");
+    }
 }
 
 fn said(ran: &Ran) -> String {
@@ -57,7 +79,7 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
         (ran.end.changed, ran.end.unknown, said(&ran))
     };
     assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", true), (1, 0, String::new()));
-    assert_eq!((asked(), d.join("file.txt").exists()), (0, false));
+    assert_eq!((asked(), d.join("file.txt").exists()), (1, false), "by HEAD");
     assert_eq!(run("dest: '{{ dir }}/', mode: '0600'", false).0, 1);
     assert_eq!(std::fs::read_to_string(d.join("file.txt")).unwrap(), "hello");
     // It is asked whether there is a newer one, in a check too.
@@ -65,10 +87,10 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0600'", check), (0, 0, String::new()));
         assert_eq!(run("dest: '{{ dir }}/file.txt', mode: '0640'", check), (1, 0, String::new()));
     }
-    assert_eq!(asked(), 5);
+    assert_eq!(asked(), 6);
     let sum = "checksum: 'sha1:aaf4c61ddcc5e8a2dabede0f3b482cd9aea9434d'";
     assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 0);
-    assert_eq!(asked(), 5);
+    assert_eq!(asked(), 6);
     std::fs::write(d.join("file.txt"), "other").unwrap();
     assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), true), (1, 0, String::new()));
     assert_eq!(run(&format!("dest: '{{{{ dir }}}}/file.txt', {sum}"), false).0, 1);
@@ -83,6 +105,22 @@ fn files_are_fetched_once_and_only_with_the_right_sum() {
     let left =
         std::fs::read_dir(d).unwrap().filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'));
     assert_eq!(left.count(), 0, "nothing half-written");
+}
+
+/// Ansible asks by HEAD in check mode, and fails where the run would.
+#[test]
+fn what_a_server_has_not_fails_in_a_check_as_in_a_run() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    std::fs::write(d.join("there"), "x").unwrap();
+    let (address, ..) = server();
+    for dest in ["new", "there", ""] {
+        for check in [true, false] {
+            let text = format!("    - get_url: {{url: '{address}/gone', dest: '{{{{ dir }}}}/{dest}', force: yes}}\n");
+            let message = said(&go(&tasks(d, &text), &RunOptions { check, ..options(d) }));
+            assert_eq!(message, "Request failed: HTTP Error 404: Not Found", "{dest} {check}");
+        }
+    }
 }
 
 #[test]
@@ -169,8 +207,7 @@ fn archives_are_unpacked_once_and_a_check_says_so() {
     let mode = std::fs::metadata(d.join("to/t/sub")).unwrap().permissions().mode() & 0o7777;
     assert_eq!(mode, 0o500);
     assert_eq!(std::fs::read_dir(d.join("to")).unwrap().count(), 1, "nothing of ours is left there");
-    // As it is packed, again; and what a killed run left goes.
-    std::fs::create_dir_all(d.join("to/.remoor-unarchive/root")).unwrap();
+    // As it is packed, again.
     let again = go(
         &tasks(d, "    - unarchive: {src: '{{ dir }}/a.tgz', dest: '{{ dir }}/to', remote_src: yes}\n"),
         &options(d),
@@ -368,13 +405,20 @@ fn lines_of_fstab_and_what_is_mounted() {
     }
 }
 
+fn may_mount() -> bool {
+    let tried = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
+    let able = tried.is_ok_and(|out| out.status.success());
+    if !able {
+        eprintln!("SKIPPED: NOTHING MAY BE MOUNTED HERE");
+    }
+    able
+}
+
 #[test]
 fn a_real_mount_goes_there_and_back() {
     let dir = TempDir::new().unwrap();
     let d = &dir.path().canonicalize().unwrap();
-    let able = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
-    if !able.is_ok_and(|out| out.status.success()) {
-        eprintln!("SKIPPED: nothing may be mounted here");
+    if !may_mount() {
         return;
     }
     let task = |name: &str, state: &str, more: &str| {
@@ -410,4 +454,89 @@ fn a_real_mount_goes_there_and_back() {
     assert!(said(&go(&bad, &options(d))).contains("mount ended with"));
     assert!(!d.join("b").exists());
     assert_eq!(std::fs::read_to_string(d.join("f")).unwrap().trim(), "");
+}
+
+#[test]
+fn what_cannot_be_mounted_anew_stays_mounted_as_it_was() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    if !may_mount() {
+        return;
+    }
+    let mounted = |more: &str| {
+        let text = format!(
+            "    - mount: {{path: '{{{{ dir }}}}/m', src: none, fstype: tmpfs, fstab: '{{{{ dir }}}}/f', state: mounted, opts: 'size=64k{more}'}}\n"
+        );
+        go(&tasks(d, &text), &options(d))
+    };
+    std::fs::write(d.join("f"), "").unwrap();
+    let first = mounted("");
+    let second = mounted(",no-such-option=1");
+    let still = Command::new("umount").arg(d.join("m")).stderr(std::process::Stdio::null()).status();
+    first.good();
+    assert!(said(&second).starts_with("mount ended with"), "{}", said(&second));
+    assert!(still.is_ok_and(|s| s.success()), "it is mounted");
+    assert_eq!(std::fs::read_to_string(d.join("f")).unwrap(), format!("none {}/m tmpfs size=64k 0 0\n", d.display()));
+}
+
+#[test]
+fn a_check_asks_a_clone_without_touching_it() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    packed(
+        d,
+        "git init -q r; cd r; echo one > f; git add f; git -c user.name=a -c user.email=a@b commit -qm x; cd ..; git clone -q file://$PWD/r c; touch -d 2020-01-01 c/f",
+    );
+    let before = std::fs::read(d.join("c/.git/index")).unwrap();
+    let plan = tasks(d, "    - git: {repo: '{{ dir }}/r', dest: '{{ dir }}/c'}\n");
+    let check = go(&plan, &RunOptions { check: true, ..options(d) }).good();
+    assert_eq!(check.end.changed, 0);
+    assert_eq!(std::fs::read(d.join("c/.git/index")).unwrap(), before);
+}
+
+#[test]
+fn a_check_does_not_unpack_what_is_large() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    packed(d, "mkdir to; truncate -s 300M z; tar -cf - z | gzip -1 > full.tgz; tar -Sczf holes.tgz z; rm z");
+    for name in ["full.tgz", "holes.tgz"] {
+        let text =
+            format!("    - unarchive: {{src: '{{{{ dir }}}}/{name}', dest: '{{{{ dir }}}}/to', remote_src: yes}}\n");
+        let check = go(&tasks(d, &text), &RunOptions { check: true, ..options(d) }).good();
+        assert_eq!((check.end.unknown, check.end.changed), (1, 0), "{name}");
+        assert!(check.text().contains("too large for a check"), "{name}: {}", check.text());
+    }
+}
+
+/// As long as it comes in: a run that is killed then would leave it.
+#[test]
+fn a_file_that_is_being_fetched_is_noted() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/x", listener.local_addr().unwrap());
+    let notes = d.join("half-made");
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\n").unwrap();
+        let noted = || {
+            let texts = std::fs::read_dir(&notes).into_iter().flatten().flatten();
+            texts
+                .filter_map(|entry| std::fs::read(entry.path()).ok())
+                .any(|text| String::from_utf8_lossy(&text).contains("/.remoor-url-"))
+        };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !noted() && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let seen = noted();
+        stream.write_all(b"hello").unwrap();
+        seen
+    });
+    let text = format!("    - get_url: {{url: '{url}', dest: '{{{{ dir }}}}/x'}}\n");
+    go(&tasks(d, &text), &options(d)).good();
+    assert!(server.join().unwrap());
+    assert_eq!(std::fs::read_to_string(d.join("x")).unwrap(), "hello");
+    assert_eq!(std::fs::read_dir(d).unwrap().count(), 2, "the file, and the notes");
 }

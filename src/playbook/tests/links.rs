@@ -87,3 +87,65 @@ fn a_link_that_another_may_have_put_there_is_replaced_or_refused_never_followed(
     same();
     assert!(!app.join("link").is_symlink() && text(&app.join("link")) == "four");
 }
+
+#[test]
+fn nothing_is_read_or_unpacked_over_a_link_that_another_may_have_put_there() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can make the link of another user");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    let (victim, app) = ground(d);
+    std::fs::create_dir(d.join("etc")).unwrap();
+    symlink(d.join("etc"), app.join("cur")).unwrap();
+    let tar = std::process::Command::new("tar").arg("-cf").arg(d.join("a.tar")).arg("-C").arg(d).arg("victim").status();
+    assert!(tar.unwrap().success());
+    symlink(d.join("a.tar"), app.join("a.tar")).unwrap();
+    chown(&app, Some(APP), Some(APP)).unwrap();
+    for task in [
+        "unarchive: {src: '{{ dir }}/a.tar', dest: '{{ dir }}/app/cur', remote_src: yes}",
+        "unarchive: {src: '{{ dir }}/app/a.tar', dest: '{{ dir }}/etc', remote_src: yes}",
+        "copy: {src: '{{ dir }}/app/link', dest: '{{ dir }}/etc/', remote_src: yes, mode: '0644'}",
+        "copy: {src: '{{ dir }}/app/', dest: '{{ dir }}/etc/', remote_src: yes, mode: '0644'}",
+        "git: {repo: '{{ dir }}/app/cur', dest: '{{ dir }}/etc/x'}",
+        "git: {repo: 'https://localhost:1/x', dest: '{{ dir }}/app/cur'}",
+        "git: {repo: 'https://localhost:1/x', dest: '{{ dir }}/app/cur/x'}",
+    ] {
+        let plan = tasks(d, &format!("    - {{{task}}}\n"));
+        for check in [true, false] {
+            let ran = go(&plan, &RunOptions { check, ..options(d) });
+            let said = ran.end.failure.unwrap_or_else(|| panic!("{task}")).message;
+            assert!(said.contains("in it is a link in a directory that others"), "{task}: {said}");
+            assert_eq!(std::fs::read_dir(d.join("etc")).unwrap().count(), 0, "{task}");
+        }
+    }
+    assert_eq!((text(&victim).as_str(), mode(&victim)), ("precious\n", 0o600));
+}
+
+/// Where another user could exchange a directory that tar works in, it does not work.
+#[test]
+fn archives_are_unpacked_where_nobody_else_can_rename_anything() {
+    let dir = TempDir::new().unwrap();
+    let d = &dir.path().canonicalize().unwrap();
+    std::fs::create_dir_all(d.join("bin")).unwrap();
+    std::fs::create_dir_all(d.join("app/to")).unwrap();
+    std::fs::write(d.join("one"), "1").unwrap();
+    let tar = std::process::Command::new("tar").arg("-cf").arg(d.join("a.tar")).arg("-C").arg(d).arg("one").status();
+    assert!(tar.unwrap().success());
+    std::fs::write(d.join("bin/tar"), "#!/bin/sh\necho \"$@\" >> ${0%/*}/argv\nPATH=/usr/bin:/bin exec tar \"$@\"\n")
+        .unwrap();
+    std::fs::set_permissions(d.join("bin/tar"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let site = "
+- hosts: all
+  environment: {PATH: '{{ dir }}/bin:/usr/bin:/bin'}
+  tasks:
+    - unarchive: {src: '{{ dir }}/a.tar', dest: '{{ dir }}/app/to', remote_src: yes}
+";
+    assert_eq!(go(&plan(d, &[("site.yml", site)]), &options(d)).good().end.changed, 1);
+    let argv = text(&d.join("bin/argv"));
+    let argv = argv.lines().find(|line| line.contains("--extract")).unwrap();
+    assert!(!argv.contains("/app/") && argv.contains(&format!("-C {}/half-made/", d.display())), "{argv}");
+    assert_eq!(text(&d.join("app/to/one")), "1");
+    assert_eq!(std::fs::read_dir(d.join("half-made")).unwrap().count(), 0, "it is gone with the run");
+}

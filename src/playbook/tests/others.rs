@@ -47,7 +47,7 @@ fn commands_are_the_users_that_become_user_names() {
 ";
     let (ran, said) = said(text, None);
     ran.good();
-    let entry = owner::user(OTHER).unwrap();
+    let entry = owner::user(OTHER, &Cancel::new()).unwrap();
     let groups = std::process::Command::new("id").args(["-G", OTHER]).output().unwrap();
     let groups = String::from_utf8(groups.stdout).unwrap();
     let home = &entry[5];
@@ -77,7 +77,7 @@ fn commands_without_become_are_the_logins() {
     if !root() {
         return;
     }
-    let uid = owner::user(OTHER).unwrap()[2].parse().unwrap();
+    let uid = owner::user(OTHER, &Cancel::new()).unwrap()[2].parse().unwrap();
     let text = "
     - {shell: 'id -un >> {{ dir }}/said'}
     - {shell: 'id -un >> {{ dir }}/said', become: yes}

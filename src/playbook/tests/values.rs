@@ -101,3 +101,32 @@ fn attributes_of_what_cannot_be_opened_are_set() {
     let through = safe::set_attributes(&d.join("l"), safe::Attributes { mode: Some(0o777), ..Default::default() });
     assert!(through.unwrap_err().to_string().contains("symbolic link"));
 }
+
+/// As Ansible 2.19: `ansible_play_hosts_all` has all, the others only those that have not failed; `play_hosts` is the batch.
+#[test]
+fn hosts_of_a_play_are_those_that_have_not_failed() {
+    let dir = TempDir::new().unwrap();
+    let d = dir.path();
+    let text = "- hosts: all
+  serial: 3
+  tasks:
+    - copy:
+        content: '{{ ansible_play_hosts }} {{ ansible_play_batch }} {{ play_hosts }} {{ ansible_play_hosts_all | length }}'
+        dest: '{{ dir }}/{{ ansible_play_name }}'
+";
+    let site =
+        text.replacen("- hosts", "- name: first\n  hosts", 1) + &text.replacen("- hosts", "- name: second\n  hosts", 1);
+    let vars = json!({"dir": d.display().to_string(), "inventory_hostname": "w1", "group_names": []});
+    let host = HostContext { name: "w1".into(), group: "web".into(), vars: vars.as_object().unwrap().clone() };
+    let hosts = Hosts { hosts: ["w1", "w2", "w3", "w4"].map(str::to_owned).into(), ..Hosts::default() };
+    let set = FileSet([("site.yml".to_owned(), site.into_bytes())].into());
+    let compiled = CompileOptions { hosts: Some(&hosts), ..CompileOptions::default() };
+    let plan = compile(&set, "site.yml", &host, &compiled).unwrap().plan;
+    let lost = |play: u32| if play == 0 { vec![] } else { vec!["w2".to_owned(), "w4".to_owned()] };
+    let gate = Gate::new(move |play| Some(lost(play).into_iter().collect()));
+    go(&plan, &RunOptions { gate: Some(gate), ..options(d) }).good();
+    let told = |name: &str| std::fs::read_to_string(d.join(name)).unwrap();
+    let batch = "['w1', 'w2', 'w3']";
+    assert_eq!(told("first"), format!("['w1', 'w2', 'w3', 'w4'] {batch} {batch} 4"));
+    assert_eq!(told("second"), "['w1', 'w3'] ['w1', 'w3'] ['w1', 'w3'] 4");
+}

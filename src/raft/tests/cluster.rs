@@ -13,12 +13,14 @@ async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
     let applied = told(&mut feed).await;
     assert_eq!((applied.index, applied.entry.as_str(), applied.applied), (index, "one", 1));
     raft.linearizable().await.unwrap();
+    let term = raft.status().borrow().term;
     stop(&raft, &mesh).await;
     assert!(!until_status(&raft, "the end", |s| !s.running).await.is_leader);
 
     let (raft, mut feed) = start(config(dir.path(), 1), &mesh).await;
     assert!(raft.state().borrow().has("one"), "replayed before start returns");
-    until_status(&raft, "leading again", |s| s.is_leader).await;
+    let again = until_status(&raft, "leading again", |s| s.is_leader).await;
+    assert!(again.term > term, "what it sent before it stopped may be on other disks only");
     raft.propose("two".to_owned()).await.unwrap();
     assert_eq!(told(&mut feed).await.entry.as_str(), "two", "replayed entries are not announced");
     stop(&raft, &mesh).await;
@@ -277,4 +279,41 @@ async fn a_log_that_cannot_be_written_stops_the_member_and_confirms_nothing() {
     assert!(matches!(raft.linearizable().await, Err(ReadError::Stopped { .. })));
     assert!(!raft.state().borrow().has("lost"));
     stop(&raft, &mesh).await;
+}
+
+/// Whoever is removed hears of it by what others answer to its messages: a voter that was not told goes on asking for votes,
+/// and any member can say who it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    mesh.cut_off(3);
+    members[0].set_voters([1, 2].map(RaftId).into()).await.unwrap();
+    members[0].propose("without the third".to_owned()).await.unwrap();
+    mesh.heal();
+    let before = mesh.count("pre-vote");
+    tokio::time::timeout(LONG, async {
+        while mesh.count("pre-vote") <= before || members[2].unled() <= members[1].unled() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await
+    .expect("only the third asks for votes, and hears no leader");
+    assert!(!members[2].state().borrow().has("without the third"));
+    let claim = members[2].claim(RaftId(0)).unwrap();
+    assert_eq!(members[0].sender(&claim).unwrap(), RaftId(3));
+    // Who is asked by name answers for itself only.
+    let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
+    assert_eq!(members[0].sender(&claim_to(1)).unwrap(), RaftId(3));
+    assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));
+    assert!(
+        matches!(members[0].handle("claim", claim).await, Err(RaftError::BadMessage { .. })),
+        "no word for the log"
+    );
+    let (other, _) = start(RaftConfig { epoch: Epoch(2), ..config(dir.path(), 9) }, &mesh).await;
+    assert!(matches!(members[0].sender(&other.claim(RaftId(0)).unwrap()), Err(RaftError::WrongEpoch { .. })));
+    stop(&other, &mesh).await;
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
 }

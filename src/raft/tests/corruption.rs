@@ -47,6 +47,10 @@ async fn a_damaged_snapshot_is_refused() {
         refused_naming(&error, &snapshot);
         assert_eq!(std::fs::read(&snapshot).unwrap(), bad);
     }
+    let newer = [&b"remoor snapshot 2"[..], &good[17..]].concat();
+    std::fs::write(&snapshot, &newer).unwrap();
+    let error = reopen(config(dir.path(), 1)).await.unwrap_err().to_string();
+    assert!(error.contains("install the newer program"), "{error}");
     std::fs::write(&snapshot, &good[..good.len() - 7]).unwrap();
     assert!(matches!(reopen(config(dir.path(), 1)).await, Err(RaftError::Corrupt { .. })));
     std::fs::write(&snapshot, &good).unwrap();

@@ -42,6 +42,9 @@ pub struct AgentNode {
     /// Files of its data directory that were damaged and put aside.
     #[serde(default)]
     pub damaged: Vec<String>,
+    /// The node was taken out for good, in a manager's words: its agent does nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

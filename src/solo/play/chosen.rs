@@ -5,17 +5,16 @@ use super::hosts::groups;
 use crate::config::Sources;
 use crate::model::Fault;
 use crate::playbook::{Hosts, LOCAL, PlayKeys};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 
 /// Largest file of `--limit @FILE`, in bytes.
 const LIMIT_FILE_MAX: u64 = 1 << 20;
 
-/// The inventory by its names, cut to what `--limit` leaves.
+/// The inventory by its names, and which of them `--limit` leaves.
 pub(super) struct Chosen {
     pub hosts: Hosts,
-    /// `--limit` does not leave this machine, where the inventory has it not.
-    no_localhost: bool,
 }
 
 /// The plays, each with its hosts; and warnings about patterns that name nothing.
@@ -23,10 +22,10 @@ type Plays = (Vec<(PlayKeys, Vec<String>)>, Vec<Fault>);
 
 impl Chosen {
     pub fn new(request: &Request, sources: &Sources) -> Result<Self, Vec<Fault>> {
-        let mut hosts = Hosts { hosts: sources.order.clone(), groups: groups(sources) };
+        let mut hosts = Hosts { hosts: sources.order.clone(), groups: groups(sources), limit: None };
         hosts.groups.remove("all");
         if request.limit.is_empty() {
-            return Ok(Self { hosts, no_localhost: false });
+            return Ok(Self { hosts });
         }
         let one = |message: String| vec![Fault::error("--limit", 0, 0, message)];
         let mut patterns = Vec::new();
@@ -45,11 +44,8 @@ impl Chosen {
         if left.hosts.is_empty() {
             return Err(one("no host of the inventory is left".to_owned()));
         }
-        hosts.hosts.retain(|host| left.hosts.contains(host));
-        for members in hosts.groups.values_mut() {
-            members.retain(|host| left.hosts.contains(host));
-        }
-        Ok(Self { hosts, no_localhost: !left.hosts.iter().any(|host| LOCAL.contains(&host.as_str())) })
+        hosts.limit = Some(left.hosts.into_iter().collect());
+        Ok(Self { hosts })
     }
 
     /// Each play with the hosts that it means here; it may be none.
@@ -59,9 +55,7 @@ impl Chosen {
             let place = &play.place;
             match self.hosts.select(&play.hosts) {
                 Err(why) => faults.push(Fault::error(&place.file, place.line, 1, format!("`hosts`: {why}"))),
-                Ok(mut selected) => {
-                    let here = |host: &String| self.hosts.hosts.contains(host) || !self.no_localhost;
-                    selected.hosts.retain(here);
+                Ok(selected) => {
                     for pattern in selected.unknown {
                         let message = format!("`hosts`: no host or group is called `{pattern}`");
                         warnings.push(Fault::warn(&place.file, place.line, 1, message));
@@ -75,10 +69,9 @@ impl Chosen {
 
     /// All hosts of these plays, in the order of the inventory; this machine last, where no inventory has it.
     pub fn meant(&self, plays: &[(PlayKeys, Vec<String>)]) -> Vec<String> {
-        let is_meant = |host: &&String| plays.iter().any(|(_, hosts)| hosts.contains(host));
-        let mut out: Vec<String> = self.hosts.hosts.iter().filter(is_meant).cloned().collect();
-        let local = LOCAL.iter().map(|name| (*name).to_owned());
-        out.extend(local.filter(|name| !self.hosts.hosts.contains(name) && is_meant(&name)));
+        let mut left: BTreeSet<&String> = plays.iter().flat_map(|(_, hosts)| hosts).collect();
+        let mut out: Vec<String> = self.hosts.hosts.iter().filter(|host| left.remove(host)).cloned().collect();
+        out.extend(LOCAL.iter().filter(|name| left.iter().any(|host| host == *name)).map(|name| (*name).to_owned()));
         out
     }
 }

@@ -48,10 +48,7 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     let root = match root {
         Some(root) => fs::canonicalize(root)
             .map_err(|e| vec![Fault::error(&root.display().to_string(), 0, 0, format!("can't be read: {e}"))])?,
-        None => {
-            let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
-            own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(&own).to_owned()
-        }
+        None => root_of(&own).to_owned(),
     };
     let Some(name) = real.strip_prefix(&root).ok().and_then(Path::to_str).map(str::to_owned) else {
         return Err(fault(format!("does not lie below {}", root.display())));
@@ -71,6 +68,12 @@ pub fn read(playbook: &Path, root: Option<&Path>) -> Result<Files, Vec<Fault>> {
     }
     let Load { set, modes, left_out, .. } = load;
     Ok(Files { set, modes, playbook: name, root: from_here(&root), left_out })
+}
+
+/// The directory that a playbook in `own` seems to belong to.
+pub fn root_of(own: &Path) -> &Path {
+    let signed = |dir: &&Path| SIGNS.iter().any(|sign| dir.join(sign).exists());
+    own.ancestors().take(1 + CLIMB_MAX).find(signed).unwrap_or(own)
 }
 
 /// `root` as it is shown: relative where it is below the current directory, or is it.

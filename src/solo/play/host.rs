@@ -2,11 +2,10 @@
 
 use super::prepare::Host;
 use super::road::{Road, usual_state_dir};
-use super::run::{Ending, Progress};
+use super::run::{Ending, Progress, Through};
 use super::tally::{Counted, Recap, Tally};
 use super::told::{FailureView, HostState, TaskView, Told};
 use crate::exec::wire::{Order, PlayOrder, Reply};
-use crate::playbook::AttributeChange;
 use crate::ssh::{Remote, Session, SshError, here};
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -62,7 +61,7 @@ impl Ended {
 }
 
 /// Runs the host's plan as far as `through` lets it, and tells all of it.
-pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<u32>) {
+pub(super) async fn play(host: Host, mut shared: Shared, through: watch::Receiver<Through>) {
     let begun = Instant::now();
     let (name, connection) = (host.name.clone(), host.road.word().to_owned());
     shared.say(Told::HostStart { host: name, connection }).await;
@@ -84,7 +83,7 @@ async fn told(host: &Host, ended: &Ended, begun: Instant, shared: &Shared) {
     shared.say(Told::HostEnd { host: host.name.clone(), state, recap, message, failure, owed, took_ms }).await;
 }
 
-async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<u32>) -> Ended {
+async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<Through>) -> Ended {
     let plan = match rmp_serde::to_vec_named(&host.plan) {
         Ok(plan) => plan,
         Err(e) => return Ended::early(HostState::Failed, format!("the plan can't be sent: {e}")),
@@ -100,8 +99,8 @@ async fn session(host: &Host, shared: &mut Shared, mut through: watch::Receiver<
         Err(e) => return Ended::early(HostState::Unreachable, unreachable(&e)),
     };
     let mut heard = Heard { host: host.name.clone(), shared: shared.clone(), tally: Tally::default(), any: false };
-    let through_now = Some(*through.borrow_and_update());
-    let order = Order::Play(PlayOrder { plan, through: through_now, ..(*shared.order).clone() });
+    let Through { play, lost } = through.borrow_and_update().clone();
+    let order = Order::Play(PlayOrder { plan, through: Some(play), lost, ..(*shared.order).clone() });
     let reply = ordered(&mut session, order, &mut heard, &mut ending, &mut through).await;
     session.close().await;
     heard.end(reply)
@@ -133,7 +132,7 @@ async fn ordered(
     order: Order,
     heard: &mut Heard,
     ending: &mut watch::Receiver<Ending>,
-    through: &mut watch::Receiver<u32>,
+    through: &mut watch::Receiver<Through>,
 ) -> Result<Reply, SshError> {
     let canceller = session.canceller();
     let (sender, mut events) = mpsc::channel(EVENTS);
@@ -143,8 +142,8 @@ async fn ordered(
             reply = &mut running => break reply,
             Some(event) = events.recv() => heard.event(event).await,
             Ok(()) = through.changed() => {
-                let play = *through.borrow_and_update();
-                canceller.go(play).await;
+                let Through { play, lost } = through.borrow_and_update().clone();
+                canceller.go(play, lost).await;
             }
             Ok(()) = ending.changed() => {
                 let now = *ending.borrow_and_update();
@@ -182,6 +181,17 @@ fn unreachable(error: &SshError) -> String {
     }
 }
 
+/// What ended under way, the executor or the connection to it, and what may be done about it.
+fn interrupted(error: &SshError) -> String {
+    match error {
+        SshError::Ended(_) => format!("{error}; the host's kernel log may say who ended it, then play again"),
+        SshError::Lost(_) => {
+            format!("{error}; the run there ends after its task, play again once the host answers")
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// The events of one host on their way out.
 struct Heard {
     host: String,
@@ -191,7 +201,7 @@ struct Heard {
     any: bool,
 }
 
-/// Of an event, what is told on. Statuses are words here: an executor may know more of them than this side.
+/// Of an event, what is told on.
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Event {
@@ -200,8 +210,8 @@ enum Event {
         name: String,
         item: Option<String>,
     },
-    Task(Box<Done>),
-    Handler(Box<Done>),
+    Task(Box<TaskView>),
+    Handler(Box<TaskView>),
     Output {
         i: u32,
         line: String,
@@ -211,30 +221,6 @@ enum Event {
     },
     #[serde(other)]
     Other,
-}
-
-#[derive(Deserialize)]
-struct Done {
-    i: u32,
-    #[serde(default)]
-    turn: u32,
-    name: String,
-    module: String,
-    item: Option<String>,
-    status: String,
-    #[serde(default)]
-    changed: bool,
-    msg: String,
-    rc: Option<i32>,
-    #[serde(default)]
-    stdout_tail: String,
-    #[serde(default)]
-    diff: Option<String>,
-    #[serde(default)]
-    attributes: Vec<AttributeChange>,
-    #[serde(default)]
-    path: Option<String>,
-    took_ms: u64,
 }
 
 impl Heard {
@@ -257,53 +243,22 @@ impl Heard {
         self.shared.say(told).await;
     }
 
-    fn done(&mut self, done: Done, handler: bool) -> Told {
-        let Done {
-            i,
-            turn,
-            name,
-            module,
-            item,
-            status,
-            changed,
-            msg,
-            rc,
-            stdout_tail,
-            diff,
-            attributes,
-            path,
-            took_ms,
-        } = done;
-        let include = module.starts_with("include_") && module != "include_vars";
+    fn done(&mut self, mut task: TaskView, handler: bool) -> Told {
+        let include = task.module.starts_with("include_") && task.module != "include_vars";
         self.tally.count(&Counted {
-            task: (i, turn, handler),
-            item: item.is_some(),
+            task: (task.i, task.turn, handler),
+            item: task.item.is_some(),
             include,
-            changed,
-            status: &status,
+            changed: task.changed,
+            status: &task.status,
         });
-        let shown = diff.filter(|_| self.shared.diff);
-        let attributes = if self.shared.diff { attributes } else { Vec::new() };
-        let path = path.filter(|_| shown.is_some() || !attributes.is_empty());
-        let host = self.host.clone();
-        Told::Task(TaskView {
-            host,
-            handler,
-            i,
-            turn,
-            name,
-            module,
-            item,
-            status,
-            changed,
-            msg,
-            rc,
-            stdout_tail,
-            diff: shown,
-            attributes,
-            path,
-            took_ms,
-        })
+        if !self.shared.diff {
+            task.diff = None;
+            task.attributes.clear();
+        }
+        task.path = task.path.filter(|_| task.diff.is_some() || !task.attributes.is_empty());
+        (task.host, task.handler) = (self.host.clone(), handler);
+        Told::Task(task)
     }
 
     fn end(mut self, reply: Result<Reply, SshError>) -> Ended {
@@ -316,7 +271,7 @@ impl Heard {
             }
             Ok(Reply::Error { message }) => self.lost(message),
             Ok(other) => self.lost(format!("not understood: {other:?}")),
-            Err(e) => self.lost(e.to_string()),
+            Err(e) => self.lost(interrupted(&e)),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Request;
 use super::files::Files;
 use crate::config::{AnsibleInventory, Sources};
-use crate::playbook::HostContext;
+use crate::playbook::{HostContext, Shared};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ const ANSIBLE: (u32, u32, u32) = (2, 19, 0);
 pub(super) struct Hosts<'a> {
     inventory: &'a AnsibleInventory,
     common: Map<String, Value>,
+    shared: BTreeMap<String, Shared>,
 }
 
 impl<'a> Hosts<'a> {
@@ -43,17 +44,22 @@ impl<'a> Hosts<'a> {
             set("inventory_dir", json!(dir.map(|dir| dir.display().to_string())));
             set("inventory_file", json!(path.display().to_string()));
         }
-        set("groups", json!(groups));
+        let mut shared = BTreeMap::from([("groups".to_owned(), Shared::new(json!(groups)))]);
         let reads = |value: &Value| value.to_string().contains("hostvars");
         let mut values = inventory.hosts.values().flat_map(|host| host.vars.values()).chain(request.extra.values());
         if files.say("hostvars") || values.any(reads) {
             let all = inventory.hosts.keys().map(|name| (name.clone(), Value::Object(own(inventory, name))));
-            set("hostvars", Value::Object(all.collect()));
+            shared.insert("hostvars".to_owned(), Shared::new(Value::Object(all.collect())));
         }
-        Self { inventory, common }
+        Self { inventory, common, shared }
     }
 
-    /// One host, which may be this machine without being in the inventory.
+    /// The large ones among those that are the same for all hosts; they are made once.
+    pub fn shared(&self) -> &BTreeMap<String, Shared> {
+        &self.shared
+    }
+
+    /// One host with its own variables and the small ones of all; it may be this machine without being in the inventory.
     pub fn context(&self, name: &str) -> HostContext {
         let mut vars = own(self.inventory, name);
         vars.extend(self.common.clone());

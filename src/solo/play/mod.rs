@@ -10,12 +10,15 @@ mod chosen;
 mod files;
 mod host;
 mod hosts;
+mod lint;
 mod prepare;
 mod road;
 mod run;
+mod sockets;
 mod tally;
 mod told;
 
+pub use lint::lint;
 pub use prepare::{Prepared, prepare};
 pub use run::{Control, Ending, run};
 pub use tally::Recap;
@@ -69,3 +72,6 @@ pub enum Connection {
     /// Every host is this machine.
     Local,
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,13 +8,15 @@ use super::hosts::Hosts;
 use super::road::{Road, Roads};
 use crate::config::{self, AnsibleInventory, HostEntry, Sources};
 use crate::model::Fault;
-use crate::playbook::{self, CompileOptions, Compiled, MIXED, Plan, PlayKeys};
+use crate::playbook::{self, CompileOptions, Compiled, MIXED, Plan, PlayKeys, SPECIAL_TAGS};
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// This machine, where no inventory has it.
 const LOCALHOST: &str = "localhost";
+/// Said of a playbook that has nothing to do.
+pub(super) const NOBODY: &str = "none of its plays means any host of the inventory";
 /// Largest plan that is sent, in bytes; a frame takes a little more.
 const PLAN_MAX: usize = 30 << 20;
 
@@ -54,6 +56,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
     let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
     let (plays, unknown) = chosen.plays(keys.map_err(shown)?).map_err(shown)?;
     let mut hosts = Vec::new();
+    let mut tags = BTreeSet::new();
     let root = std::path::absolute(Path::new(".").join(&files.root)).unwrap_or_default().display().to_string();
     for name in &chosen.meant(&plays) {
         let context = contexts.context(name);
@@ -63,6 +66,7 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
             extra_vars: request.extra.clone(),
             elevated: request.elevated || became(&sources.inventory, name),
             hosts: Some(&chosen.hosts),
+            shared: contexts.shared().clone(),
             modes: Some(&files.modes),
             root: &root,
             here: matches!(roads.to(name, false), Ok((Road::Here { .. }, _))),
@@ -74,12 +78,14 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
                 continue;
             }
         };
-        let Compiled { plan, warnings: more } = compiled;
+        let Compiled { plan, warnings: more, tags: own } = compiled;
+        tags.extend(own);
         warnings.extend(more.into_iter().map(|fault| files.shown(fault)));
         if plan.plays.is_empty() {
             continue;
         }
-        let names: Vec<&str> = context.vars.keys().map(String::as_str).collect();
+        let names = context.vars.keys().chain(contexts.shared().keys());
+        let names: Vec<&str> = names.map(String::as_str).collect();
         let (_, found) = playbook::review(&plan, &Map::new(), &files.set, &names);
         let (doubts, wrong): (Vec<_>, Vec<_>) =
             found.into_iter().map(|fault| files.shown(fault)).partition(|fault| fault.warning);
@@ -101,6 +107,8 @@ pub fn prepare(request: Request) -> Result<Prepared, Vec<Fault>> {
         faults.insert(nobody(&request, &sources));
     }
     warnings.extend(shown(unknown));
+    warnings.extend(no_such_tag("--tags", &request.tags, &tags));
+    warnings.extend(no_such_tag("--skip-tags", &request.skip_tags, &tags));
     if !faults.is_empty() {
         warnings.extend(files.left_out());
         return Err(faults.into_iter().chain(warnings).collect());
@@ -125,13 +133,8 @@ fn sources(request: &Request, files: &Files) -> Result<Sources, Vec<Fault>> {
 
 /// Whether the host's variables say that its tasks are root's.
 fn became(inventory: &AnsibleInventory, name: &str) -> bool {
-    match inventory.hosts.get(name).and_then(|host| host.vars.get("ansible_become")) {
-        Some(serde_json::Value::Bool(b)) => *b,
-        Some(serde_json::Value::String(s)) => {
-            matches!(s.to_lowercase().as_str(), "yes" | "true" | "on" | "1" | "y" | "t")
-        }
-        _ => false,
-    }
+    let host = inventory.hosts.get(name);
+    host.and_then(|host| host.vars.get("ansible_become")).and_then(playbook::boolean) == Some(true)
 }
 
 /// The way to a host, unless its plan can't be run over it.
@@ -154,10 +157,26 @@ fn way(plan: &Plan, name: &str, roads: &Roads) -> Result<(Road, Vec<Fault>), Vec
     }
 }
 
+/// A warning for each of `asked`, given by `option`, that is not among the `known` tags of all tasks.
+fn no_such_tag<'r>(
+    option: &str,
+    asked: &'r [String],
+    known: &BTreeSet<String>,
+) -> impl Iterator<Item = Fault> + use<'r> {
+    let known: BTreeSet<String> = known.iter().filter(|tag| !SPECIAL_TAGS.contains(&tag.as_str())).cloned().collect();
+    let hint = match known.is_empty() {
+        true => "no task has any".to_owned(),
+        false => format!("the tags of its tasks: {}", known.iter().cloned().collect::<Vec<_>>().join(", ")),
+    };
+    let option = option.to_owned();
+    let unknown = asked.iter().filter(move |tag| !known.contains(*tag) && !SPECIAL_TAGS.contains(&tag.as_str()));
+    unknown.map(move |tag| Fault::warn(&option, 0, 0, format!("no task has the tag `{tag}`")).hint(hint.clone()))
+}
+
 /// That there is nothing to do, which nobody asks for.
 fn nobody(request: &Request, sources: &Sources) -> Fault {
     let shown = request.playbook.display().to_string();
-    let fault = Fault::error(&shown, 0, 0, "none of its plays means any host of the inventory");
+    let fault = Fault::error(&shown, 0, 0, NOBODY);
     if request.inventory.is_empty() {
         return fault.hint("without -i there is only this machine, as `localhost`; name an inventory with -i");
     }

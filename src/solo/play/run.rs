@@ -5,6 +5,7 @@
 
 use super::host::{self, Ended, Shared};
 use super::prepare::{Host, Prepared};
+use super::sockets::Sockets;
 use super::tally::Recap;
 use super::told::{HostState, Summary, Told};
 use crate::exec::STATE_DIR;
@@ -15,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -76,6 +76,15 @@ impl Control {
     }
 }
 
+/// How far a host may go.
+#[derive(Debug, Clone)]
+pub(super) struct Through {
+    /// The last play that it may begin.
+    pub play: u32,
+    /// Hosts that failed or were not reached before it.
+    pub lost: Vec<String>,
+}
+
 /// What a host's task says to the loop.
 #[derive(Debug)]
 pub(super) enum Progress {
@@ -102,6 +111,7 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
         check: request.check,
         force: request.force,
         through: None,
+        lost: Vec::new(),
     };
     let (progress, news) = mpsc::unbounded_channel();
     let (order, ending, diff) = (Arc::new(order), control.ending.subscribe(), request.diff);
@@ -140,8 +150,8 @@ pub async fn run(prepared: Prepared, control: &Control, tell: mpsc::Sender<Told>
 }
 
 struct Running {
-    /// The last play that it may begin, and the last one that it has.
-    through: watch::Sender<u32>,
+    through: watch::Sender<Through>,
+    /// The last play that it has.
     last: u32,
 }
 
@@ -214,7 +224,10 @@ impl Loop {
 
     /// Lets a host begin a play; the first time, in a session of its own.
     fn begin(&mut self, name: &str, play: u32) {
-        let through = if self.alone { u32::MAX } else { play };
+        let ended = self.summary.states.iter();
+        let lost = ended.filter(|(_, state)| !matches!(state, HostState::Done | HostState::Cancelled));
+        let lost = lost.map(|(name, _)| name.clone()).collect();
+        let through = Through { play: if self.alone { u32::MAX } else { play }, lost };
         if let Some(running) = self.running.get(name) {
             running.through.send_replace(through);
         } else if let Some(host) = self.waiting.remove(name) {
@@ -273,7 +286,7 @@ impl Loop {
     /// Waits for those that still run; those that were never begun are said to be so.
     async fn end(mut self) -> Summary {
         // Their runs end by themselves; one that waited for a play would wait for ever.
-        if self.running.values().any(|running| running.last > *running.through.borrow()) {
+        if self.running.values().any(|running| running.last > running.through.borrow().play) {
             self.control.stop();
         }
         while self.next(u32::MAX).await.is_some() {}
@@ -286,7 +299,7 @@ impl Loop {
 }
 
 /// What logs in; None where nobody is logged in to. The directory holds control sockets, and goes with the run.
-fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<TempDir>), SshError> {
+fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<Sockets>), SshError> {
     if prepared.is_local() {
         return Ok((None, None));
     }
@@ -295,7 +308,7 @@ fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<TempDir>),
     let runtime =
         std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute() && dir.is_dir());
     let place = runtime.unwrap_or_else(|| PathBuf::from("/tmp"));
-    let dir = tempfile::Builder::new().prefix("remoor-").tempdir_in(&place).map_err(local)?;
+    let dir = Sockets::new_in(&place).map_err(local)?;
     let config = RemoteConfig {
         control_dir: dir.path().to_owned(),
         builds: vec![Build::own().map_err(local)?],
@@ -306,7 +319,22 @@ fn remote(prepared: &Prepared) -> Result<(Option<Arc<Remote>>, Option<TempDir>),
     Ok((Some(Arc::new(Remote::new(config)?)), Some(dir)))
 }
 
-/// What this run is called in audit lines: when it began, and by which process.
+/// What this run is called in audit lines and by the lock of a node, which its sessions share: as no other is.
 fn run_id() -> String {
-    format!("{}-{}", jiff::Timestamp::now().as_second(), std::process::id())
+    let mut random = [0; 16];
+    if getrandom::fill(&mut random).is_err() {
+        random[..4].copy_from_slice(&std::process::id().to_be_bytes());
+    }
+    format!("{}-{}", jiff::Timestamp::now().as_second(), hex::encode(random))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_runs_of_one_process_in_one_second_are_two() {
+        let ids: BTreeSet<String> = (0..4).map(|_| run_id()).collect();
+        assert_eq!(ids.len(), 4);
+    }
 }

@@ -59,9 +59,11 @@ pub enum Told {
     RunEnd(Summary),
 }
 
-/// The result of one item of a task, or of a handler.
+/// The result of one item of a task, or of a handler: the executor's event, and whose it is. Statuses are words here: an
+/// executor may know more of them than this side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {
+    #[serde(default)]
     pub host: String,
     #[serde(default)]
     pub handler: bool,

@@ -1,9 +1,9 @@
-//! What a node answers when it is asked for its digest: frames that are garbage, and a walk whose answers were tampered with.
-//! Whatever a walk finds fits together, and where nobody tampered it is what is there.
+//! What comes over the wire: frames that are garbage, answers of a node as well as orders to it, and a walk whose answers were
+//! tampered with. Whatever a walk finds fits together, and where nobody tampered it is what is there.
 #![no_main]
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use remoor::exec::wire::{Reply, frame};
+use remoor::exec::wire::{Order, Reply, frame};
 use remoor::model::{
     Below, FileEntry, FileKind, Next, NodeDigest, Outline, ServiceDigest, ServiceName, Sha256, Trees, Walk,
 };
@@ -23,6 +23,7 @@ fuzz_target!(|bytes: &[u8]| -> Corpus {
 fn frames(mut input: &[u8]) {
     let mut walk: Option<Walk> = None;
     while let Ok(Some(content)) = frame::read(&mut input) {
+        ordered(&content);
         let told = match frame::decode::<Reply>(&content) {
             Ok(Reply::Outlined { services, .. }) => match Walk::begin(NodeDigest::default(), services) {
                 Ok((begun, next)) => {
@@ -46,6 +47,14 @@ fn frames(mut input: &[u8]) {
             Ok(Next::Ask(_)) => {}
             Err(_) => walk = None,
         }
+    }
+}
+
+/// What an executor takes for an order is one that could have been sent: written again it is read as the same.
+fn ordered(content: &[u8]) {
+    if let Ok(order) = frame::decode::<Order>(content) {
+        let again = frame::encode(&order).expect("an order is a frame");
+        assert!(frame::decode::<Order>(&again[4..]).is_ok_and(|read| read == order));
     }
 }
 

@@ -41,7 +41,7 @@ fn a_machine_is_added_and_set_up_by_ansible() -> Result<()> {
 }
 
 fn added_and_set_up() -> Result<()> {
-    let lab = Lab::up("add", &["m1", "w1"])?;
+    let lab = Lab::up("add", &["m1", "w1", "w2", "w3"])?;
     lab.give_identity(&["m1"])?;
     five::install_agent(&lab, "m1", &five::built("remoor")?)?;
     on(&lab, &["init", "--name", "m1", "--advertise", &lab.host("m1").ip.to_string()])?;
@@ -50,6 +50,7 @@ fn added_and_set_up() -> Result<()> {
     added(&lab)?;
     only_the_clusters_key(&lab)?;
     set_up(&lab)?;
+    the_rest_of_the_inventory(&lab)?;
     read_by_ansible(&lab)
 }
 
@@ -105,9 +106,10 @@ fn only_the_clusters_key(lab: &Lab) -> Result<()> {
 }
 
 fn set_up(lab: &Lab) -> Result<()> {
-    let (m1, w1) = (lab.host("m1").ip, lab.host("w1").ip);
+    let [m1, w1, w2, w3] = ["m1", "w1", "w2", "w3"].map(|name| lab.host(name).ip);
     let inventory = format!(
-        "web:\n  vars: {{colour: blue}}\n  hosts: {{w1: {{ansible_host: {w1}}}}}\nrest:\n  hosts: {{m1: {{ansible_host: {m1}}}}}\n"
+        "web:\n  vars: {{colour: blue}}\n  hosts: {{w1: {{ansible_host: {w1}}}}}\nrest:\n  hosts: {{m1: {{ansible_host: {m1}}}, \
+         w2: {{ansible_host: {w2}}}, w3: {{ansible_host: {w3}}}}}\n"
     );
     for (name, text) in [("remoor.yml", CONFIG), ("inventory.yml", &inventory), ("site.yml", SITE), ("gone.yml", GONE)]
     {
@@ -132,6 +134,39 @@ fn set_up(lab: &Lab) -> Result<()> {
     quiet("the job to be closed").with_context(|| story(lab))?;
     let runs = lab.read("w1", "/var/log/runs")?;
     ensure!(String::from_utf8_lossy(&runs).lines().count() == 2, "{:?}", String::from_utf8_lossy(&runs));
+    Ok(())
+}
+
+/// Those that are no nodes yet, at once: refused whole where nobody vouches for a host key, and done where a file does.
+fn the_rest_of_the_inventory(lab: &Lab) -> Result<()> {
+    let add = |more: &[&str]| lab.exec("m1", &[&[REMOOR, "node", "add"], more].concat());
+    let said = |output: &crate::lab::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let known = |names: &[&str]| -> Result<()> {
+        let mut file = String::new();
+        for name in names {
+            let key = lab.read(name, "/etc/ssh/ssh_host_ed25519_key.pub")?;
+            file.push_str(&format!("{} {}", lab.host(name).ip, String::from_utf8_lossy(&key)));
+        }
+        lab.push("m1", file.as_bytes(), "/root/known", 0o644)
+    };
+    let unseen = add(&["--all"])?;
+    ensure!(unseen.code == 4 && said(&unseen).contains("nobody vouched"), "{}", said(&unseen));
+    known(&["w2"])?;
+    let half = add(&["--all", "--known-hosts", "/root/known"])?;
+    ensure!(half.code == 4 && said(&half).contains("nothing was changed"), "{}", said(&half));
+    for name in ["w2", "w3"] {
+        ensure!(!lab.exec(name, &["test", "-e", REMOOR])?.ok(), "something was installed on {name}");
+    }
+    known(&["w2", "w3"])?;
+    let done = add(&["--group", "rest", "--known-hosts", "/root/known"])?;
+    ensure!(done.ok() && done.text().matches("and alive").count() == 2, "{}{}", done.text(), said(&done));
+    let shown = status(lab)?;
+    for name in ["w2", "w3"] {
+        let node = row(&shown, name).with_context(|| format!("{name} in the status"))?;
+        ensure!(node["presence"] == "alive", "{node:#}");
+    }
+    let again = add(&["--all", "--known-hosts", "/root/known"])?;
+    ensure!(again.ok() && said(&again).contains("nothing to do"), "{}", said(&again));
     Ok(())
 }
 

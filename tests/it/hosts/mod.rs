@@ -8,6 +8,7 @@
 mod add;
 mod announced;
 mod chance;
+mod drained;
 mod fleets;
 mod halves;
 mod inverse;
@@ -38,6 +39,7 @@ const LONGEST: &[(&str, u32)] = &[
     ("A01", 38),
     ("A25b", 34),
     ("A16", 33),
+    ("A21 a drained", 40),
     ("A21", 33),
     ("A22", 28),
     ("A24", 27),
@@ -69,6 +71,7 @@ fn scenarios_on_real_hosts() -> Result<(), fleets::Failed> {
         announced::ALL,
         shipped::ALL,
         inverse::ALL,
+        drained::ALL,
     ]
     .concat();
     if let Ok(only) = std::env::var("REMOOR_STORY") {

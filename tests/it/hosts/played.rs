@@ -27,6 +27,19 @@ const SITE: &str = "- hosts: all
   handlers:
     - {name: restart, systemd: {name: played, state: restarted}}
 ";
+const CREW: &str = "- hosts: p2
+  tasks:
+    - {name: group, group: {name: crew, gid: 4711}}
+    - {name: user, user: {name: mate, uid: 4712, group: crew, groups: [games], comment: \"First {{ word }}\", home: /srv/mate, shell: /bin/sh}}
+    - {name: key, authorized_key: {user: mate, key: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJqtpE8EKHzOxNdS4QgA5vvYbhoQPAP2I7wDzgSsIY8T mate'}}
+    - {name: login, command: id -un, become: true, become_user: mate, register: login, changed_when: false, when: not ansible_check_mode}
+    - {name: as mate, assert: {that: login.stdout == 'mate'}, when: not ansible_check_mode}
+";
+const ASHORE: &str = "- hosts: p2
+  tasks:
+    - {name: user, user: {name: mate, state: absent, remove: true}}
+    - {name: group, group: {name: crew, state: absent}}
+";
 const UNIT: &str = "[Unit]\nDescription={{ word }}\n[Service]\nExecStart=/usr/local/bin/played\n[Install]\nWantedBy=multi-user.target\n";
 
 #[test]
@@ -54,6 +67,7 @@ fn played() -> Result<()> {
     stage.write("templates/played.service.j2", UNIT)?;
     stage.write("hosts", "p1\np2\n")?;
     predicted(&stage)?;
+    accounts(&stage)?;
     full(&stage)?;
     asked_for_a_password(&stage)?;
     master(&stage)
@@ -130,6 +144,34 @@ fn predicted(s: &Stage) -> Result<()> {
     ensure!(pid("p1")? == pids.0 && pid("p2")? != pids.1, "restarted was not p2's, and only that");
     let told = s.lab.shell("p2", "tail -c 12 /var/log/played")?;
     ensure!(told == "second on p2", "it runs with {told}");
+    Ok(())
+}
+
+/// Accounts for real, on the host without Python: made, found as they are, changed in one thing, taken away.
+fn accounts(s: &Stage) -> Result<()> {
+    s.write("crew.yml", CREW)?;
+    s.write("ashore.yml", ASHORE)?;
+    let on_p2 = |names: &[&str]| -> BTreeSet<String> { names.iter().map(|n| format!("p2 {n}")).collect() };
+    let made = s.changed(&["crew.yml", "-e", "word=mate"])?;
+    ensure!(made == on_p2(&["group", "user", "key"]), "{made:#?}");
+    let entry =
+        s.lab.shell("p2", "getent passwd mate; id -Gn mate; stat -c %U:%G:%a ~mate ~mate/.ssh/authorized_keys")?;
+    let lines: Vec<&str> = entry.lines().collect();
+    let wanted = ["mate:x:4712:4711:First mate:/srv/mate:/bin/sh", "crew games", "mate:crew:7", "mate:crew:600"];
+    ensure!(lines.len() == 4 && lines.iter().zip(wanted).all(|(line, begin)| line.starts_with(begin)), "{entry}");
+    let again = s.changed(&["crew.yml", "-e", "word=mate"])?;
+    ensure!(again.is_empty(), "the second run changed {again:#?}");
+    for args in [&["--check"][..], &[]] {
+        let other = s.changed(&[&["crew.yml", "-e", "word=officer"], args].concat())?;
+        ensure!(other == on_p2(&["user"]), "{args:?}: {other:#?}");
+    }
+    ensure!(s.lab.shell("p2", "getent passwd mate")?.contains(":First officer:"), "the comment stayed");
+    let gone = s.changed(&["ashore.yml"])?;
+    ensure!(gone == on_p2(&["user", "group"]), "{gone:#?}");
+    let left = s.lab.shell("p2", "getent passwd mate; getent group crew; ls -d /srv/mate 2>/dev/null; true")?;
+    ensure!(left.trim().is_empty(), "{left}");
+    let again = s.changed(&["ashore.yml"])?;
+    ensure!(again.is_empty(), "the second time it took away {again:#?}");
     Ok(())
 }
 

@@ -220,6 +220,9 @@ impl World {
                     n.baseline = baseline.clone();
                 });
             }
+            (Planted::ForgetsDrain, Command::Drain { node, .. }) if applied.refusal().is_none() => {
+                edit(*node, &mut |n| n.availability = Availability::Active);
+            }
             (Planted::ConcludesTwice, Command::Conclude { node, .. }) if applied.refusal().is_none() => {
                 let Some(absence) = before.node(*node).and_then(|n| n.absence.clone()) else { return };
                 edit(*node, &mut |n| n.absence = Some(absence.clone()));

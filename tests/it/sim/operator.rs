@@ -9,7 +9,7 @@ impl World {
     pub fn operator(&mut self) {
         let at = self.rng.below(self.hosts.len());
         let id = self.hosts[at].id;
-        let command = match self.rng.below(19) {
+        let command = match self.rng.below(20) {
             0 | 1 => self.want(at, Occasion::Live, false),
             2 => self.want_part(at),
             3 => self.want(at, Occasion::Apply, true),
@@ -43,12 +43,21 @@ impl World {
             14 => Command::TrustKey { node: id, keys: self.hosts[at].keys() },
             15 => Command::DropWant { node: id, why: "called off".to_owned() },
             16 => self.batch(),
+            17 => self.drain(at),
             _ => match self.undo() {
                 Some(command) => command,
                 None => return,
             },
         };
         self.order_now(command);
+    }
+
+    fn drain(&mut self, at: usize) -> Command {
+        let node = self.hosts[at].id;
+        let Command::Want { want, .. } = self.want(at, Occasion::Apply, true) else {
+            unreachable!("a want is asked for")
+        };
+        Command::Drain { node, want }
     }
 
     /// Several orders as one, some of them silly: then none of them is one.
@@ -138,6 +147,7 @@ impl World {
             Command::Want { .. } => "operator: resetup",
             Command::Adopt { .. } => "operator: adopt",
             Command::Availability { .. } => "operator: pause",
+            Command::Drain { .. } => "operator: drain",
             Command::Maintenance { .. } => "operator: maintenance",
             Command::CancelJob { .. } => "operator: cancel",
             Command::Resume | Command::ResumeNode { .. } => "operator: resume",

@@ -19,6 +19,8 @@ pub enum Planted {
     IgnoresBudget,
     /// I8: the inventory forgets that a node was decommissioned.
     ForgetsDecommission,
+    /// I8: the inventory forgets that a node was drained.
+    ForgetsDrain,
     /// I9: an examination that failed is taken for one that found nothing on the node.
     UnknownIsDrift,
     /// I10: nobody hears that a phase ended.
@@ -41,7 +43,7 @@ pub enum Planted {
     TakesOver,
 }
 
-pub const ALL: [(Planted, &str); 18] = [
+pub const ALL: [(Planted, &str); 19] = [
     (Planted::ActsBeforeCommit, "I1"),
     (Planted::NoLock, "I2"),
     (Planted::SkipsCleanup, "I3"),
@@ -50,6 +52,7 @@ pub const ALL: [(Planted, &str); 18] = [
     (Planted::ReusesRaftId, "I6"),
     (Planted::IgnoresBudget, "I7"),
     (Planted::ForgetsDecommission, "I8"),
+    (Planted::ForgetsDrain, "I8"),
     (Planted::UnknownIsDrift, "I9"),
     (Planted::LosesResults, "I10"),
     (Planted::StaysAtTheOldAddress, "I10"),

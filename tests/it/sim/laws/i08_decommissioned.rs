@@ -1,4 +1,4 @@
-//! I8: a node that was ordered out is never provisioned until somebody takes it back.
+//! I8: a node that was ordered out is never provisioned until somebody takes it back, nor a drained one until it is resumed.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 pub struct Decommissioned {
     out: BTreeSet<NodeId>,
+    drained: BTreeSet<NodeId>,
 }
 
 impl Decommissioned {
@@ -22,9 +23,24 @@ impl Decommissioned {
                 if before.node(*node).and_then(|n| n.want.as_ref()).is_some_and(|w| w.decommission) =>
             {
                 self.out.remove(node);
+                self.drained.remove(node);
             }
             Command::Adopt { node, .. } => {
                 self.out.remove(node);
+            }
+            Command::Drain { node, .. } => {
+                self.drained.insert(*node);
+                if before.node(*node).is_some_and(|n| before.may_hold(n)) {
+                    self.out.insert(*node);
+                }
+            }
+            Command::ResumeNode { node } => {
+                self.drained.remove(node);
+                // What was to be cleaned up and was not begun stays as it is.
+                let drained = |n: &Node| n.availability == Availability::Drain;
+                if before.node(*node).is_some_and(|n| drained(n) && n.want.as_ref().is_some_and(|w| w.decommission)) {
+                    self.out.remove(node);
+                }
             }
             _ => {}
         }
@@ -44,7 +60,7 @@ impl Law for Decommissioned {
             },
             Fact::Applied { applied: Applied::Job(job, _), .. } => {
                 let job = world.state.job(*job).expect("was just opened");
-                if self.out.contains(&job.node) && !job.decommission {
+                if (self.out.contains(&job.node) || self.drained.contains(&job.node)) && !job.decommission {
                     return Err(format!(
                         "a job opens on {}, which was ordered out",
                         world.hosts[world.host_of(job.node)].name

@@ -1,0 +1,310 @@
+//! The figures of managers: how long nobody answers when the leader dies or goes, how many decisions a second they take beside
+//! Debian's etcd in the same run, and how long the thousandth node waits. Real processes on this machine's loopback, any
+//! user. `make bench-members`; `REMOOR_BENCH_ROUNDS` (15) says how often the leader dies, `REMOOR_BENCH_ONLY=failover,writes`
+//! which parts are measured.
+
+mod etcd;
+#[path = "../figures.rs"]
+mod figures;
+mod joins;
+mod load;
+#[path = "../../tests/it/local.rs"]
+#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
+mod local;
+
+use anyhow::{Context, Result, ensure};
+use figures::Figure;
+use load::{Http, Load, Request, Target};
+use local::{Daemon, net, three_managers, until};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+const COMMAND: &str = "make bench-members";
+const NAMES: [&str; 3] = ["m1", "m2", "m3"];
+/// A value is so much longer than the one before it.
+const UNIT_MS: u64 = 20_000;
+
+fn main() -> Result<()> {
+    let rounds: usize = match std::env::var("REMOOR_BENCH_ROUNDS") {
+        Ok(text) => text.parse().context("REMOOR_BENCH_ROUNDS is a number")?,
+        Err(_) => 15,
+    };
+    let only = std::env::var("REMOOR_BENCH_ONLY").unwrap_or_default();
+    let wanted = |part: &str| only.is_empty() || only.split(',').any(|one| one == part);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut figures = Vec::new();
+    if wanted("failover") {
+        figures.push(fail_over(&runtime, rounds)?);
+    }
+    if wanted("transfer") {
+        figures.push(transfer(&runtime, rounds.min(5))?);
+    }
+    if wanted("writes") {
+        figures.extend(writes(&runtime)?);
+    }
+    if wanted("joins") {
+        figures.push(joins::thousandth(&runtime)?);
+    }
+    figures::publish("members", &figures);
+    Ok(())
+}
+
+struct Managers {
+    dir: tempfile::TempDir,
+    daemons: [Daemon; 3],
+}
+
+impl Managers {
+    fn up() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let daemons = three_managers(dir.path(), net());
+        let managers = Self { dir, daemons };
+        managers.all_vote();
+        Ok(managers)
+    }
+
+    fn folder(&self, at: usize) -> PathBuf {
+        self.dir.path().join(NAMES[at])
+    }
+
+    fn target(&self, at: usize) -> Target {
+        Target::Unix(self.folder(at).join("s"))
+    }
+
+    fn status(&self) -> Option<Value> {
+        let status = self.daemons.iter().map(|d| d.json("status")).find(|status| status["as_of"]["stale"] == false);
+        status.filter(|status| status["nodes"].is_array())
+    }
+
+    fn all_vote(&self) {
+        until("three vote", || {
+            let status = self.status()?;
+            let votes = |n: &&Value| {
+                matches!(n["manager_state"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive"
+            };
+            (status["nodes"].as_array()?.iter().filter(votes).count() == 3).then_some(())
+        });
+    }
+
+    fn leader(&self) -> usize {
+        until("a leader", || {
+            let status = self.status()?;
+            NAMES.iter().position(|name| status["as_of"]["leader"] == *name)
+        })
+    }
+}
+
+/// One client that writes longer and longer announcements, one after the other, to whoever takes them.
+struct Writer {
+    targets: Vec<Target>,
+    open: Option<Http>,
+    at: usize,
+    /// The last value that was tried, and the last that was acknowledged.
+    tried: u64,
+    acked: u64,
+}
+
+impl Writer {
+    fn new(targets: Vec<Target>) -> Self {
+        Self { targets, open: None, at: 0, tried: 1_000, acked: 0 }
+    }
+
+    /// Until one is acknowledged.
+    async fn write(&mut self) {
+        loop {
+            self.tried += 1;
+            let body = format!("{{\"for_ms\":{}}}", self.tried * UNIT_MS);
+            if self.attempt(&Request::json("POST", "/v1/nodes/m1/maintenance", &body)).await.is_ok() {
+                self.acked = self.tried;
+                return;
+            }
+            self.at = (self.at + 1) % self.targets.len();
+            self.open = None;
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    async fn attempt(&mut self, request: &Request) -> Result<()> {
+        let mut http = match self.open.take() {
+            Some(http) => http,
+            None => Http::connect(&self.targets[self.at]).await?,
+        };
+        http.ask(request).await?;
+        self.open = Some(http);
+        Ok(())
+    }
+}
+
+/// The leader is killed while one client writes; until its next write is acknowledged by another manager.
+fn fail_over(runtime: &Runtime, rounds: usize) -> Result<Figure> {
+    let mut managers = Managers::up()?;
+    let (mut took, mut lost) = (Vec::new(), 0);
+    let mut tried = 1_000;
+    for round in 0..rounds {
+        let leader = managers.leader();
+        let others = (0..3).filter(|at| *at != leader).map(|at| managers.target(at)).collect();
+        let mut writer = Writer { tried, ..Writer::new(others) };
+        runtime.block_on(async {
+            for _ in 0..50 {
+                writer.write().await;
+            }
+        });
+        let acked = writer.acked;
+        managers.daemons[leader].kill();
+        let killed = Instant::now();
+        // What was acknowledged last before the kill, or what came after it.
+        runtime.block_on(writer.write());
+        took.push(killed.elapsed());
+        let held = until("who leads now tells", || held(&managers.status()?));
+        lost += usize::from(held < acked.max(writer.acked) || held > writer.tried);
+        println!("fail-over {}: {} ms, held {held}, acknowledged {}", round + 1, took[round].as_millis(), writer.acked);
+        tried = writer.tried;
+        let folder = managers.folder(leader);
+        managers.daemons[leader] = Daemon::start(&folder);
+        managers.all_vote();
+    }
+    took.sort_unstable();
+    let median = took[took.len() / 2];
+    let seconds = |d: Duration| d.as_secs_f64();
+    Ok(Figure {
+        what: "fail-over after kill -9 of the leader, until the next decision is acknowledged",
+        wanted: "2 s, none acknowledged is lost",
+        found: format!(
+            "{:.2} s ({:.2} to {:.2}, {rounds} rounds), {lost} lost",
+            seconds(median),
+            seconds(took[0]),
+            seconds(took[took.len() - 1])
+        ),
+        met: median <= Duration::from_secs(2) && lost == 0,
+        command: COMMAND,
+    })
+}
+
+/// Which value the register m1 has.
+fn held(status: &Value) -> Option<u64> {
+    let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m1")?;
+    let (from, until) = (node["maintenance"]["from"].as_u64()?, node["maintenance"]["until"].as_u64()?);
+    Some((until - from + UNIT_MS / 2) / UNIT_MS)
+}
+
+/// The leader is demoted while one client writes at a manager that stays: its longest wait for an acknowledgement.
+fn transfer(runtime: &Runtime, rounds: usize) -> Result<Figure> {
+    let managers = Managers::up()?;
+    let mut gaps = Vec::new();
+    for round in 0..rounds {
+        let leader = managers.leader();
+        let stays = (leader + 1) % 3;
+        let target = managers.target(stays);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let writing = runtime.spawn(async move {
+            let mut writer = Writer::new(vec![target]);
+            let (mut stopped, mut acked) = (stopped, vec![Instant::now()]);
+            while stopped.try_recv().is_err() {
+                writer.write().await;
+                acked.push(Instant::now());
+            }
+            acked
+        });
+        std::thread::sleep(Duration::from_secs(2));
+        let ordered = Instant::now();
+        let out = managers.daemons[stays].ask(&["demote", NAMES[leader], "--no-wait"]);
+        ensure!(out.status.success(), "{out:?}");
+        until("another one leads and the old one is out", || {
+            let status = managers.status()?;
+            let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == NAMES[leader])?;
+            (node["manager_state"] == "worker").then_some(())
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        let _ = stop.send(()); // it listens until it is told
+        let acked = runtime.block_on(writing)?;
+        let longest = |after: bool| {
+            let pairs = acked.windows(2).filter(|pair| (pair[1] >= ordered) == after);
+            pairs.map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+        };
+        let (before, during) = (longest(false), longest(true));
+        println!(
+            "transfer {}: longest gap {} ms, before the order {} ms",
+            round + 1,
+            during.as_millis(),
+            before.as_millis()
+        );
+        gaps.push(during);
+        let out = managers.daemons[stays].ask(&["promote", NAMES[leader]]);
+        ensure!(out.status.success(), "{out:?}");
+        managers.all_vote();
+    }
+    gaps.sort_unstable();
+    let (median, longest) = (gaps[gaps.len() / 2], gaps[gaps.len() - 1]);
+    Ok(Figure {
+        what: "leader demoted: longest wait of a client that writes",
+        wanted: "100 ms",
+        found: format!("{} ms (median {} ms, {rounds} rounds)", longest.as_millis(), median.as_millis()),
+        met: longest <= Duration::from_millis(100),
+        command: COMMAND,
+    })
+}
+
+/// Decisions of clients at the leader, and puts at etcd's leader, in turn on the same disk.
+fn writes(runtime: &Runtime) -> Result<Vec<Figure>> {
+    const TURNS: usize = 3;
+    const LASTS: Duration = Duration::from_secs(5);
+    let managers = Managers::up()?;
+    let ours = managers.target(managers.leader());
+    let order = Request::json("POST", "/v1/nodes/m1/maintenance", "{\"for_ms\":3600000}");
+    let beside = beside(runtime, managers.dir.path())?;
+    let mut figures = Vec::new();
+    for (clients, what, wanted, times) in [
+        (1, "acknowledged decisions, 3 managers, fsync on, 1 client", "not below etcd, p99 not above", 1.0),
+        (64, "the same with 64 clients", "1.5 times etcd, p99 not above", 1.5),
+    ] {
+        let (mut found, mut others) = (Vec::new(), vec![Vec::new(); beside.puts.len()]);
+        for turn in 0..TURNS {
+            let load = runtime.block_on(load::run(&ours, &order, clients, LASTS))?;
+            println!("{clients} clients, turn {}: remoor {load}", turn + 1);
+            found.push(load);
+            for ((name, put), loads) in beside.puts.iter().zip(&mut others) {
+                let load = runtime.block_on(load::run(&beside.leader, put, clients, LASTS))?;
+                println!("{clients} clients, turn {}: {name} {load}", turn + 1);
+                loads.push(load);
+            }
+        }
+        let found = middle(found);
+        // The better of etcd's two ways.
+        let best = others.into_iter().map(middle).max_by(|a, b| a.per_second.total_cmp(&b.per_second));
+        let against = best.map_or("; etcd is NOT INSTALLED HERE".to_owned(), |best| format!("; etcd {best}"));
+        let met = best.is_some_and(|best| found.per_second >= times * best.per_second && found.p99 <= best.p99);
+        figures.push(Figure { what, wanted, found: format!("{found}{against}"), met, command: COMMAND });
+    }
+    Ok(figures)
+}
+
+fn middle(mut loads: Vec<Load>) -> Load {
+    loads.sort_by(|a, b| a.per_second.total_cmp(&b.per_second));
+    loads[loads.len() / 2]
+}
+
+struct Beside {
+    _etcd: Option<etcd::Etcd>,
+    leader: Target,
+    /// How a put is said, in each of its APIs.
+    puts: Vec<(&'static str, Request)>,
+}
+
+fn beside(runtime: &Runtime, dir: &Path) -> Result<Beside> {
+    let Some(program) = etcd::Etcd::program() else {
+        println!("NOT INSTALLED HERE, LEFT OUT: etcd (Debian's package etcd-server)");
+        return Ok(Beside { _etcd: None, leader: Target::Tcp(0), puts: Vec::new() });
+    };
+    let etcd = etcd::Etcd::up(&program, dir)?;
+    let leader = runtime.block_on(etcd.leader())?;
+    // `{"key": "m1", "value": ..}` of 256 bytes, in base64; the older API takes a form.
+    let v3 = format!("{{\"key\":\"bTE=\",\"value\":\"{}\"}}", "YWFh".repeat(85));
+    let v2 = format!("value={}", "a".repeat(256));
+    let puts = vec![
+        ("etcd v3", Request::json("POST", "/v3/kv/put", &v3)),
+        ("etcd v2", Request::new("PUT", "/v2/keys/m1", "application/x-www-form-urlencoded", &v2)),
+    ];
+    Ok(Beside { _etcd: Some(etcd), leader, puts })
+}

@@ -1,0 +1,122 @@
+//! Arguments of the verbs about who may come in: tokens, and yes or no to who waits.
+
+use super::{Connection, Output};
+use crate::cli::duration::Span;
+use clap::{Args, Subcommand, ValueEnum};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RoleWord {
+    Worker,
+    Manager,
+}
+
+impl RoleWord {
+    pub fn word(self) -> &'static str {
+        match self {
+            RoleWord::Worker => "worker",
+            RoleWord::Manager => "manager",
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokenVerb {
+    /// Show since when the join tokens count, and the part of them that is no secret
+    List(TokenListArgs),
+    /// Replace a join token, and print the new one, once
+    #[command(
+        long_about = "Replace the join token of a role, and print the new one, once: the managers keep its hash only.
+
+The one before stops at once, or when the time of --keep-old is over. Nodes that have joined are not concerned.
+
+Examples:
+  remoor token rotate --role worker
+  remoor token rotate --role manager --keep-old 24h
+  remoor token rotate --role worker -q > token    for remoor join --token-file"
+    )]
+    Rotate(TokenRotateArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct TokenListArgs {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenRotateArgs {
+    /// Whose token
+    #[arg(long, value_name = "ROLE")]
+    pub role: RoleWord,
+    /// How long the token before counts on, at most 7d
+    #[arg(long, value_name = "TIME")]
+    pub keep_old: Option<Span>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KeyWord {
+    /// Encrypts what the nodes gossip
+    Gossip,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeyVerb {
+    /// Replace a key on all nodes, without a break
+    #[command(
+        long_about = "Replace a key on all nodes, without a break: all take the new one in, then all use it, then the old one goes.
+
+Each step waits for the nodes that are there; one that is away fetches the key by its certificate when it comes back.
+remoor key status shows how far it is.
+
+Examples:
+  remoor key rotate gossip"
+    )]
+    Rotate(KeyRotateArgs),
+    /// Show how far a new key is, and which nodes it waits for
+    Status(KeyStatusArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct KeyRotateArgs {
+    /// Which key
+    #[arg(value_name = "KEY")]
+    pub key: KeyWord,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct KeyStatusArgs {
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}
+
+#[derive(Debug, Args)]
+pub struct AcceptArgs {
+    /// Under which it waits, as remoor nodes shows it
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// What it is to be; as it asked if left out
+    #[arg(long, value_name = "ROLE", conflicts_with = "deny")]
+    pub role: Option<RoleWord>,
+    /// Don't let it in
+    #[arg(long)]
+    pub deny: bool,
+    /// Only if its key has this fingerprint, as remoor join printed it
+    #[arg(long, value_name = "FINGERPRINT", help_heading = "Safety")]
+    pub fingerprint: Option<String>,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
+}

@@ -1,0 +1,104 @@
+//! `remoor token`, `remoor key` and `remoor accept`: who may come in, and by which secrets.
+
+use crate::cli::api::Api;
+use crate::cli::args::{AcceptArgs, KeyRotateArgs, KeyStatusArgs, KeyWord, TokenListArgs, TokenRotateArgs};
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::cli::table::Table;
+use crate::rpc::view::{
+    AcceptRequest, AcceptedView, KeysView, PendingView, RotateKeyRequest, RotateRequest, RotatedView, TokensView,
+};
+
+pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exit> {
+    let view: TokensView = api.get("/v1/tokens").await?;
+    if !out.machine(&view)? {
+        if out.quiet {
+            out.names(view.tokens.iter().map(|t| t.role.as_str()))?;
+        } else {
+            let mut table = Table::new(["TOKEN", "SINCE", "BY", "ONE BEFORE UNTIL"]);
+            for token in &view.tokens {
+                let text = |field: &Option<String>| field.clone().unwrap_or_default();
+                table.row([token.role.clone(), text(&token.since), token.by.clone(), text(&token.old_until)]);
+            }
+            out.table(&table)?;
+            out.text(&format!("\nwithout a secret, to wait for remoor accept: {}\n", view.public))?;
+        }
+    }
+    Ok(out.source(&view.as_of))
+}
+
+pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Result<Exit> {
+    let keep_old_ms = args.keep_old.map_or(0, |span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX));
+    let request = RotateRequest { role: args.role.word().to_owned(), keep_old_ms };
+    let view: RotatedView = api.post("/v1/tokens/rotate", &request).await?;
+    if !out.machine(&view)? {
+        out.text(&format!("{}\n", view.token.reveal()))?;
+        if !out.quiet {
+            let before = match args.keep_old {
+                Some(_) => format!("the one before counts until {}", view.old_until),
+                None => "the one before counts no more".to_owned(),
+            };
+            out.talk(&format!("this is the {} token from now on; nobody can print it again; {before}", view.role));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::Result<Exit> {
+    let KeyWord::Gossip = args.key;
+    let view: AcceptedView = api.post("/v1/keys/rotate", &RotateKeyRequest { key: "gossip".to_owned() }).await?;
+    if !out.machine(&view)? && !out.quiet {
+        out.text(&format!("{}\n", view.text))?;
+        out.talk("next: remoor key status");
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Result<Exit> {
+    let view: KeysView = api.get("/v1/keys").await?;
+    if !out.machine(&view)? && !out.quiet {
+        let since = match view.serial {
+            0 => "of init".to_owned(),
+            entry => format!("of entry {entry}"),
+        };
+        out.text(&format!("gossip key: {since}\n"))?;
+        if let Some(next) = &view.gossip {
+            let step = match next.step.as_str() {
+                "insert" => "all take it in",
+                _ => "all use it, and still read the old one",
+            };
+            out.text(&format!("a new one is on its way since {}, by {}: {step}\n", next.since, next.by))?;
+            for (what, names) in [("waits for", &next.waits_for), ("away, get it on their return", &next.away)] {
+                if !names.is_empty() {
+                    out.text(&format!("{what}: {}\n", names.join(", ")))?;
+                }
+            }
+        }
+    }
+    Ok(out.source(&view.as_of))
+}
+
+pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<Exit> {
+    let request = AcceptRequest {
+        name: args.name.clone(),
+        role: args.role.map_or_else(String::new, |role| role.word().to_owned()),
+        deny: args.deny,
+        fingerprint: args.fingerprint.clone().unwrap_or_default(),
+    };
+    let view: AcceptedView = api.post("/v1/accept", &request).await?;
+    if !out.machine(&view)? && !out.quiet {
+        out.text(&format!("{}\n", view.text))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Who waits to be accepted, and what was said to them; None: nobody.
+pub fn waiting(pending: &[PendingView]) -> Option<Table> {
+    let mut table = Table::new(["WAITS", "FOR", "STATE", "ROLE", "KEY", "ADDRESS", "SINCE"]);
+    for one in pending {
+        table.row(
+            [&one.name, &one.why, &one.state, &one.role, &one.fingerprint, &one.address, &one.since].map(Clone::clone),
+        );
+    }
+    (!pending.is_empty()).then_some(table)
+}

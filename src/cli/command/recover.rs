@@ -1,0 +1,191 @@
+//! `remoor recover` and `remoor restore`: a cluster founded anew, on a survivor or from a backup. No manager is asked.
+
+use crate::cli::args::{RecoverArgs, RestoreArgs};
+use crate::cli::ask;
+use crate::cli::drivers::{self, LookedAt, Objection, Recovery, Said};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::model::counted;
+use serde_json::{Value, json};
+
+pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
+    let options = drivers::RecoverOptions {
+        dir: args.dir.clone(),
+        by: drivers::user(),
+        places: args.set_addr,
+        even_if_majority_alive: args.even_if_majority_alive,
+        even_if_behind: args.even_if_behind,
+    };
+    let recovery = match drivers::look_at(&options)? {
+        LookedAt::Ready(recovery) => *recovery,
+        LookedAt::Finished(founded) => {
+            let text = format!("a recovery that was interrupted is finished: epoch {}", founded.epoch);
+            if !out.machine(&json!({"version": 1, "done": true, "epoch": founded.epoch, "parked": founded.parked}))? {
+                out.text(&format!("{text}\n"))?;
+            }
+            out.talk("next: systemctl start remoor");
+            return Ok(Exit::Done);
+        }
+    };
+    let mut view = view(&recovery);
+    if !out.format.is_machine() {
+        out.text(&plan(&recovery))?;
+    }
+    if let Some(first) = recovery.objections.first() {
+        out.machine(&view)?;
+        return Err(refused(first, &recovery.objections[1..]).into());
+    }
+    if args.dry_run {
+        if !out.machine(&view)? {
+            out.talk("nothing was changed; next: the same command without --dry-run");
+        }
+        return Ok(Exit::Done);
+    }
+    let name = recovery.name.clone();
+    let effect = "nothing but this manager's word counts from then on";
+    ask::confirm(out, "founding the cluster anew", effect, &name, args.yes.then_some(name.as_str()), false).map_err(
+        |error| {
+            let mut stop = Stop::of(&error);
+            stop.next = Some("the same command with --yes".to_owned());
+            stop
+        },
+    )?;
+    let founded = drivers::recover(recovery)?;
+    view["done"] = true.into();
+    view["parked"] = json!(founded.parked);
+    if !out.machine(&view)? {
+        out.text(&format!(
+            "done: epoch {} begins with {name} as its only manager; the old log is kept in {}\n",
+            founded.epoch,
+            founded.parked.display()
+        ))?;
+    }
+    out.talk("next: systemctl start remoor; then remoor promote or remoor demote the managers that are lost");
+    Ok(Exit::Done)
+}
+
+fn refused(first: &Objection, others: &[Objection]) -> Stop {
+    let mut stop = Stop::refused(format!("the cluster is not founded anew: {first}"));
+    stop.causes = others.iter().map(ToString::to_string).collect();
+    stop.next(first.next())
+}
+
+fn plan(recovery: &Recovery) -> String {
+    let (was, is) = recovery.epochs;
+    let mut text = format!(
+        "{} of cluster {}: its log ends at entry {} of term {}, with generation {} and {}\n\nthe other managers:\n",
+        recovery.name,
+        recovery.cluster,
+        recovery.index,
+        recovery.term,
+        recovery.generation,
+        counted(recovery.nodes, "node")
+    );
+    for other in &recovery.others {
+        let said = match &other.said {
+            Said::Position(p) => {
+                let led = p.leader.as_ref().map_or_else(|| "hears no leader".to_owned(), |l| format!("follows {l}"));
+                format!("answers; epoch {}, its log ends at entry {} of term {}, {led}", p.epoch, p.index, p.term)
+            }
+            Said::Else(why) => format!("answers, and does not say where its log ends ({why})"),
+            Said::Silent(why) => format!("does not answer ({why})"),
+        };
+        text.push_str(&format!("  {} (Raft id {}, {}): {said}\n", other.name, other.raft, other.addr));
+    }
+    if recovery.others.is_empty() {
+        text.push_str("  none\n");
+    }
+    text.push_str(&format!(
+        "\nwhat is done:\n  epoch {was} ends and epoch {is} begins, with {} as its only manager (Raft id {} becomes {})\n",
+        recovery.name, recovery.raft.0, recovery.raft.1
+    ));
+    text.push_str("  nodes, generations, verdicts, jobs and history stay; workers come over by themselves\n");
+    text.push_str("  the other managers are lost: they park their logs when they hear of it, and manage again after remoor promote\n");
+    for node in &recovery.open {
+        text.push_str(&format!("  the re-setup that runs on {node} ends, fenced, and is begun anew\n"));
+    }
+    text.push_str("  the old log is kept aside, nothing is deleted\n\n");
+    text
+}
+
+fn view(recovery: &Recovery) -> Value {
+    let others: Vec<Value> = recovery
+        .others
+        .iter()
+        .map(|other| {
+            let mut view = json!({"name": other.name, "raft": other.raft, "address": other.addr});
+            match &other.said {
+                Said::Position(position) => {
+                    view["answers"] = true.into();
+                    view["position"] = json!(position);
+                }
+                Said::Else(why) => {
+                    view["answers"] = true.into();
+                    view["error"] = why.as_str().into();
+                }
+                Said::Silent(why) => {
+                    view["answers"] = false.into();
+                    view["error"] = why.as_str().into();
+                }
+            }
+            view
+        })
+        .collect();
+    json!({
+        "version": 1,
+        "done": false,
+        "node": recovery.name,
+        "cluster": recovery.cluster,
+        "epoch": recovery.epochs.0,
+        "new_epoch": recovery.epochs.1,
+        "raft": recovery.raft.0,
+        "new_raft": recovery.raft.1,
+        "term": recovery.term,
+        "index": recovery.index,
+        "generation": recovery.generation,
+        "others": others,
+        "ends": recovery.open,
+        "objections": recovery.objections.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+pub fn restore(out: &Out, args: RestoreArgs) -> anyhow::Result<Exit> {
+    let restored = drivers::restore(&drivers::RestoreOptions {
+        dir: args.dir,
+        file: args.file,
+        by: drivers::user(),
+        name: args.name,
+        places: args.set_addr,
+        epoch: args.epoch,
+    })?;
+    let view = json!({
+        "version": 1,
+        "node": restored.name,
+        "api": restored.api,
+        "cluster": restored.head.cluster,
+        "epoch": restored.epoch,
+        "index": restored.head.index,
+        "generation": restored.head.generation,
+        "nodes": restored.head.nodes,
+        "lost": restored.lost,
+    });
+    if !out.machine(&view)? {
+        out.text(&format!(
+            "{} is the only manager of cluster {} at {}, in epoch {}, with what was known at entry {} of epoch {}\n",
+            restored.name,
+            restored.head.cluster,
+            restored.api,
+            restored.epoch,
+            restored.head.index,
+            restored.head.epoch
+        ))?;
+        if !restored.lost.is_empty() {
+            out.text(&format!("lost managers: {}\n", restored.lost.join(", ")))?;
+        }
+    }
+    out.talk(
+        "next: systemctl start remoor; no manager of before may run: it parks its log when it hears of the new epoch",
+    );
+    Ok(Exit::Done)
+}

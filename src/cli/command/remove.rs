@@ -1,0 +1,158 @@
+//! `remoor remove`: asks, orders once for all that are named, and follows managers on their way out of Raft. `nodes --removed`
+//! shows who was.
+
+use super::until::{Look, until};
+use super::{own, which};
+use crate::cli::api::{self, Api};
+use crate::cli::args::{RemoveArgs, Which};
+use crate::cli::ask::{self, Confirmed};
+use crate::cli::exit::Exit;
+use crate::cli::moment::{self, Today};
+use crate::cli::out::Out;
+use crate::cli::state;
+use crate::cli::table::Table;
+use crate::model::counted;
+use crate::rpc::client::ApiError;
+use crate::rpc::view::{AgentView, NodeView, OrderRequest, OrdersRequest, OrdersView, RemovedView, StatusView};
+use std::time::Duration;
+
+pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
+    let status: StatusView = api.get("/v1/status").await?;
+    let nodes = which::pick(&status, &Which { nodes: args.nodes.clone(), ..Which::default() })?;
+    let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).collect();
+    let what = format!("removing {}", names.join(", "));
+    let Confirmed(()) = ask::agreed(out, &what, &lost(&nodes, Today::of(&status.as_of.at)), args.yes)?;
+    let request = OrderRequest { force: args.force, ..OrderRequest::default() };
+    let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
+    let view: OrdersView = api.post("/v1/orders", &order).await?;
+    if !out.machine(&view)? {
+        for ordered in view.orders.iter().filter(|_| !out.quiet) {
+            out.text(&format!("{}\n", ordered.order.text))?;
+        }
+        for warning in &view.warnings {
+            out.talk(&format!("warning: {warning}"));
+        }
+    }
+    if args.no_wait {
+        return Ok(Exit::Done);
+    }
+    let managed = nodes.into_iter().filter(|n| n.role == "manager" || n.manager.is_some()).map(|n| n.name).collect();
+    follow(api, out, Followed { out, pending: names.clone(), names, managed }, args.timeout.0).await
+}
+
+/// What is taken out, a line for each.
+fn lost(nodes: &[NodeView], today: Today) -> String {
+    let line = |node: &NodeView| {
+        let group = node.group.as_ref().map_or("in no group".to_owned(), |group| format!("of group {group}"));
+        let serves = match (node.services.as_slice(), node.baseline.is_some()) {
+            ([], _) => "no services".to_owned(),
+            (some, true) => format!("which goes on serving {}", some.join(", ")),
+            (some, false) => format!("never set up with {}", some.join(", ")),
+        };
+        format!(
+            "  {}: {} {group}, {}, {}; {serves}",
+            node.name,
+            state::role(node),
+            state::seen(node, today),
+            node.lifecycle
+        )
+    };
+    let lines: Vec<String> = nodes.iter().map(line).collect();
+    format!("{} for good, and nothing is run there:\n{}", counted(nodes.len(), "node"), lines.join("\n"))
+}
+
+/// Until none of them is a node any more; of those that left Raft first that is told.
+async fn follow(api: &Api, out: &Out, mut followed: Followed<'_>, timeout: Duration) -> anyhow::Result<Exit> {
+    let look = async |answer: Result<StatusView, ApiError>| match answer {
+        Ok(view) => followed.look(&view),
+        Err(error) if asks_itself(api, &error, &followed.names).await => Ok(Look::Ended(itself(out, &followed.names))),
+        Err(error) if let_go(&error) || api::temporary(&error) || own::only_managers(&error) => {
+            Ok(Look::Waits(error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    };
+    until(api, out, timeout, look).await
+}
+
+struct Followed<'a> {
+    out: &'a Out,
+    names: Vec<String>,
+    pending: Vec<String>,
+    /// Those of them that had to leave Raft first, when it was ordered.
+    managed: Vec<String>,
+}
+
+impl Followed<'_> {
+    fn look(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+        if view.as_of.stale {
+            return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
+        }
+        let still: Vec<&NodeView> = view.nodes.iter().filter(|n| self.pending.contains(&n.name)).collect();
+        if let Some(kept) = still.iter().find(|n| n.lifecycle != "removing") {
+            let (name, role) = (&kept.name, &kept.role);
+            self.out.talk(&format!("not as asked: {name} is a {role} still, or again, by another order"));
+            return Ok(Look::Ended(Exit::No));
+        }
+        let (pending, gone): (Vec<String>, Vec<String>) =
+            self.pending.drain(..).partition(|name| still.iter().any(|n| n.name == *name));
+        self.pending = pending;
+        for name in gone.iter().filter(|name| self.managed.contains(name)) {
+            if !self.out.quiet && !self.out.format.is_machine() {
+                self.out.text(&format!("{name} is removed; its name is free\n"))?;
+            }
+        }
+        let told = |node: &&NodeView| match state::manager(node) {
+            is if is.is_empty() => format!("{} has left Raft", node.name),
+            is => format!("{}: {is}", node.name),
+        };
+        Ok(match self.pending.is_empty() {
+            true => Look::Ended(Exit::Done),
+            false => Look::Waits(still.iter().map(told).collect::<Vec<_>>().join("; ")),
+        })
+    }
+}
+
+/// Who leaves is refused by the others before it knows.
+fn let_go(error: &ApiError) -> bool {
+    error.code().is_some_and(|code| ["forbidden", "retired", "node-removed"].contains(&code))
+}
+
+/// The machine that was asked is one of those that go, and its agent was told.
+async fn asks_itself(api: &Api, error: &ApiError, removed: &[String]) -> bool {
+    let told = own::only_managers(error) || let_go(error);
+    told && match api.get::<AgentView>("/v1/agent").await {
+        Ok(view) => view.node.removed.is_some() && removed.contains(&view.node.name),
+        Err(_) => false,
+    }
+}
+
+fn itself(out: &Out, all: &[String]) -> Exit {
+    if all.len() == 1 {
+        return Exit::Done;
+    }
+    out.talk("this machine was removed, and can't tell of the others; it goes on: remoor nodes on a manager");
+    Exit::CouldNotAsk
+}
+
+/// `remoor nodes --removed`.
+pub async fn list(api: &Api, out: &Out) -> anyhow::Result<Exit> {
+    show(out, &api.get("/v1/removed").await?)
+}
+
+pub fn show(out: &Out, view: &RemovedView) -> anyhow::Result<Exit> {
+    if !out.machine(view)? {
+        if out.quiet {
+            out.names(view.removed.iter().map(|n| n.name.as_str()))?;
+        } else {
+            let today = Today::of(&view.as_of.at);
+            let moment = |at: &str| moment::parse(at).map_or_else(|| at.to_owned(), |at| today.show(at));
+            let mut table = Table::new(["NODE", "ID", "REMOVED", "BY", "REMEMBERED UNTIL"]);
+            for node in &view.removed {
+                let (removed, until) = (moment(&node.removed), moment(&node.until));
+                table.row([node.name.clone(), node.id.to_string(), removed, node.by.clone(), until]);
+            }
+            out.table(&table)?;
+        }
+    }
+    Ok(out.source(&view.as_of))
+}

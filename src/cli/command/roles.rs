@@ -1,0 +1,187 @@
+//! `remoor promote` and `remoor demote`: one order for all that are named, and then what becomes of it, until it is so. The
+//! leader goes on with it whoever follows.
+
+use super::until::{Look, until};
+use super::{own, which};
+use crate::cli::api::{self, Api};
+use crate::cli::args::{RoleArgs, Which};
+use crate::cli::exit::Exit;
+use crate::cli::out::Out;
+use crate::cli::state;
+use crate::rpc::client::ApiError;
+use crate::rpc::view::{AgentView, NodeView, OrderRequest, OrderedView, OrdersRequest, OrdersView, StatusView};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Manager,
+    Worker,
+}
+
+impl Role {
+    fn order(self) -> &'static str {
+        match self {
+            Role::Manager => "promote",
+            Role::Worker => "demote",
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Role::Manager => "manager",
+            Role::Worker => "worker",
+        }
+    }
+
+    fn reached(self, state: &str) -> bool {
+        match self {
+            Role::Manager => matches!(state, "voter" | "leader"),
+            Role::Worker => state == "worker",
+        }
+    }
+}
+
+/// One line of the answer, for programs.
+#[derive(Debug, Serialize)]
+struct Changed {
+    #[serde(flatten)]
+    ordered: OrderedView,
+    /// As it was seen last; None: nobody followed.
+    manager_state: Option<String>,
+}
+
+pub async fn promote(api: &Api, out: &Out, args: &RoleArgs) -> anyhow::Result<Exit> {
+    change(api, out, args, Role::Manager).await
+}
+
+pub async fn demote(api: &Api, out: &Out, args: &RoleArgs) -> anyhow::Result<Exit> {
+    change(api, out, args, Role::Worker).await
+}
+
+async fn change(api: &Api, out: &Out, args: &RoleArgs, role: Role) -> anyhow::Result<Exit> {
+    let which = Which { nodes: args.nodes.clone(), ..Which::default() };
+    let nodes: Vec<String> = which::choose(api, &which).await?.into_iter().map(|n| n.name).collect();
+    let (order, request) = (role.order().to_owned(), OrderRequest::default());
+    let view: OrdersView = api.post("/v1/orders", &OrdersRequest { order, nodes: nodes.clone(), request }).await?;
+    if !out.format.is_machine() {
+        for ordered in view.orders.iter().filter(|_| !out.quiet) {
+            out.text(&format!("{}\n", ordered.order.text))?;
+        }
+        for warning in &view.warnings {
+            out.talk(&format!("warning: {warning}"));
+        }
+    }
+    let mut follower = Follower::new(out, role, nodes);
+    let exit = if args.no_wait { Exit::Done } else { follower.follow(api, args.timeout.0).await? };
+    let seen = |name: &str| follower.seen.get(name).cloned();
+    let orders: Vec<Changed> =
+        view.orders.into_iter().map(|ordered| Changed { manager_state: seen(&ordered.node), ordered }).collect();
+    out.machine(&json!({"version": 1, "orders": orders, "warnings": view.warnings}))?;
+    Ok(exit)
+}
+
+/// Of nodes whose role changes, those that are not there yet.
+struct Follower<'a> {
+    out: &'a Out,
+    role: Role,
+    pending: Vec<String>,
+    /// `manager_state`, as last seen.
+    seen: BTreeMap<String, String>,
+}
+
+impl<'a> Follower<'a> {
+    fn new(out: &'a Out, role: Role, pending: Vec<String>) -> Self {
+        Self { out, role, pending, seen: BTreeMap::new() }
+    }
+
+    async fn follow(&mut self, api: &Api, timeout: Duration) -> anyhow::Result<Exit> {
+        let out = self.out;
+        let look = async |answer| match answer {
+            Ok(view) => self.look(&view),
+            Err(error) => self.unanswered(api, error).await,
+        };
+        until(api, out, timeout, look).await
+    }
+
+    fn look(&mut self, view: &StatusView) -> anyhow::Result<Look> {
+        if view.as_of.stale {
+            return Ok(Look::Waits(format!("{} knows of no leader", view.as_of.by)));
+        }
+        let mut waits = Vec::new();
+        for name in self.pending.clone() {
+            let Some(node) = view.nodes.iter().find(|n| n.name == name) else {
+                return Ok(self.otherwise(&format!("{name} is no node any more")));
+            };
+            self.seen.insert(name.clone(), node.manager_state.clone());
+            if node.role != self.role.word() {
+                return Ok(self.otherwise(&format!("{name} is to be a {} again, by another order", node.role)));
+            }
+            match self.missing(node) {
+                Some(why) => waits.push(why),
+                None => self.reached(&name)?,
+            }
+        }
+        Ok(self.rest(waits))
+    }
+
+    /// Where this machine's own manager part is what was let go, its agent answers that no manager does.
+    async fn unanswered(&mut self, api: &Api, error: ApiError) -> anyhow::Result<Look> {
+        if own::only_managers(&error) && self.role == Role::Worker {
+            let view: AgentView = match api.get("/v1/agent").await {
+                Ok(view) => view,
+                Err(_) => return Ok(Look::Waits(error.to_string())),
+            };
+            let name = view.node.name;
+            if self.pending.contains(&name) {
+                self.seen.insert(name.clone(), "worker".to_owned());
+                self.reached(&name)?;
+            }
+            if !self.pending.is_empty() {
+                let rest = self.pending.join(", ");
+                let text =
+                    format!("{name} is a worker and can't tell of {rest}; it goes on: remoor nodes on a manager");
+                self.out.talk(&text);
+                return Ok(Look::Ended(Exit::CouldNotAsk));
+            }
+            return Ok(Look::Ended(Exit::Done));
+        }
+        // Who is let go is refused by the others before it knows.
+        let let_go = self.role == Role::Worker
+            && matches!(&error, ApiError::Status { code, .. } if ["forbidden", "retired"].contains(&code.as_str()));
+        match let_go || api::temporary(&error) {
+            true => Ok(Look::Waits(error.to_string())),
+            false => Err(error.into()),
+        }
+    }
+
+    fn missing(&self, node: &NodeView) -> Option<String> {
+        (!self.role.reached(&node.manager_state)).then(|| match state::manager(node) {
+            told if told.is_empty() => format!("{} is no member yet", node.name),
+            told => format!("{}: {told}", node.name),
+        })
+    }
+
+    fn reached(&mut self, name: &str) -> anyhow::Result<()> {
+        self.pending.retain(|n| n != name);
+        if !self.out.format.is_machine() && !self.out.quiet {
+            let text = match self.role {
+                Role::Manager => "votes now",
+                Role::Worker => "is a worker now",
+            };
+            self.out.text(&format!("{name} {text}\n"))?;
+        }
+        Ok(())
+    }
+
+    fn rest(&self, waits: Vec<String>) -> Look {
+        if self.pending.is_empty() { Look::Ended(Exit::Done) } else { Look::Waits(waits.join("; ")) }
+    }
+
+    fn otherwise(&self, why: &str) -> Look {
+        self.out.talk(&format!("not as asked: {why}"));
+        Look::Ended(Exit::No)
+    }
+}

@@ -1,0 +1,137 @@
+//! Tokens, keys and who waits, from the command line's side: what is asked of a manager and what is printed, to the letter.
+
+use super::transport::{Daemon, verb};
+use super::views;
+use crate::cli::args::{KeyVerb, TokenVerb, Verb};
+use crate::cli::command::{keys, nodes};
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::rpc::view::*;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use expect_test::expect;
+use serde_json::{Value, json};
+
+const PUBLIC: &str = "remoor-1-0123456789abcdef0123456789abcdef";
+
+/// Answers with what it was asked for, where that is an order.
+async fn manager() -> Daemon {
+    let tokens = || async {
+        let token = |role: &str, old: Option<&str>| json!({"role": role, "since": "2026-03-04T18:00:00.000Z", "by": "zoe", "old_until": old});
+        let tokens = [token("worker", Some("2026-03-06T18:00:00.000Z")), token("manager", None)];
+        Json(json!({"version": 1, "as_of": views::as_of(), "public": PUBLIC, "tokens": tokens}))
+    };
+    let rotate = |Json(body): Json<Value>| async move {
+        let until = format!("{} ms after noon", body["keep_old_ms"].as_u64().unwrap_or_default());
+        Json(json!({"version": 1, "role": body["role"], "token": format!("{PUBLIC}-ff"), "old_until": until}))
+    };
+    let key = || async {
+        let next = json!({"step": "insert", "since": "2026-03-05T12:00:00.000Z", "by": "zoe", "waits_for": ["w1", "w2"],
+            "away": ["w3"]});
+        Json(json!({"version": 1, "as_of": views::as_of(), "serial": 0, "gossip": next}))
+    };
+    let accept = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
+    let router = Router::new()
+        .route("/v1/tokens", get(tokens))
+        .route("/v1/tokens/rotate", post(rotate))
+        .route("/v1/keys", get(key))
+        .route("/v1/accept", post(accept));
+    Daemon::start(router).await
+}
+
+async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
+    let (daemon, out) = (manager().await, Out::memory(Format::Table, false).quietly(quiet));
+    let api = daemon.api();
+    let exit = match verb(line) {
+        Verb::Token(TokenVerb::List(args)) => keys::list(&api, &out, &args).await,
+        Verb::Token(TokenVerb::Rotate(args)) => keys::rotate(&api, &out, &args).await,
+        Verb::Key(KeyVerb::Status(args)) => keys::key_status(&api, &out, &args).await,
+        Verb::Accept(args) => keys::accept(&api, &out, &args).await,
+        other => panic!("{other:?}"),
+    };
+    let (answer, talk) = out.written();
+    (exit.expect("done"), answer, talk)
+}
+
+#[tokio::test]
+async fn tokens_are_listed_without_their_secrets() {
+    let (exit, answer, _) = run("remoor token list", false).await;
+    assert_eq!(exit, Exit::Done);
+    expect![[r#"
+        TOKEN    SINCE                     BY   ONE BEFORE UNTIL
+        worker   2026-03-04T18:00:00.000Z  zoe  2026-03-06T18:00:00.000Z
+        manager  2026-03-04T18:00:00.000Z  zoe  -
+
+        without a secret, to wait for remoor accept: remoor-1-0123456789abcdef0123456789abcdef
+    "#]]
+    .assert_eq(&answer);
+}
+
+#[tokio::test]
+async fn a_new_token_is_the_answer_and_all_else_is_talk() {
+    let token = format!("{PUBLIC}-ff\n");
+    let (_, answer, talk) = run("remoor token rotate --role worker", false).await;
+    assert_eq!(answer, token);
+    assert_eq!(
+        talk,
+        "this is the worker token from now on; nobody can print it again; the one before counts no more\n"
+    );
+    let (_, answer, talk) = run("remoor token rotate --role manager --keep-old 2s", false).await;
+    assert!(answer == token && talk.contains("the one before counts until 2000 ms after noon"), "{talk}");
+    assert_eq!(run("remoor token rotate --role worker", true).await, (Exit::Done, token, String::new()));
+}
+
+#[tokio::test]
+async fn a_key_on_its_way_says_whom_it_waits_for() {
+    let (_, answer, _) = run("remoor key status", false).await;
+    expect![[r#"
+        gossip key: of init
+        a new one is on its way since 2026-03-05T12:00:00.000Z, by zoe: all take it in
+        waits for: w1, w2
+        away, get it on their return: w3
+    "#]]
+    .assert_eq(&answer);
+}
+
+#[tokio::test]
+async fn an_answer_says_what_was_typed_and_no_more() {
+    for (line, body) in [
+        ("remoor accept w7", json!({"name": "w7"})),
+        ("remoor accept w7 --deny", json!({"name": "w7", "deny": true})),
+        (
+            "remoor accept w7 --role manager --fingerprint SHA256:x",
+            json!({"name": "w7", "role": "manager", "fingerprint": "SHA256:x"}),
+        ),
+    ] {
+        let (exit, answer, _) = run(line, false).await;
+        assert_eq!(exit, Exit::Done);
+        assert_eq!(serde_json::from_str::<Value>(&answer).expect("JSON"), body, "{line}");
+    }
+}
+
+#[test]
+fn who_waits_stands_below_the_nodes() {
+    let waits = |name: &str, why: &str, state: &str| PendingView {
+        name: name.into(),
+        why: why.into(),
+        state: state.into(),
+        role: "worker".into(),
+        fingerprint: "SHA256:abc".into(),
+        address: "10.0.0.9:7947".into(),
+        since: "2026-03-05T12:00:00.000Z".into(),
+        expires: None,
+    };
+    let pending = vec![waits("w7", "join", "waiting"), waits("w1", "certificate", "accepted")];
+    let view = StatusView { pending, ..views::clean_status() };
+    let out = Out::memory(Format::Table, false);
+    nodes::list(&out, &view).expect("listed");
+    let (answer, _) = out.written();
+    let (_, below) = answer.split_once("\n\n").expect("two tables");
+    expect![[r#"
+        WAITS  FOR          STATE     ROLE    KEY         ADDRESS        SINCE
+        w7     join         waiting   worker  SHA256:abc  10.0.0.9:7947  2026-03-05T12:00:00.000Z
+        w1     certificate  accepted  worker  SHA256:abc  10.0.0.9:7947  2026-03-05T12:00:00.000Z
+    "#]]
+    .assert_eq(below);
+}

@@ -1,0 +1,121 @@
+//! Removing from the command line's side: what is asked and said before, how a manager is followed on its way out, and the
+//! list of who was removed. The server here says what it is told to say.
+
+use super::transport::{Daemon, verb};
+use super::{own, views};
+use crate::cli::args::Verb;
+use crate::cli::command::remove;
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::rpc::view::*;
+use crate::rpc::wire::{Code, Failure};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Answers the questions for the status one after the other, None as a worker; the last for ever. Counts the orders.
+async fn cluster(answers: Vec<Option<StatusView>>, orders: Arc<AtomicUsize>) -> Daemon {
+    let (answers, asked) = (Arc::new(answers), Arc::new(AtomicUsize::new(0)));
+    let status = move || {
+        let (answers, turn) = (answers.clone(), asked.fetch_add(1, Ordering::SeqCst));
+        async move {
+            let answer = answers[turn.min(answers.len() - 1)].clone();
+            answer.map(Json).ok_or_else(|| Failure::new(Code::Unavailable, "m3 is no manager"))
+        }
+    };
+    let order = move |Json(body): Json<Value>| {
+        orders.fetch_add(1, Ordering::SeqCst);
+        async move {
+            assert_eq!((&body["order"], &body["force"]), (&"remove".into(), &true.into()));
+            let told = |node: &Value| json!({"node": node, "version": 1, "text": "ordered", "nothing_to_do": false, "queued": false});
+            let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(told).collect();
+            Json(json!({"version": 1, "orders": orders}))
+        }
+    };
+    let agent = || async {
+        let mut view = own::agent();
+        (view.node.name, view.node.removed) = ("m3".to_owned(), Some("m3 was removed".to_owned()));
+        Json(view)
+    };
+    let router = Router::new().route("/v1/status", get(status)).route("/v1/orders", post(order));
+    Daemon::start(router.route("/v1/agent", get(agent))).await
+}
+
+async fn removed(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> {
+    let Verb::Remove(args) = verb(line) else { panic!("{line}") };
+    remove::run(&daemon.api(), out, &args).await
+}
+
+/// m3, to be removed, as far as it is.
+fn with_m3(lifecycle: &str, state: &str) -> Option<StatusView> {
+    let (lifecycle, manager_state) = (lifecycle.to_owned(), state.to_owned());
+    let role = if state == "voter" { "manager" } else { "worker" }.to_owned();
+    let services = vec!["etcd".to_owned()];
+    let m3 = NodeView { lifecycle, manager_state, role, services, ..views::node(3, "m3") };
+    Some(StatusView { nodes: vec![m3], ..views::clean_status() })
+}
+
+fn without() -> Option<StatusView> {
+    Some(views::clean_status())
+}
+
+#[tokio::test]
+async fn a_manager_is_followed_until_it_is_no_node() {
+    let answers = vec![with_m3("commissioned", "voter"), with_m3("removing", "demoting"), without()];
+    let daemon = cluster(answers, Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(removed(&daemon, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
+    assert_eq!(
+        out.written(),
+        ("ordered\nm3 is removed; its name is free\n".to_owned(), "waiting: m3: demoting\n".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_removal_that_is_taken_back_is_one_and_the_own_is_told_by_the_agent() {
+    let back = cluster(vec![with_m3("commissioned", "voter")], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(removed(&back, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::No);
+    assert!(out.written().1.starts_with("not as asked: m3 is a manager still"), "{:?}", out.written());
+
+    let itself = cluster(vec![with_m3("commissioned", "voter"), None], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(removed(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
+}
+
+#[tokio::test]
+async fn what_is_lost_is_said_and_nothing_is_ordered_without_a_yes() {
+    let orders = Arc::new(AtomicUsize::new(0));
+    let daemon = cluster(vec![with_m3("commissioned", "voter")], orders.clone()).await;
+    let out = Out::memory(Format::Table, false);
+    let error = removed(&daemon, &out, "remoor remove m3 --force").await.unwrap_err();
+    let stop = Stop::of(&error);
+    assert_eq!((stop.exit, orders.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert!(stop.render().contains("next: the same command with --yes"), "{}", stop.render());
+    let (_, talk) = out.written();
+    assert!(talk.contains("1 node for good") && talk.contains("m3: manager") && talk.contains("etcd"), "{talk}");
+}
+
+#[test]
+fn who_was_removed_is_listed_with_until_when() {
+    let node = RemovedNode {
+        id: 4,
+        name: "w1".into(),
+        removed: "2026-03-05T12:01:09.000Z".into(),
+        by: "root@m1".into(),
+        until: "2026-06-10T12:01:09.000Z".into(),
+        machine_id: "m".into(),
+    };
+    let view = RemovedView { version: 1, as_of: views::as_of(), removed: vec![node] };
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(remove::show(&out, &view).unwrap(), Exit::Done);
+    let (text, _) = out.written();
+    let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0], ["NODE", "ID", "REMOVED", "BY", "REMEMBERED", "UNTIL"]);
+    assert_eq!(words[1][..4], ["w1", "4", "12:01:09", "root@m1"]);
+    assert!(words[1][4].starts_with("2026-06-10"), "{text}");
+}

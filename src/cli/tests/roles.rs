@@ -1,0 +1,309 @@
+//! Promoting and demoting from the command line's side: what is ordered, how it is followed, and what is printed of managers
+//! that come and go. The server here says what it is told to say.
+
+use super::transport::{Daemon, verb};
+use super::{own, views};
+use crate::cli::args::Verb;
+use crate::cli::command::{members, nodes, roles};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::rpc::view::*;
+use crate::rpc::wire::{Code, Failure};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+async fn change(daemon: &Daemon, out: &Out, line: &str) -> anyhow::Result<Exit> {
+    match verb(line) {
+        Verb::Promote(args) => roles::promote(&daemon.api(), out, &args).await,
+        Verb::Demote(args) => roles::demote(&daemon.api(), out, &args).await,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A node that is to be a `role`, and is this to Raft.
+fn node(name: &str, role: &str, state: &str, waits: Option<&str>, lag: Option<u64>) -> NodeView {
+    let id = u64::from(*name.as_bytes().last().expect("a name") - b'0');
+    let manager_waits = waits.map(str::to_owned);
+    NodeView { role: role.into(), manager_state: state.into(), manager_waits, lag, ..views::node(id, name) }
+}
+
+fn status(nodes: Vec<NodeView>) -> StatusView {
+    StatusView { nodes, ..views::clean_status() }
+}
+
+/// Answers the questions for the status one after the other, the last for ever; the first is the one that looks the names up.
+/// An order is answered with a warning.
+async fn cluster(answers: Vec<Result<StatusView, Failure>>, asked: Arc<AtomicUsize>) -> Daemon {
+    let answers = Arc::new(answers);
+    let status = move || {
+        let (answers, turn) = (answers.clone(), asked.fetch_add(1, Ordering::SeqCst));
+        async move {
+            match &answers[turn.min(answers.len() - 1)] {
+                Ok(view) => Ok(Json(view.clone())),
+                Err(failure) => Err(Failure::new(failure.code, failure.message.clone())),
+            }
+        }
+    };
+    let order = |Json(body): Json<Value>| async move {
+        let told = |node: &Value| {
+            json!({"node": node, "version": 1, "text": format!("{}: ordered", node.as_str().unwrap_or_default()),
+                "nothing_to_do": false, "queued": false})
+        };
+        if body["nodes"] == json!(["m1"]) {
+            return Err(Failure::new(Code::Refused, "m1 is the only manager"));
+        }
+        let orders: Vec<Value> = body["nodes"].as_array().into_iter().flatten().map(told).collect();
+        Ok(Json(json!({"version": 1, "orders": orders, "warnings": ["2 managers survive no loss"]})))
+    };
+    let agent = || async {
+        let mut view = own::agent();
+        view.node.name = "m3".to_owned();
+        Json(view)
+    };
+    let router = Router::new().route("/v1/status", get(status)).route("/v1/orders", post(order));
+    Daemon::start(router.route("/v1/agent", get(agent))).await
+}
+
+#[tokio::test]
+async fn a_promotion_is_followed_until_the_node_votes() {
+    let behind = |lag: u64| {
+        let waits = format!("catching up, {lag} entries behind");
+        Ok(status(vec![node("w1", "manager", "learner", Some(&waits), Some(lag))]))
+    };
+    let away = || Ok(status(vec![node("w1", "manager", "promoting", Some("it is away"), None)]));
+    let votes = Ok(status(vec![node("w1", "manager", "voter", None, None)]));
+    let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
+    let daemon = cluster(vec![before, away(), away(), behind(120), behind(110), votes], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::Done);
+    let (answer, talk) = out.written();
+    assert_eq!(answer, "w1: ordered\nw1 votes now\n");
+    let said = [
+        "warning: 2 managers survive no loss",
+        "waiting: w1: promoting: it is away",
+        "waiting: w1: learner 120 behind",
+    ];
+    assert_eq!(talk.lines().collect::<Vec<_>>(), said, "each once, and no line for a number alone");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_three_and_goes_on() {
+    let waits = Some("waiting for quorum, 1 of 3 managers answer");
+    let daemon = cluster(vec![Ok(status(vec![node("m2", "worker", "demoting", waits, None)]))], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor demote m2 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
+    let (answer, talk) = out.written();
+    assert_eq!(answer, "m2: ordered\n");
+    let last = "not within 600 ms: m2: demoting: waiting for quorum, 1 of 3 managers answer; it goes on without you: \
+                remoor nodes";
+    assert_eq!(talk.lines().last(), Some(last));
+}
+
+#[tokio::test]
+async fn who_does_not_wait_asks_no_further_and_programs_get_the_warnings() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let nodes = vec![node("w1", "worker", "worker", None, None), node("w2", "worker", "worker", None, None)];
+    let daemon = cluster(vec![Ok(status(nodes))], asked.clone()).await;
+    let out = Out::memory(Format::Json, false);
+    assert_eq!(change(&daemon, &out, "remoor promote w1 w2 --no-wait").await.unwrap(), Exit::Done);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "to look the names up");
+    let (answer, talk) = out.written();
+    let view: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((&view["orders"][1]["node"], &view["orders"][1]["manager_state"]), (&"w2".into(), &Value::Null));
+    assert_eq!((&view["warnings"][0], talk.as_str()), (&"2 managers survive no loss".into(), ""));
+}
+
+#[tokio::test]
+async fn the_manager_that_is_asked_can_be_let_go_itself() {
+    let before =
+        Ok(status(vec![node("m2", "manager", "voter", None, None), node("m3", "manager", "voter", None, None)]));
+    let both = Ok(status(vec![
+        node("m2", "worker", "demoting", None, None),
+        node("m3", "worker", "demoting", Some("one change of managers at a time"), None),
+    ]));
+    let alone = |before: &Result<StatusView, Failure>| {
+        let mut view = before.as_ref().expect("a view").clone();
+        view.as_of.stale = true;
+        Ok(view)
+    };
+    let forbidden = || Err(Failure::new(Code::Forbidden, "m3 is no manager"));
+    let worker = || Err(Failure::new(Code::Unavailable, "m3 is no manager: its agent knows about itself only"));
+    let answers = vec![Ok(before.as_ref().unwrap().clone()), alone(&before), forbidden(), worker()];
+    let daemon = cluster(answers, Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor demote m3").await.unwrap(), Exit::Done);
+    let (answer, talk) = out.written();
+    assert_eq!(answer, "m3: ordered\nm3 is a worker now\n");
+    assert!(talk.contains("waiting: m1 knows of no leader\nwaiting: m3 is no manager\n"), "{talk}");
+
+    // Of the others it knows nothing any more.
+    let daemon = cluster(vec![before, both, worker()], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor demote m3 m2").await.unwrap(), Exit::CouldNotAsk);
+    let (answer, talk) = out.written();
+    assert!(answer.ends_with("\nm3 is a worker now\n"), "{answer}");
+    assert!(talk.ends_with("m3 is a worker and can't tell of m2; it goes on: remoor nodes on a manager\n"), "{talk}");
+}
+
+#[tokio::test]
+async fn a_worker_that_is_asked_to_promote_is_no_end_of_a_demotion() {
+    let error = Err(Failure::new(Code::Unavailable, "m3 is no manager"));
+    let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
+    let daemon = cluster(vec![before, error], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor promote w1 --timeout=600ms").await.unwrap(), Exit::CouldNotAsk);
+    assert_eq!(out.written().0, "w1: ordered\n");
+}
+
+#[tokio::test]
+async fn another_order_meanwhile_is_told() {
+    let before = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
+    let begun = Ok(status(vec![node("w1", "manager", "promoting", None, None)]));
+    let back = Ok(status(vec![node("w1", "worker", "worker", None, None)]));
+    let daemon = cluster(vec![before, begun, back], Arc::default()).await;
+    let out = Out::memory(Format::Table, false);
+    assert_eq!(change(&daemon, &out, "remoor promote w1").await.unwrap(), Exit::No);
+    assert!(out.written().1.ends_with("not as asked: w1 is to be a worker again, by another order\n"));
+}
+
+#[tokio::test]
+async fn a_refused_demotion_is_four_and_nothing_is_followed() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let daemon = cluster(vec![Ok(views::clean_status())], asked.clone()).await;
+    let error = change(&daemon, &Out::memory(Format::Table, false), "remoor demote m1").await.unwrap_err();
+    let stop = Stop::of(&error);
+    assert_eq!((stop.exit, stop.message.as_str()), (Exit::Refused, "m1 is the only manager"));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+fn printed(show: impl FnOnce(&Out) -> anyhow::Result<Exit>, expected: Expect) {
+    let out = Out::memory(Format::Table, false);
+    let exit = show(&out).expect("nothing fails");
+    let (answer, talk) = out.written();
+    expected.assert_eq(&format!("{answer}--- {}\n{talk}", exit.code()));
+}
+
+#[test]
+fn nodes_tell_what_a_manager_is_and_what_it_waits_for() {
+    let quorum = Some("waiting for quorum, 1 of 3 managers answer");
+    let view = status(vec![
+        views::manager(1, "m1", "leader"),
+        views::manager(2, "m2", "voter"),
+        node("m3", "worker", "demoting", quorum, None),
+        node("w4", "manager", "promoting", Some("it is away"), None),
+        node("w5", "manager", "learner", Some("catching up, 120 entries behind"), Some(120)),
+        node("w6", "manager", "learner", Some("caught up; votes once it was so for 10 s"), Some(0)),
+        views::node(7, "w7"),
+        NodeView { manager: Some("voter".into()), ..node("m8", "manager", "", None, None) },
+    ]);
+    printed(
+        |out| nodes::list(out, &view),
+        expect![[r#"
+            NODE  ID  MEMBERSHIP  STATUS  AVAILABILITY  GROUP           API            CERTIFICATE  MANAGER
+            m1*   1   accepted    alive   active        service-master  10.0.0.1:7947  2026-06-03   leader
+            m2    2   accepted    alive   active        service-master  10.0.0.2:7947  2026-06-03   voter
+            m3    3   accepted    alive   active        service-worker  10.0.0.3:7947  2026-06-03   demoting: waiting for quorum, 1 of 3 managers answer
+            w4    4   accepted    alive   active        service-worker  10.0.0.4:7947  2026-06-03   promoting: it is away
+            w5    5   accepted    alive   active        service-worker  10.0.0.5:7947  2026-06-03   learner 120 behind
+            w6    6   accepted    alive   active        service-worker  10.0.0.6:7947  2026-06-03   learner: caught up; votes once it was so for 10 s
+            w7    7   accepted    alive   active        service-worker  10.0.0.7:7947  2026-06-03   -
+            m8    8   accepted    alive   active        service-worker  10.0.0.8:7947  2026-06-03   voter
+            --- 0
+            as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+        "#]],
+    );
+    let facts = nodes::facts(&view.nodes[2], &views::as_of());
+    let told = "demoting: waiting for quorum, 1 of 3 managers answer".to_owned();
+    assert_eq!(facts[3], ("manager", told));
+    assert!(nodes::facts(&view.nodes[6], &views::as_of()).iter().all(|(name, _)| *name != "manager"));
+}
+
+fn member(id: u64, node: Option<&str>, is: &str) -> RaftMemberView {
+    RaftMemberView {
+        id,
+        node: node.map(str::to_owned),
+        role: node.map(|_| "manager".to_owned()),
+        address: format!("10.0.0.{id}:7947"),
+        is: is.to_owned(),
+        matched: Some(500),
+        lag: Some(0),
+        answered_ms: Some(120),
+        ..RaftMemberView::default()
+    }
+}
+
+fn raft() -> RaftView {
+    let m1 = RaftMemberView { answered_ms: None, ..member(1, Some("m1"), "leader") };
+    let m9 = RaftMemberView { role: Some("worker".into()), ..member(9, Some("m2"), "voter") };
+    let (matched, lag, answered_ms) = (Some(400), Some(100), Some(90_000));
+    let lost = RaftMemberView { orphan: true, leaving: true, matched, lag, answered_ms, ..member(12, None, "voter") };
+    let new = RaftMemberView { matched: None, lag: None, answered_ms: None, ..member(40, Some("w1"), "learner") };
+    RaftView {
+        version: 1,
+        as_of: views::as_of(),
+        term: 4,
+        last_log: 500,
+        last_applied: 499,
+        joint: true,
+        target: vec![1, 9],
+        committed: false,
+        members: vec![m1, m9, lost, new],
+        warnings: vec!["a change of voters is half done: the leader finishes it".into()],
+    }
+}
+
+#[test]
+fn members_of_raft_are_listed_with_orphans_and_what_is_half_done() {
+    printed(
+        |out| members::show(out, &raft()),
+        expect![[r#"
+        term 4   log to 500, applied to 499   joint: yes   the list is not committed yet
+        warning: a change of voters is half done: the leader finishes it
+
+        ID  NODE  ADDRESS         RAFT     MATCH  LAG  ANSWERED    NOTE
+        1   m1*   10.0.0.1:7947   leader   500    0    -           -
+        9   m2    10.0.0.9:7947   voter    500    0    120 ms ago  to be a worker
+        12  -     10.0.0.12:7947  voter    400    100  90 s ago    orphan, leaving
+        40  w1    10.0.0.40:7947  learner  -      -    -           -
+        --- 0
+        as seen by m1 (leader) at 2026-03-05T12:05:00.000Z
+    "#]],
+    );
+    let stale = AsOf { by: "m2".into(), leader: None, stale: true, age_ms: 42_000, ..views::as_of() };
+    let out = Out::memory(Format::Json, false);
+    assert_eq!(members::show(&out, &RaftView { as_of: stale, ..raft() }).unwrap(), Exit::CouldNotAsk);
+    let (answer, talk) = out.written();
+    let view: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!((&view["joint"], &view["members"][2]["orphan"]), (&true.into(), &true.into()));
+    assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
+}
+
+#[test]
+fn the_table_of_losses_asks_nobody() {
+    printed(
+        members::table,
+        expect![[r#"
+            MANAGERS  MAJORITY  LOSSES SURVIVED  OVER THREE ZONES
+            1         1         0                1
+            2         2         0                1-1
+            3         2         1                1-1-1
+            4         3         1                2-1-1
+            5         3         2                2-2-1
+            6         4         2                2-2-2
+            7         4         3                3-2-2
+            8         5         3                3-3-2
+            9         5         4                3-3-3
+            --- 0
+        "#]],
+    );
+    let out = Out::memory(Format::Json, false);
+    members::table(&out).unwrap();
+    let view: Value = serde_json::from_str(&out.written().0).unwrap();
+    assert_eq!(view["table"][4], json!({"managers": 5, "majority": 3, "survives": 2, "zones": [2, 2, 1]}));
+}

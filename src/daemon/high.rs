@@ -1,0 +1,68 @@
+//! How far this manager has applied the log, in a file beside it: a log that ends before that was put back from an older copy,
+//! and would break promises that the other managers rely on.
+//!
+//! Only what is applied counts, since what is not committed yet may rightly be taken back. A copy of the whole data directory holds an
+//! older file too, and is not noticed by it.
+
+use super::layout::Layout;
+use super::run::DaemonError;
+use crate::disk::{DiskError, Identity, atomic_write, read_or_set_aside};
+use crate::model::{Epoch, Inventory, RaftId};
+use crate::raft::{Raft, RaftConfig, RaftError, last_index};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Between two notes. What is noted is as old as one of these: by then it is on disk in the log.
+const EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct High {
+    epoch: Epoch,
+    raft: RaftId,
+    index: u64,
+}
+
+fn path(layout: &Layout) -> PathBuf {
+    layout.0.join("raft.high")
+}
+
+/// Refuses a log that ends before what this member has applied. Blocks.
+pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(), DaemonError> {
+    let noted = read_or_set_aside::<Option<High>>(&path(layout))?.or_default();
+    let Some(high) = noted.filter(|high| high.raft == log.id && high.epoch == identity.epoch) else { return Ok(()) };
+    let ends = last_index::<Inventory>(log)?;
+    if ends >= high.index {
+        return Ok(());
+    }
+    let (raft, data) = (layout.raft(), layout.0.clone());
+    Err(RaftError::RolledBack { raft, data, ends, applied: high.index }.into())
+}
+
+/// Notes it from time to time, until `stopped`.
+pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped: watch::Receiver<bool>) {
+    let epoch = raft.epoch();
+    let (mut seen, mut noted) = (0, 0);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+        if seen > noted {
+            let high = High { epoch, raft: id, index: seen };
+            let path = path(&layout);
+            let written = tokio::task::spawn_blocking(move || store(&path, high)).await;
+            match written {
+                Ok(Ok(())) => noted = seen,
+                Ok(Err(error)) => tracing::warn!(%error, "how far the log was applied could not be noted"),
+                Err(_) => return,
+            }
+        }
+        seen = raft.status().borrow().last_applied.unwrap_or(0);
+    }
+}
+
+fn store(path: &std::path::Path, high: High) -> Result<(), DiskError> {
+    atomic_write(path, &serde_json::to_vec(&high).unwrap_or_default(), 0o600)
+}

@@ -1,0 +1,103 @@
+//! What a manager part leaves behind is put aside, never deleted: the log, and what only managers have.
+//!
+//! The identity comes first: once it has no Raft id, what is here of a manager is a leftover, and the next start ends what a
+//! crash interrupted. Everything goes into the directory of the log before that gets its new name, which is one step.
+
+use super::layout::Layout;
+use crate::disk::{DiskError, sync_dir};
+use crate::model::RaftId;
+use std::path::{Path, PathBuf};
+
+/// Directories of one second.
+const SAME_SECOND_MAX: usize = 100;
+
+/// Puts aside what is here of a manager; returns where, or None where there is nothing. Not while anything uses it. Blocks.
+pub fn aside(layout: &Layout, id: Option<RaftId>) -> Result<Option<PathBuf>, DiskError> {
+    let (raft, own) = (layout.raft(), [layout.ca(), layout.ssh_key()]);
+    let full =
+        |path: &Path| path.is_file() || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if !full(&raft) && !own.iter().any(|path| full(path)) {
+        return Ok(None);
+    }
+    std::fs::create_dir_all(&raft).map_err(DiskError::io("creating directory", &raft))?;
+    // An operator's credentials, where `init` ran: nothing of them is a leftover by itself, and who manages no more has no use for them.
+    for path in own.into_iter().chain([layout.operator()]) {
+        let Some(name) = path.file_name().filter(|_| path.exists()) else { continue };
+        let to = raft.join(name);
+        std::fs::rename(&path, &to).map_err(DiskError::io("moving to", &to))?;
+    }
+    sync_dir(&raft)?;
+    let to = free(&layout.0, id);
+    std::fs::rename(&raft, &to).map_err(DiskError::io("moving to", &to))?;
+    sync_dir(&layout.0)?;
+    Ok(Some(to))
+}
+
+/// `raft.removed-<id>-<unix seconds>`; a number behind it where that is taken.
+pub(super) fn free(dir: &Path, id: Option<RaftId>) -> PathBuf {
+    let seconds = crate::manager::wall().0 / 1_000;
+    let id = id.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+    let name = format!("raft.removed-{id}-{seconds}");
+    let others = (2..SAME_SECOND_MAX).map(|n| format!("{name}-{n}"));
+    let free = std::iter::once(name.clone()).chain(others).map(|name| dir.join(name)).find(|path| !path.exists());
+    free.unwrap_or_else(|| dir.join(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn removed(dir: &Path) -> Vec<String> {
+        let names = fs::read_dir(dir).expect("listed").map(|e| e.expect("an entry").file_name().into_string());
+        let mut names: Vec<String> = names.map(|name| name.expect("UTF-8")).collect();
+        names.retain(|name| name.starts_with("raft.removed-"));
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn all_that_only_managers_have_goes_aside_and_the_rest_stays() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let layout = Layout(dir.path().to_owned());
+        assert_eq!(aside(&layout, None).expect("nothing"), None);
+        fs::create_dir(layout.raft()).expect("made");
+        assert_eq!(aside(&layout, None).expect("nothing"), None, "an empty directory is nothing");
+        let fill = || {
+            fs::create_dir_all(layout.raft()).expect("made");
+            fs::create_dir_all(layout.ca()).expect("made");
+            for (path, text) in [(layout.raft().join("log.redb"), "log"), (layout.ca().join("ca.key"), "key")] {
+                fs::write(path, text).expect("written");
+            }
+            fs::write(layout.ssh_key(), "ssh").expect("written");
+        };
+        fill();
+        fs::create_dir(layout.blobs()).expect("made");
+        let to = aside(&layout, Some(RaftId(9))).expect("moved").expect("something");
+        assert!(to.file_name().is_some_and(|name| name.to_string_lossy().starts_with("raft.removed-9-")), "{to:?}");
+        for (file, text) in [("log.redb", "log"), ("ca/ca.key", "key"), ("ssh.key", "ssh")] {
+            assert_eq!(fs::read_to_string(to.join(file)).expect("kept"), text);
+        }
+        assert!(![layout.raft(), layout.ca(), layout.ssh_key()].iter().any(|path| path.exists()));
+        assert!(layout.blobs().exists());
+        fill();
+        aside(&layout, Some(RaftId(9))).expect("moved within the same second").expect("something");
+        assert_eq!(removed(dir.path()).len(), 2);
+    }
+
+    #[test]
+    fn what_a_crash_interrupted_goes_on() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let layout = Layout(dir.path().to_owned());
+        // The CA was moved already, the key was not.
+        fs::create_dir_all(layout.raft().join("ca")).expect("made");
+        fs::write(layout.raft().join("ca/ca.key"), "key").expect("written");
+        fs::write(layout.ssh_key(), "ssh").expect("written");
+        let to = aside(&layout, Some(RaftId(9))).expect("moved").expect("something");
+        assert!(to.join("ca/ca.key").exists() && to.join("ssh.key").exists());
+        // Only what a worker has no business with, and no log.
+        fs::write(layout.ssh_key(), "ssh").expect("written");
+        let to = aside(&layout, None).expect("moved").expect("something");
+        assert!(to.join("ssh.key").exists() && to.to_string_lossy().contains("raft.removed-unknown-"), "{to:?}");
+    }
+}

@@ -1,0 +1,259 @@
+//! The manager part of a daemon: Raft, the engine's loop, and what it answers with. Started on threads of its own; when it
+//! runs, stops and is put aside is `manage.rs`'s.
+
+use super::keyring::Keyring;
+use super::layout::Layout;
+use super::run::DaemonError;
+use super::ssh_key;
+use super::transport::{Retirement, TlsTransport};
+use crate::disk::{BlobStore, DataDir, Identity};
+use crate::gossip::MemberEvent;
+use crate::manager::api::{self, JoinDesk, JoinParts};
+use crate::manager::backup::Keeper;
+use crate::manager::{ManagerTask, Peers, Shared, Sponsors, Standing, Startup, Timing, gossip_key, wall};
+use crate::model::{Inventory, NodeId, RaftId};
+use crate::raft::{CLAIM, News, Raft, RaftConfig};
+use crate::rpc::ca::ClusterCa;
+use crate::rpc::client::Client;
+use crate::rpc::tls::ClientTls;
+use crate::rpc::token::Secret;
+use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
+use crate::telemetry::Registry;
+use axum::Router;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
+const DIGEST_SECRET: &str = "remoor digest secret 1";
+/// How often all managers are asked for the CA, a second apart, and how long each may take.
+const CA_TRIES: u32 = 5;
+const CA_WITHIN: Duration = Duration::from_secs(5);
+/// All of that; no other order is taken meanwhile.
+const CA_MAX: Duration = Duration::from_secs(30);
+/// A manager that has heard no leader for so long, well above the time between two heartbeats, asks whether its id still
+/// stands: a learner that was removed, or a voter that knows of its removal, has nothing else to say and would never hear it.
+const UNLED: Duration = Duration::from_secs(3);
+/// Between two such questions, and how long each may take.
+const CLAIM_EVERY: Duration = Duration::from_secs(1);
+const CLAIM_WITHIN: Duration = Duration::from_secs(2);
+
+/// Who wants gossip's events: all members that are there, then what happens.
+pub type Ear = mpsc::UnboundedSender<MemberEvent>;
+
+/// What is needed of the daemon to start one.
+pub struct Parts {
+    pub layout: Layout,
+    pub identity: Identity,
+    pub raft: RaftId,
+    pub keyring: Keyring,
+    /// How long the certificates hold that it issues.
+    pub certificate_life: Duration,
+    pub sponsors: Sponsors,
+    pub counts: Registry,
+    pub ears: mpsc::Sender<Ear>,
+    pub retired: Retirement,
+    pub stopped: watch::Receiver<bool>,
+    pub fatal: mpsc::Sender<DaemonError>,
+}
+
+/// One that runs.
+pub struct ManagerPart {
+    pub task: tokio::task::JoinHandle<()>,
+    pub raft: Raft<Inventory>,
+    pub shared: Arc<Shared>,
+    pub router: Router,
+    /// Issues certificates.
+    pub desk: Arc<JoinDesk>,
+}
+
+impl Parts {
+    /// On an error nothing of it runs, but for tasks that end with its threads.
+    pub async fn start(self) -> Result<ManagerPart, DaemonError> {
+        let peers = Arc::new(Peers::new(self.keyring.client()));
+        let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
+        let config = raft_config(&self.layout, &self.identity, self.raft);
+        let (raft, applied) = Raft::start(config, Arc::new(transport)).await?;
+        let tls = self.keyring.client();
+        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), self.identity.node, tls, self.retired.clone()));
+        tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
+        tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));
+        let stop = raft.clone();
+        let started = self.go_on(raft, applied, peers).await;
+        if started.is_err() {
+            stop.shutdown().await;
+        }
+        started
+    }
+
+    async fn go_on(
+        self,
+        raft: Raft<Inventory>,
+        applied: mpsc::UnboundedReceiver<News<Inventory>>,
+        peers: Arc<Peers>,
+    ) -> Result<ManagerPart, DaemonError> {
+        let mut retired = self.retired.follow();
+        let ca = tokio::select! {
+            ca = tokio::time::timeout(CA_MAX, self.ca()) => ca.map_err(|_| DaemonError::NoCa)??,
+            Ok(_) = retired.wait_for(|retired| *retired) => return Err(DaemonError::Retired(self.raft)),
+        };
+        std::fs::create_dir_all(self.layout.runs())
+            .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
+        let remote = remote(&self.layout).map_err(|e| DaemonError::Config(e.to_string()))?;
+        let shared = Arc::new(Shared::new(Startup {
+            me: self.identity.name.clone(),
+            id: self.identity.node,
+            cluster: self.identity.cluster.clone(),
+            raft: raft.clone(),
+            blobs: Arc::new(BlobStore::new(&self.layout.blobs())?),
+            remote,
+            peers,
+            ssh_key_file: self.layout.ssh_key(),
+            secret: ca.derived(DIGEST_SECRET)?,
+            runs: self.layout.runs(),
+            sponsors: self.sponsors.clone(),
+            timing: Timing::default(),
+            counts: self.counts.clone(),
+        }));
+        ssh_key::take(&shared, self.sponsors.peers(), self.keyring.client(), self.stopped.clone());
+        shared.certificates.seen(self.identity.node, self.keyring.ends());
+        let told = shared.clone();
+        let tell = move || told.tell_of_certificates(wall());
+        super::expiry::tell(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
+        let (ring, life) = (self.keyring.clone(), self.certificate_life);
+        let held = Box::new(move || ring.gossip_keys());
+        let desk = Arc::new(JoinDesk::new(JoinParts { shared: shared.clone(), ca, held, life }));
+        tokio::spawn(gossip_key::lead(shared.clone(), self.stopped.clone()));
+        let keeper = Keeper::new(shared.clone(), &self.layout.0)?;
+        tokio::spawn(keeper.clone().run(self.stopped.clone()));
+        let router = api::router(shared.clone(), desk.clone()).merge(api::backups(shared.clone(), keeper));
+        tokio::spawn(guard(raft.clone(), self.stopped.clone(), self.fatal));
+        let (ear, events) = mpsc::unbounded_channel();
+        if self.ears.send(ear).await.is_err() {
+            tracing::error!("gossip has ended before the manager part began");
+        }
+        let task = tokio::spawn(ManagerTask::new(shared.clone()).run(events, applied, self.stopped));
+        Ok(ManagerPart { task, raft, shared, router, desk })
+    }
+
+    /// From disk, or from another manager over mTLS: only managers are given it.
+    async fn ca(&self) -> Result<ClusterCa, DaemonError> {
+        let me = self.identity.node;
+        let others = || self.sponsors.peers().into_iter().filter(move |m| m.id != me);
+        match ClusterCa::load(&self.layout.ca()) {
+            Ok(ca) => return Ok(ca),
+            Err(error) if others().next().is_none() => {
+                // The founder's was made by `init`: nobody else hands it out.
+                let own = self.raft == RaftId(1) || self.layout.ca().exists();
+                return Err(if own { error.into() } else { DaemonError::NoCa });
+            }
+            Err(error) if self.layout.ca().exists() => {
+                tracing::warn!(%error, "the CA can't be read, and is fetched from another manager");
+            }
+            Err(_) => {}
+        }
+        let tls = self.keyring.client();
+        for _ in 0..CA_TRIES {
+            for manager in others() {
+                let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CA_WITHIN);
+                match client.get::<api::CaReply>("/manager/v1/ca").await {
+                    Ok(reply) => {
+                        let ca = ClusterCa::from_pem(&self.keyring.now().ca_pem, &Secret::from(reply.key_pem))?;
+                        ca.save(&self.layout.ca())?;
+                        return Ok(ca);
+                    }
+                    Err(error) => tracing::debug!(from = %manager.name, %error, "the CA was asked for in vain"),
+                }
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Err(DaemonError::NoCa)
+    }
+}
+
+/// Before anything is started: a manager whose log is gone may not vote again (DESIGN section 4). That the log was begun is
+/// written down after the log is on disk and before the first vote, so no crash in between makes a false alarm. Blocks.
+pub fn begin_log(data: &DataDir, layout: &Layout, identity: &mut Identity) -> Result<(), DaemonError> {
+    let Some(raft) = identity.raft else { return Ok(()) };
+    // The CA is fetched once Raft runs, so it tells the same of a directory of before the field.
+    let begun = identity.log_begun || layout.ca().exists();
+    let config = raft_config(layout, identity, raft);
+    crate::raft::begin_log(&config, begun)?;
+    super::high::check(layout, identity, &config)?;
+    if !identity.log_begun {
+        identity.log_begun = true;
+        data.store_identity(identity)?;
+    }
+    Ok(())
+}
+
+fn raft_config(layout: &Layout, identity: &Identity, raft: RaftId) -> RaftConfig {
+    RaftConfig {
+        dir: layout.raft(),
+        id: raft,
+        cluster: identity.cluster.clone(),
+        epoch: identity.epoch,
+        timing: crate::raft::Timing::default(),
+    }
+}
+
+/// How this manager logs in: its own program is what runs on the nodes.
+fn remote(layout: &Layout) -> Result<Remote, SshError> {
+    let local = |e: std::io::Error| SshError::Local(e.to_string());
+    crate::ssh::clean_control_dir(&layout.ssh()).map_err(local)?;
+    Remote::new(RemoteConfig {
+        control_dir: layout.ssh(),
+        builds: vec![Build::own().map_err(local)?],
+        launch: Launch::Upload,
+        state_dir: crate::exec::STATE_DIR.to_owned(),
+        arguments: ["exec", "-"].map(str::to_owned).to_vec(),
+    })
+}
+
+/// Asks the managers whether the own id still stands, as long as no leader is heard. Each of them, one after the other: one
+/// that lags would say yes for ever.
+async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: ClientTls, retired: Retirement) {
+    let mut status = raft.status();
+    let mut next = 0;
+    loop {
+        tokio::time::sleep(CLAIM_EVERY).await;
+        let now = status.borrow_and_update().clone();
+        if !now.running {
+            return;
+        }
+        let mut managers = sponsors.peers();
+        managers.retain(|m| m.id != me);
+        let led = raft.unled() < UNLED && now.last_log.is_some();
+        if now.is_leader || led || managers.is_empty() {
+            continue;
+        }
+        next = (next + 1) % managers.len();
+        let manager = &managers[next];
+        let Ok(body) = raft.claim(RaftId(0)) else { return };
+        let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CLAIM_WITHIN);
+        if let Err(error) = client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
+            retired.hear(&error, manager.name.as_str());
+        }
+    }
+}
+
+/// The own state may say it, too: to a voter that was not told that it is out, or whose directory was joined with anew.
+async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Retirement) {
+    let mut state = raft.state();
+    let over = |inventory: &Arc<Inventory>| matches!(Standing::of(inventory, node, id), Standing::Retired);
+    if state.wait_for(over).await.is_ok() {
+        retired.heard("the own log");
+    }
+}
+
+/// Raft that stops by itself ends the daemon; where the part is stopped that is as it should be.
+async fn guard(raft: Raft<Inventory>, mut stopped: watch::Receiver<bool>, fatal: mpsc::Sender<DaemonError>) {
+    let mut status = raft.status();
+    let ended = tokio::select! {
+        _ = stopped.wait_for(|stop| *stop) => return,
+        ended = status.wait_for(|s| !s.running) => ended.is_ok(),
+    };
+    if ended && !*stopped.borrow() {
+        let _ = fatal.send(DaemonError::RaftStopped).await;
+    }
+}

@@ -1,0 +1,460 @@
+//! `recover`: the cluster is founded anew on a survivor, where the majority of its managers is lost for ever. Nothing is written
+//! before the others were asked, who may be alive after all, or know more.
+
+use super::admin::AdminError;
+use super::half_made;
+use super::layout::{Layout, NodeConfig};
+use super::refound::{self, Founded, RefoundError};
+use crate::disk::{DataDir, DiskError, Identity};
+use crate::manager::wall;
+use crate::model::{Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
+use crate::raft::{LastState, RaftConfig, RaftError, last_state};
+use crate::rpc::client::{ApiError, Client};
+use crate::rpc::identity::{Credentials, IdentityError};
+use crate::rpc::position::{POSITION_PATH, PositionReply};
+use crate::rpc::tls::ClientTls;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long each manager has to answer, at each of its addresses.
+const ASK_WITHIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, Default)]
+pub struct RecoverOptions {
+    pub dir: PathBuf,
+    /// Who orders it, for the journal.
+    pub by: String,
+    /// Nodes that are elsewhere from now on.
+    pub places: Vec<(String, Place)>,
+    /// Also where so many managers answer that they can go on by themselves.
+    pub even_if_majority_alive: bool,
+    /// Also where another manager answers that knows more than this one.
+    pub even_if_behind: bool,
+}
+
+/// An address, and the API and gossip ports where they are others than before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    pub ip: IpAddr,
+    pub ports: Option<(u16, u16)>,
+}
+
+impl std::str::FromStr for Place {
+    type Err = String;
+
+    /// `10.0.0.5`, or with both ports `10.0.0.5:7947,7946`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is neither IP nor IP:API_PORT,GOSSIP_PORT");
+        if let Ok(ip) = text.parse() {
+            return Ok(Self { ip, ports: None });
+        }
+        let (api, gossip) = text.split_once(',').ok_or_else(bad)?;
+        let (api, gossip): (SocketAddr, u16) = (api.parse().map_err(|_| bad())?, gossip.parse().map_err(|_| bad())?);
+        Ok(Self { ip: api.ip(), ports: Some((api.port(), gossip)) })
+    }
+}
+
+impl Place {
+    /// API and gossip address of the node there.
+    fn of(&self, node: &Node) -> (SocketAddr, SocketAddr) {
+        let port = |addr: &str, usual: u16| addr.rsplit_once(':').and_then(|(_, p)| p.parse().ok()).unwrap_or(usual);
+        let before = (port(&node.spec.api, 7947), port(&node.spec.gossip, 7946));
+        let (api, gossip) = self.ports.unwrap_or(before);
+        ((self.ip, api).into(), (self.ip, gossip).into())
+    }
+}
+
+/// What is given with `--set-addr`, as addresses of nodes.
+pub(super) fn moved(
+    inventory: &Inventory,
+    places: &[(String, Place)],
+) -> Result<BTreeMap<NodeId, (SocketAddr, SocketAddr)>, RecoverError> {
+    let of = |(name, place): &(String, Place)| {
+        let node = inventory.by_name(name).ok_or_else(|| RecoverError::NoSuchNode(name.clone()))?;
+        Ok((node.id, place.of(node)))
+    };
+    places.iter().map(of).collect()
+}
+
+/// What another manager said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Position(PositionReply),
+    /// It answers, and not this question.
+    Else(String),
+    Silent(String),
+}
+
+/// Another voter of the cluster, by what this directory knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Other {
+    pub name: String,
+    pub raft: RaftId,
+    pub addr: String,
+    pub said: Said,
+}
+
+impl Other {
+    fn answers(&self) -> bool {
+        !matches!(self.said, Said::Silent(_))
+    }
+
+    fn position(&self) -> Option<&PositionReply> {
+        if let Said::Position(position) = &self.said { Some(position) } else { None }
+    }
+}
+
+/// What speaks against it; each with what to do instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Objection {
+    Led { by: String, leader: String },
+    MajorityAlive { up: usize, of: usize, others: Vec<String> },
+    Superseded { by: String, epoch: Epoch },
+    Behind { survivor: String, term: u64, index: u64 },
+}
+
+impl Objection {
+    pub fn next(&self) -> String {
+        match self {
+            Self::Led { .. } | Self::MajorityAlive { .. } => {
+                "systemctl start remoor on this machine: it goes on with them; --even-if-majority-alive founds a new cluster all the same"
+                    .to_owned()
+            }
+            Self::Superseded { by, .. } => {
+                format!("systemctl start remoor on this machine: it parks its log; then remoor promote it on {by}")
+            }
+            Self::Behind { survivor, .. } => {
+                format!("the same command on {survivor}; --even-if-behind gives up what only {survivor} knows")
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Objection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Led { by, leader } => write!(f, "{by} answers, and follows a leader that lives: {leader}"),
+            Self::MajorityAlive { up, of, others } => {
+                let others = if others.is_empty() { String::new() } else { format!(" ({} answer)", others.join(", ")) };
+                write!(f, "{up} of {of} managers are there, this one included{others}: they are a majority")
+            }
+            Self::Superseded { by, epoch } => {
+                write!(f, "{by} is of epoch {epoch} already: the cluster was founded anew without this manager")
+            }
+            Self::Behind { survivor, term, index } => {
+                write!(f, "{survivor} knows more: its log ends at entry {index} of term {term}")
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error("{0}")]
+    NodeFile(String),
+    /// Nothing here can vote.
+    #[error("{} holds no manager: {why}", dir.display())]
+    NoManager { dir: PathBuf, why: &'static str },
+    #[error("no node is called {0}")]
+    NoSuchNode(String),
+    #[error("the state can't be carried over: {}", .0.message)]
+    State(Refusal),
+    #[error("the log can't be read")]
+    Log(#[from] RaftError),
+    #[error(transparent)]
+    Found(#[from] RefoundError),
+}
+
+impl From<DiskError> for RecoverError {
+    fn from(error: DiskError) -> Self {
+        Self::Admin(error.into())
+    }
+}
+
+impl From<IdentityError> for RecoverError {
+    fn from(error: IdentityError) -> Self {
+        Self::Admin(error.into())
+    }
+}
+
+/// What would be done, and what speaks against it. The directory is this process's meanwhile.
+pub struct Recovery {
+    pub name: String,
+    pub cluster: String,
+    /// Before and after.
+    pub epochs: (Epoch, Epoch),
+    pub raft: (RaftId, RaftId),
+    /// Of the last entry here.
+    pub term: u64,
+    pub index: u64,
+    pub generation: u64,
+    pub nodes: usize,
+    /// Attempts that end by it, by node.
+    pub open: Vec<String>,
+    pub others: Vec<Other>,
+    /// Those that were not overruled.
+    pub objections: Vec<Objection>,
+    data: DataDir,
+    identity: Identity,
+    config: NodeConfig,
+    state: LastState<Inventory>,
+}
+
+impl Recovery {
+    pub fn dir(&self) -> &std::path::Path {
+        self.data.path()
+    }
+}
+
+/// What came of looking.
+pub enum Looked {
+    /// A recovery that was interrupted is at its end now.
+    Finished(Founded),
+    Ready(Box<Recovery>),
+}
+
+/// Reads the directory, which no daemon may use, and asks the other voters. Nothing is changed, but that a recovery which was
+/// interrupted is finished.
+pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
+    let none = |why| RecoverError::NoManager { dir: options.dir.clone(), why };
+    if !options.dir.join("identity.json").exists() {
+        return Err(none("it has no identity.json"));
+    }
+    let data = half_made::open(&options.dir)?;
+    if let Some(founded) = refound::finish(&data)? {
+        return Ok(Looked::Finished(founded));
+    }
+    let identity = data.identity()?.ok_or_else(|| none("it has no identity.json"))?;
+    let credentials = Credentials::load(&options.dir)?.ok_or_else(|| none("it has no credentials.json"))?;
+    let mut config = NodeConfig::load(&options.dir).map_err(RecoverError::NodeFile)?;
+    let layout = Layout(options.dir.clone());
+    let id = identity.raft.ok_or_else(|| none("its node is a worker"))?;
+    if !layout.raft().join("log.redb").exists() {
+        return Err(none("its log is gone"));
+    }
+    let log = RaftConfig {
+        dir: layout.raft(),
+        id,
+        cluster: identity.cluster.clone(),
+        epoch: identity.epoch,
+        timing: crate::raft::Timing::default(),
+    };
+    let mut last = last_state::<Inventory>(&log).await?;
+    let places = moved(&last.state, &options.places)?;
+    let others = ask(&last, &identity, &credentials, &places).await?;
+
+    let before = identity.epoch.max(last.state.epoch);
+    let with = Refounding {
+        epoch: next_epoch(before),
+        founder: identity.node,
+        at: wall(),
+        by: options.by.clone(),
+        how: "recovered without a majority".to_owned(),
+        moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
+    };
+    if let Some((api, gossip)) = places.get(&identity.node) {
+        (config.advertise, config.api_port, config.gossip_port) = (api.ip(), api.port(), gossip.port());
+    }
+    config.check().map_err(AdminError::Address)?;
+    let found = (last.term, last.index);
+    let open = last.state.jobs.values().filter(|j| j.open_attempt().is_some());
+    let open = open.filter_map(|j| Some(last.state.node(j.node)?.name().to_string())).collect();
+    let mut objections = objections(&identity, found, &last.voters, &others);
+    objections.retain(|o| match o {
+        Objection::Behind { .. } => !options.even_if_behind,
+        // The cluster goes on without this node: nothing makes that the past.
+        Objection::Superseded { .. } => true,
+        _ => !options.even_if_majority_alive,
+    });
+    let raft = last.state.refound(&with).map_err(RecoverError::State)?;
+    last.index = last.state.applied;
+    Ok(Looked::Ready(Box::new(Recovery {
+        name: identity.name.to_string(),
+        cluster: identity.cluster.to_string(),
+        epochs: (before, with.epoch),
+        raft: (id, raft),
+        term: found.0,
+        index: found.1,
+        generation: last.state.current.0,
+        nodes: last.state.nodes.len(),
+        open,
+        others,
+        objections,
+        data,
+        identity,
+        config,
+        state: last,
+    })))
+}
+
+/// Does what was looked at, whatever speaks against it.
+pub fn recover(recovery: Recovery) -> Result<Founded, RecoverError> {
+    let Recovery { data, identity, config, state, raft, .. } = recovery;
+    Ok(refound::refound(&data, &identity, state, raft.1, config)?)
+}
+
+/// An epoch is the second in which it began, so that the later one of two that were made of the same past is the newer one,
+/// wherever they were made; in any case it is newer than the one before.
+pub(super) fn next_epoch(before: Epoch) -> Epoch {
+    Epoch(before.0.saturating_add(1).max(wall().0 / 1_000))
+}
+
+async fn ask(
+    last: &LastState<Inventory>,
+    identity: &Identity,
+    credentials: &Credentials,
+    places: &BTreeMap<NodeId, (SocketAddr, SocketAddr)>,
+) -> Result<Vec<Other>, RecoverError> {
+    let tls = ClientTls::member(&credentials.tls())?;
+    let voters = last.voters.iter().filter(|(id, _)| Some(**id) != identity.raft);
+    let asked = voters.map(|(raft, entered)| {
+        let node = last.state.holds(*raft);
+        let placed = node.and_then(|n| places.get(&n.id)).map(|(api, _)| api.to_string());
+        let mut addrs: Vec<String> =
+            placed.into_iter().chain(node.map(|n| n.spec.api.clone())).chain([entered.clone()]).collect();
+        addrs.dedup();
+        let name = node.map_or_else(|| format!("Raft id {raft}"), |n| n.name().to_string());
+        let (tls, node) = (tls.clone(), node.map(|n| n.id));
+        async move {
+            let mut other = Other { name, raft: *raft, addr: entered.clone(), said: Said::Silent(String::new()) };
+            for addr in addrs {
+                let said = said(&Client::tls(addr.clone(), &tls, node).within(ASK_WITHIN)).await;
+                if !other.answers() {
+                    (other.addr, other.said) = (addr, said);
+                }
+            }
+            other
+        }
+    });
+    Ok(futures_util::future::join_all(asked).await)
+}
+
+async fn said(client: &Client) -> Said {
+    match client.get::<PositionReply>(POSITION_PATH).await {
+        Ok(position) => Said::Position(position),
+        Err(ApiError::Status { message, .. }) => Said::Else(message),
+        Err(error) => Said::Silent(error.to_string()),
+    }
+}
+
+/// What speaks against founding the cluster anew here, where the log ends at `found` (term and index).
+fn objections(
+    identity: &Identity,
+    found: (u64, u64),
+    voters: &BTreeMap<RaftId, String>,
+    others: &[Other],
+) -> Vec<Objection> {
+    let mut objections = Vec::new();
+    let newer = others.iter().filter_map(|o| Some((o, o.position()?))).find(|(_, p)| p.epoch > identity.epoch);
+    if let Some((other, position)) = newer {
+        objections.push(Objection::Superseded { by: other.name.clone(), epoch: position.epoch });
+    }
+    // Who is of an older epoch is no member of this one.
+    let peers: Vec<&Other> = others
+        .iter()
+        .filter(|o| o.answers() && o.position().is_none_or(|position| position.epoch == identity.epoch))
+        .collect();
+    let led = peers.iter().find_map(|o| Some((o, o.position()?.leader.clone()?)));
+    if let Some((other, leader)) = led {
+        objections.push(Objection::Led { by: other.name.clone(), leader });
+    }
+    let own = usize::from(identity.raft.is_some_and(|id| voters.contains_key(&id)));
+    let up = peers.len() + own;
+    if up >= majority(voters.len()) {
+        let others = peers.iter().map(|o| o.name.clone()).collect();
+        objections.push(Objection::MajorityAlive { up, of: voters.len(), others });
+    }
+    let most = peers.iter().filter_map(|o| o.position().map(|p| (p.term, p.index, &o.name))).max();
+    if let Some((term, index, name)) = most.filter(|(term, index, _)| (*term, *index) > found) {
+        objections.push(Objection::Behind { survivor: name.clone(), term, index });
+    }
+    objections
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity {
+        let mut identity = Identity::new("c1".into(), Epoch(4), NodeId(1), "m1".into()).expect("an identity");
+        identity.raft = Some(RaftId(1));
+        identity
+    }
+
+    fn voters(of: u64) -> BTreeMap<RaftId, String> {
+        (1..=of).map(|id| (RaftId(id), format!("10.0.0.{id}:7947"))).collect()
+    }
+
+    fn other(id: u64, said: Said) -> Other {
+        Other { name: format!("m{id}"), raft: RaftId(id), addr: String::new(), said }
+    }
+
+    fn at(epoch: u64, term: u64, index: u64, leader: Option<&str>) -> Said {
+        let leader = leader.map(str::to_owned);
+        Said::Position(PositionReply { epoch: Epoch(epoch), raft: RaftId(9), term, index, leader })
+    }
+
+    fn silent() -> Said {
+        Said::Silent("nobody is there".to_owned())
+    }
+
+    #[test]
+    fn a_majority_that_lives_and_a_live_leader_speak_against_it() {
+        let object = |of: u64, others: &[Other]| objections(&identity(), (3, 100), &voters(of), others);
+        assert_eq!(object(3, &[other(2, silent()), other(3, silent())]), []);
+        let two = |said: Said| [other(2, said), other(3, silent())];
+        assert!(matches!(&object(3, &two(at(4, 3, 100, None)))[..], [Objection::MajorityAlive { up: 2, of: 3, .. }]));
+        assert!(
+            matches!(
+                &object(3, &two(Said::Else("no such endpoint".to_owned())))[..],
+                [Objection::MajorityAlive { .. }]
+            ),
+            "who answers is there"
+        );
+        let five = |said: Said| [vec![other(2, said)], (3..=5).map(|id| other(id, silent())).collect()].concat();
+        assert_eq!(object(5, &five(at(4, 3, 90, None))), [], "two of five are no majority, and this one knows more");
+        let led = object(5, &five(at(4, 3, 100, Some("m7"))));
+        assert!(matches!(&led[..], [Objection::Led { leader, .. }] if leader == "m7"), "SCENARIOS E18: {led:?}");
+        assert!(matches!(&object(1, &[])[..], [Objection::MajorityAlive { up: 1, of: 1, .. }]), "it needs nobody else");
+        assert_eq!(object(3, &two(at(3, 3, 100, Some("m3")))), [], "of an epoch that is over");
+    }
+
+    #[test]
+    fn the_survivor_that_knows_the_most_is_named() {
+        let rest = |a: Said, b: Said| {
+            let others = vec![other(2, a), other(3, b), other(4, silent()), other(5, silent()), other(6, silent())];
+            objections(&identity(), (3, 100), &voters(7), &others)
+        };
+        assert_eq!(
+            rest(at(4, 3, 100, None), at(4, 2, 900, None)),
+            [],
+            "a greater term counts more than a greater index"
+        );
+        let named = rest(at(4, 3, 101, None), at(4, 4, 7, None));
+        assert_eq!(named, [Objection::Behind { survivor: "m3".to_owned(), term: 4, index: 7 }]);
+        let newer = rest(at(5, 9, 1, None), silent());
+        assert_eq!(newer, [Objection::Superseded { by: "m2".to_owned(), epoch: Epoch(5) }]);
+    }
+
+    #[test]
+    fn an_epoch_is_newer_than_all_before_and_than_those_of_before() {
+        let now = next_epoch(Epoch(1));
+        assert!(now.0 > 1_700_000_000, "{now}");
+        assert_eq!(next_epoch(Epoch(u64::MAX / 2)), Epoch(u64::MAX / 2 + 1), "a clock that is behind is no reason");
+    }
+
+    #[test]
+    fn a_place_is_an_address_with_or_without_ports() {
+        let place = |text: &str| text.parse::<Place>();
+        assert_eq!(place("10.0.0.5"), Ok(Place { ip: [10, 0, 0, 5].into(), ports: None }));
+        assert_eq!(place("10.0.0.5:1,2"), Ok(Place { ip: [10, 0, 0, 5].into(), ports: Some((1, 2)) }));
+        assert!(place("[::1]:1,2").is_ok_and(|p| p.ip.is_ipv6()));
+        for bad in ["", "m2", "10.0.0.5:7947", "10.0.0.5,1", "10.0.0.5:1,2,3"] {
+            assert!(place(bad).is_err_and(|e| e.contains("API_PORT")), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A data directory becomes that of the only manager of a new epoch. A crash at any moment leaves the old one, or one that the
+//! next start, or the same command, makes the new one of.
+//!
+//! The new log is made beside the old one. Then a mark is written, from which on there is no way back: the old log gets the
+//! name of one that is parked, the new one its place, and the identity the new epoch.
+
+use super::admin::save_peers;
+use super::layout::{Layout, NodeConfig};
+use super::park;
+use crate::disk::{DataDir, DiskError, Identity, atomic_write, sync_dir};
+use crate::manager::api::managers_of;
+use crate::model::{Epoch, Inventory, RaftId};
+use crate::raft::{LastState, RaftConfig, RaftError};
+use crate::rpc::join::Peer;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Stands from the moment at which the new log counts until all else is written.
+const MARK: &str = "refounding.json";
+const MARK_VERSION: u32 = 1;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RefoundError {
+    #[error("the data directory can't be used")]
+    Disk(#[from] DiskError),
+    #[error("the new log can't be made")]
+    Raft(#[from] RaftError),
+}
+
+/// What is written once the mark is.
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    version: u32,
+    epoch: Epoch,
+    raft: RaftId,
+    /// The name that the old log gets.
+    parked: PathBuf,
+    config: NodeConfig,
+    peers: Vec<Peer>,
+    managers: Vec<Peer>,
+}
+
+/// The end of it: what the directory is now, and where the old log is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Founded {
+    pub epoch: Epoch,
+    pub raft: RaftId,
+    pub parked: PathBuf,
+}
+
+/// Makes the directory whose lock is `data` that of the epoch in which `last` stands, with `raft` as its only voter. The node
+/// is at the addresses of `config` from then on. Blocks.
+pub fn refound(
+    data: &DataDir,
+    identity: &Identity,
+    last: LastState<Inventory>,
+    raft: RaftId,
+    config: NodeConfig,
+) -> Result<Founded, RefoundError> {
+    let layout = Layout(data.path().to_owned());
+    let new = new_log(&layout);
+    clear(&new)?;
+    let mark = Mark {
+        version: MARK_VERSION,
+        epoch: last.state.epoch,
+        raft,
+        parked: park::free(&layout.0, identity.raft),
+        peers: last.state.nodes.values().map(|node| Peer::of(node)).collect(),
+        managers: managers_of(&last.state),
+        config,
+    };
+    let settings = RaftConfig {
+        dir: new,
+        id: raft,
+        cluster: last.state.cluster.clone(),
+        epoch: last.state.epoch,
+        timing: crate::raft::Timing::default(),
+    };
+    crate::raft::seed(&settings, mark.config.api().to_string(), last)?;
+    let path = layout.0.join(MARK);
+    let bytes =
+        serde_json::to_vec_pretty(&mark).map_err(|e| DiskError::io("encoding", &path)(std::io::Error::other(e)))?;
+    atomic_write(&path, &bytes, 0o600)?;
+    carry_out(data, &layout, mark)
+}
+
+/// Ends what a crash interrupted after the mark was written; None: there is nothing. What was made before the mark is
+/// removed. Blocks.
+pub fn finish(data: &DataDir) -> Result<Option<Founded>, RefoundError> {
+    let layout = Layout(data.path().to_owned());
+    let path = layout.0.join(MARK);
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            clear(&new_log(&layout))?;
+            return Ok(None);
+        }
+        Err(e) => return Err(DiskError::io("reading", &path)(e).into()),
+    };
+    let corrupt = |why: String| DiskError::Corrupt { path: path.clone(), why };
+    let mark: Mark = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
+    if mark.version != MARK_VERSION {
+        return Err(DiskError::TooNew { path, found: mark.version, known: MARK_VERSION }.into());
+    }
+    carry_out(data, &layout, mark).map(Some)
+}
+
+/// Every step may be done twice.
+fn carry_out(data: &DataDir, layout: &Layout, mark: Mark) -> Result<Founded, RefoundError> {
+    let (raft, new) = (layout.raft(), new_log(layout));
+    if new.exists() {
+        if raft.exists() {
+            std::fs::rename(&raft, &mark.parked).map_err(DiskError::io("moving to", &mark.parked))?;
+        }
+        std::fs::rename(&new, &raft).map_err(DiskError::io("moving to", &raft))?;
+        sync_dir(&layout.0)?;
+    }
+    mark.config.save(&layout.0)?;
+    save_peers(layout, &mark.peers, &mark.managers)?;
+    if let Some(mut identity) = data.identity()? {
+        identity.epoch = mark.epoch;
+        (identity.raft, identity.log_begun, identity.retired) = (Some(mark.raft), true, None);
+        data.store_identity(&identity)?;
+    }
+    let path = layout.0.join(MARK);
+    std::fs::remove_file(&path).map_err(DiskError::io("removing", &path))?;
+    sync_dir(&layout.0)?;
+    Ok(Founded { epoch: mark.epoch, raft: mark.raft, parked: mark.parked })
+}
+
+fn new_log(layout: &Layout) -> PathBuf {
+    layout.0.join("raft.new")
+}
+
+fn clear(dir: &Path) -> Result<(), DiskError> {
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DiskError::io("removing", dir)(e)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::admin::tests::options;
+    use super::super::{init, tokens_told};
+    use super::*;
+    use crate::model::{Refounding, Wall};
+    use std::collections::BTreeMap;
+
+    fn raft_config(dir: PathBuf, identity: &Identity) -> RaftConfig {
+        RaftConfig {
+            dir,
+            id: identity.raft.expect("an id"),
+            cluster: identity.cluster.clone(),
+            epoch: identity.epoch,
+            timing: crate::raft::Timing::default(),
+        }
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        std::fs::create_dir_all(to).expect("made");
+        for entry in std::fs::read_dir(from).expect("listed").flatten() {
+            let target = to.join(entry.file_name());
+            match entry.file_type().expect("a kind").is_dir() {
+                true => copy(&entry.path(), &target),
+                false => drop(std::fs::copy(entry.path(), target).expect("copied")),
+            }
+        }
+    }
+
+    /// What the directory says when it is opened as a daemon would.
+    async fn opened(dir: &Path) -> (Identity, Inventory) {
+        let data = DataDir::open(dir).expect("open");
+        finish(&data).expect("finished");
+        let identity = data.identity().expect("read").expect("an identity");
+        let config = raft_config(dir.join("raft"), &identity);
+        let last = crate::raft::last_state::<Inventory>(&config).await.expect("a state");
+        (identity, last.state)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_crash_at_any_step_leaves_the_old_directory_or_one_that_becomes_the_new() {
+        let top = tempfile::tempdir().expect("a folder");
+        let whole = options(&top.path().join("m1"));
+        init(&whole).await.expect("a cluster");
+        tokens_told(&whole.dir).expect("told");
+        let (old, state) = opened(&whole.dir).await;
+        let with = Refounding {
+            epoch: Epoch(7),
+            founder: old.node,
+            at: Wall(5),
+            by: "root".to_owned(),
+            how: "recovered".to_owned(),
+            moved: BTreeMap::new(),
+        };
+        let mut new = state.clone();
+        let raft = new.refound(&with).expect("a new epoch");
+        let last = LastState { index: new.applied, term: 3, voters: BTreeMap::new(), state: new.clone() };
+        let found = |dir: &Path| {
+            let data = DataDir::open(dir).expect("open");
+            refound(&data, &old, last.clone(), raft, whole.config.clone()).expect("founded")
+        };
+
+        // Before the mark: nothing has happened.
+        let early = top.path().join("early");
+        copy(&whole.dir, &early);
+        std::fs::create_dir(early.join("raft.new")).expect("made");
+        std::fs::write(early.join("raft.new/snapshot"), "half").expect("written");
+        assert_eq!(opened(&early).await, (old.clone(), state.clone()));
+        assert!(!early.join("raft.new").exists());
+
+        let finished = top.path().join("finished");
+        copy(&whole.dir, &finished);
+        let founded = found(&finished);
+        assert_eq!((founded.epoch, founded.raft), (Epoch(7), raft));
+        assert!(founded.parked.join("log.redb").exists(), "nothing is deleted");
+        let (identity, state) = opened(&finished).await;
+        assert_eq!((identity.epoch, identity.raft, identity.retired), (Epoch(7), Some(raft), None));
+        assert_eq!(state, new);
+
+        // After it: with neither, one and both logs in their new places.
+        let mark = |dir: &Path| Mark {
+            version: MARK_VERSION,
+            epoch: Epoch(7),
+            raft,
+            parked: dir.join("raft.removed-1-9"),
+            config: whole.config.clone(),
+            peers: Vec::new(),
+            managers: Vec::new(),
+        };
+        for moved in 0..3 {
+            let dir = top.path().join(format!("late-{moved}"));
+            copy(&whole.dir, &dir);
+            copy(&finished.join("raft"), &dir.join("raft.new"));
+            std::fs::write(dir.join(MARK), serde_json::to_vec(&mark(&dir)).expect("encoded")).expect("written");
+            if moved > 0 {
+                std::fs::rename(dir.join("raft"), dir.join("raft.removed-1-9")).expect("moved");
+            }
+            if moved > 1 {
+                std::fs::rename(dir.join("raft.new"), dir.join("raft")).expect("moved");
+            }
+            let (identity, state) = opened(&dir).await;
+            assert_eq!((identity.epoch, identity.raft), (Epoch(7), Some(raft)), "{moved}");
+            assert_eq!(state, new, "{moved}");
+            assert!(dir.join("raft.removed-1-9/log.redb").exists() && !dir.join(MARK).exists(), "{moved}");
+        }
+    }
+}

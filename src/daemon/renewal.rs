@@ -1,0 +1,122 @@
+//! Renews this node's certificate in time, and after its time as soon as the managers let it: by any manager, or on a manager by
+//! its own CA.
+
+use super::admin::machine_id;
+use super::keyring::Keyring;
+use super::manage::Manage;
+use crate::agent::Own;
+use crate::manager::wall;
+use crate::model::NodeName;
+use crate::rpc::client::Client;
+use crate::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
+use crate::rpc::wire::Code;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long one manager may take.
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+/// The clock is looked at so often: it may be set, and the machine may sleep.
+const LOOK_EVERY: Duration = Duration::from_secs(3_600);
+/// The pause after a try in vain, doubled with each further one up to the second; who has no valid certificate any more waits
+/// for people, and no longer than the third.
+const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
+const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
+
+/// Until `stopped`.
+pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
+    let mut failures = 0;
+    let mut said = String::new();
+    loop {
+        let (due, ends, now) = (keyring.due(), keyring.ends(), wall());
+        let pause = if now < due {
+            LOOK_EVERY.min(Duration::from_millis(due.since(now)))
+        } else {
+            match once(&keyring, &own, &manage).await {
+                Ok(by) => {
+                    (failures, said) = (0, String::new());
+                    let until = crate::rpc::wire::rfc3339(keyring.ends());
+                    tracing::info!(%by, %until, "the certificate of {name} was renewed");
+                    continue;
+                }
+                Err(why) => {
+                    // Each reason once, not each try.
+                    if why != said {
+                        tracing::warn!("the certificate of {name} could not be renewed: {why}; tried again");
+                        said = why;
+                    }
+                    failures += 1;
+                    pause(failures, now > ends)
+                }
+            }
+        };
+        if tokio::time::timeout(pause, stopped.wait_for(|stop| *stop)).await.is_ok() {
+            return;
+        }
+    }
+}
+
+fn pause(failures: u32, lapsed: bool) -> Duration {
+    let most = if lapsed { LAPSED_PAUSE_MAX } else { PAUSE_MAX };
+    PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(most)
+}
+
+/// Who renewed it.
+async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName, String> {
+    let key = keyring.now().key().map_err(|e| e.to_string())?;
+    let csr = key.csr_pem().map_err(|e| e.to_string())?;
+    let lapsed = wall() > keyring.ends();
+    let (by, cert_pem) = match manage.issue(&csr).await {
+        Some(issued) => (own.id().name.clone(), issued?),
+        None => ask(keyring, own, csr.clone()).await?,
+    };
+    let ring = keyring.clone();
+    let kept = tokio::task::spawn_blocking(move || ring.renew(&cert_pem)).await;
+    kept.map_err(|e| e.to_string())?.map_err(|e| format!("what {by} sent can't be used: {e}"))?;
+    if let Some(shared) = manage.shared() {
+        shared.certificates.seen(own.id().id, keyring.ends());
+    }
+    if lapsed {
+        // By the new one: the managers need to wait for nobody's yes any more. What it is answered is not needed.
+        let _ = ask(keyring, own, csr).await;
+    }
+    if keyring.due() <= wall() {
+        return Err(format!("what {by} issued is to be renewed already: is one of the clocks wrong?"));
+    }
+    // Managers see the new one with the next question.
+    own.ask_soon();
+    Ok(by)
+}
+
+/// One manager after the other, until one renews it. What is told of is what the one says that knows most.
+async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeName, String), String> {
+    let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
+    let mut why: Option<(bool, String)> = None;
+    let managers = own.follow_managers().borrow().clone();
+    for manager in managers.into_iter().filter(|m| m.id != own.id().id) {
+        let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
+        match client.post::<RenewReply>(RENEW_PATH, &request).await {
+            Ok(reply) => return Ok((manager.name, reply.cert_pem)),
+            Err(error) => {
+                let decided = error.code().is_some_and(|code| code != Code::Retry.as_str());
+                let text = format!("{}: {error}", manager.name);
+                if why.as_ref().is_none_or(|(before, _)| decided && !before) {
+                    why = Some((decided, text));
+                }
+            }
+        }
+    }
+    Err(why.map_or_else(|| "no manager is known".to_owned(), |(_, text)| text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_are_bounded() {
+        let seconds = |lapsed| -> Vec<u64> { [1, 2, 3, 9, 400].map(|n| pause(n, lapsed).as_secs()).into() };
+        assert_eq!(seconds(false), [1, 2, 4, 256, 300]);
+        assert_eq!(seconds(true), [1, 2, 4, 20, 20]);
+    }
+}

@@ -1,0 +1,208 @@
+//! `restore`: an empty data directory becomes that of the only manager of a new epoch, with what a backup holds.
+
+use super::admin::{self, AdminError};
+use super::half_made::{self, Making};
+use super::layout::{Layout, NodeConfig};
+use super::recover::{Place, RecoverError, moved, next_epoch};
+use crate::disk::{BlobStore, DiskError, Identity, atomic_write};
+use crate::manager::api::managers_of;
+use crate::manager::backup::{Backup, BackupError, Head};
+use crate::manager::wall;
+use crate::model::{Epoch, NodeId, RaftId, Refounding};
+use crate::raft::{LastState, RaftConfig, RaftError};
+use crate::rpc::ca::{ClusterCa, NODE_LIFE, Validity};
+use crate::rpc::identity::{Credentials, IdentityError, NodeKey};
+use crate::rpc::join::Peer;
+use crate::rpc::wire::rfc3339;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the machine's SSH server has its public host keys.
+const SSH_HOST_KEYS: &str = "/etc/ssh";
+
+#[derive(Debug, Clone, Default)]
+pub struct RestoreOptions {
+    pub dir: PathBuf,
+    pub file: PathBuf,
+    /// Who orders it, for the journal.
+    pub by: String,
+    /// As which node; None: the one that made the backup.
+    pub name: Option<String>,
+    pub places: Vec<(String, Place)>,
+    /// The new epoch is greater than this one.
+    pub epoch: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    pub head: Head,
+    pub name: String,
+    pub api: String,
+    pub epoch: Epoch,
+    pub raft: RaftId,
+    /// Managers that are lost, by name.
+    pub lost: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    #[error(transparent)]
+    Backup(#[from] BackupError),
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// Nothing in it was touched.
+    #[error("{} is a node's already: {name}", dir.display())]
+    Taken { dir: PathBuf, name: String },
+    #[error("{0} is not in the backup, without which nobody is this cluster")]
+    Lacks(&'static str),
+}
+
+impl From<AdminError> for RestoreError {
+    fn from(error: AdminError) -> Self {
+        Self::Recover(error.into())
+    }
+}
+
+impl From<DiskError> for RestoreError {
+    fn from(error: DiskError) -> Self {
+        Self::Recover(error.into())
+    }
+}
+
+impl From<IdentityError> for RestoreError {
+    fn from(error: IdentityError) -> Self {
+        Self::Recover(error.into())
+    }
+}
+
+impl From<RaftError> for RestoreError {
+    fn from(error: RaftError) -> Self {
+        Self::Recover(error.into())
+    }
+}
+
+/// Reads a backup and checks all of it. Blocks.
+pub fn verify(file: &Path) -> Result<Head, BackupError> {
+    Backup::read(file).map(|backup| backup.head)
+}
+
+/// Nothing is written before the backup was found to be whole and to fit; what a kill left is cleared away by the next try.
+/// Blocks.
+pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
+    let layout = Layout(options.dir.clone());
+    let Backup { head, mut state, blobs, files } = Backup::read(&options.file)?;
+    let data = half_made::open(&options.dir)?;
+    if let Some(identity) = data.identity()? {
+        return Err(RestoreError::Taken { dir: options.dir.clone(), name: identity.name.to_string() });
+    }
+    for name in ["node.key", "credentials.json", "ca/ca.key"] {
+        if !files.contains_key(name) {
+            return Err(RestoreError::Lacks(name));
+        }
+    }
+    let name = options.name.clone().unwrap_or_else(|| head.name.to_string());
+    let node = state.by_name(&name).map(|n| n.id).ok_or_else(|| RecoverError::NoSuchNode(name.clone()))?;
+    let places = moved(&state, &options.places)?;
+    let config = own_place(&state, node, places.get(&node), files.get("node.json").filter(|_| node == head.node))?;
+    config.check().map_err(AdminError::Address)?;
+    half_made::clear(&options.dir)?;
+    half_made::begin(&options.dir, Making::Restored)?;
+
+    for (path, bytes) in &files {
+        let path = options.dir.join(path);
+        if let Some(folder) = path.parent() {
+            let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+            made.map_err(DiskError::io("creating directory", folder))?;
+        }
+        atomic_write(&path, bytes, 0o600)?;
+    }
+    let store = BlobStore::new(&layout.blobs())?;
+    for bytes in blobs.values() {
+        store.put(bytes)?;
+    }
+    config.save(&options.dir)?;
+
+    let epoch = next_epoch(head.epoch.max(Epoch(options.epoch.unwrap_or(0))));
+    let mut with = Refounding {
+        epoch,
+        founder: node,
+        at: wall(),
+        by: options.by.clone(),
+        how: format!("restored from a backup of {}", rfc3339(head.made)),
+        moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
+    };
+    with.moved.insert(node, (config.api().to_string(), config.gossip().to_string()));
+    let key = credentials(&options.dir, node, &name, &head, epoch)?;
+    let raft = state.refound(&with).map_err(RecoverError::State)?;
+    if let Some(founder) = state.nodes.get_mut(&node).map(Arc::make_mut) {
+        let spec = &mut founder.spec;
+        (spec.public_key, spec.machine_id, spec.boot) = (key, admin::machine_id(), admin::boot());
+        spec.version = env!("CARGO_PKG_VERSION").to_owned();
+        let keys = admin::own_host_keys(Path::new(SSH_HOST_KEYS));
+        if !keys.is_empty() {
+            spec.ssh_host_keys = keys;
+        }
+    }
+    let lost = state.nodes.values().filter(|n| n.lost).map(|n| n.name().to_string()).collect();
+    let peers: Vec<Peer> = state.nodes.values().map(|n| Peer::of(n)).collect();
+    admin::save_peers(&layout, &peers, &managers_of(&state))?;
+
+    let cluster = state.cluster.clone();
+    let settings = RaftConfig {
+        dir: layout.raft(),
+        id: raft,
+        cluster: cluster.clone(),
+        epoch,
+        timing: crate::raft::Timing::default(),
+    };
+    let last = LastState { index: state.applied, term: head.term, voters: Default::default(), state };
+    crate::raft::seed(&settings, config.api().to_string(), last)?;
+    let mut identity = Identity::new(cluster, epoch, node, name.as_str().into())?;
+    (identity.raft, identity.log_begun) = (Some(raft), true);
+    data.store_identity(&identity)?;
+    half_made::end(&options.dir)?;
+    Ok(Restored { head, name, api: config.api().to_string(), epoch, raft, lost })
+}
+
+/// Where the new manager is: as it was told, as the file of the machine says whose backup it is, or as the state has it.
+fn own_place(
+    state: &crate::model::Inventory,
+    node: NodeId,
+    place: Option<&(SocketAddr, SocketAddr)>,
+    file: Option<&Vec<u8>>,
+) -> Result<NodeConfig, RestoreError> {
+    let before: Option<NodeConfig> = file.and_then(|bytes| serde_json::from_slice(bytes).ok());
+    let entered = || {
+        let spec = &state.node(node)?.spec;
+        Some((spec.api.parse::<SocketAddr>().ok()?, spec.gossip.parse::<SocketAddr>().ok()?))
+    };
+    if let (None, Some(before)) = (place, before.clone()) {
+        return Ok(before);
+    }
+    let unknown = || AdminError::Address("where this machine is nobody says; next: --set-addr NODE=ADDR".to_owned());
+    let (api, gossip) = place.copied().or_else(entered).ok_or_else(unknown)?;
+    let (metrics, certificate_life_s) = before.map_or((None, None), |b| (b.metrics, b.certificate_life_s));
+    Ok(NodeConfig {
+        advertise: api.ip(),
+        bind: None,
+        api_port: api.port(),
+        gossip_port: gossip.port(),
+        metrics,
+        certificate_life_s,
+    })
+}
+
+/// Those of the machine that made the backup, with a certificate of today; another node gets a key of its own. The public
+/// half, in hex.
+fn credentials(dir: &Path, node: NodeId, name: &str, head: &Head, epoch: Epoch) -> Result<String, RestoreError> {
+    let ca = ClusterCa::load(&dir.join("ca"))?;
+    let before = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
+    let key = if node == head.node { before.key()? } else { NodeKey::generate()? };
+    let validity = Validity::lasting(NODE_LIFE);
+    let cert_pem = ca.issue_node(node, &name.into(), epoch, &key.csr_pem()?, validity)?;
+    let now = Credentials { epoch, node, name: name.into(), cert_pem, key_pem: key.to_pem()?, ..before };
+    now.save(dir)?;
+    Ok(hex::encode(key.public()))
+}

@@ -1,0 +1,561 @@
+//! One test for each rule of the role manager. That the rules together bring about what is desired is the simulation's matter.
+
+use super::*;
+use crate::model::{Applied, Command, Entry, NodeSpec, Wall};
+
+const MANAGER: ClusterRole = ClusterRole::Manager;
+const WORKER: ClusterRole = ClusterRole::Worker;
+
+/// Three managers, the first of which leads, and two workers; what Raft and gossip have is set by hand.
+struct Bench {
+    roles: Roles,
+    now: Now,
+    inventory: Inventory,
+    raft: Membership,
+    up: BTreeSet<NodeId>,
+}
+
+fn api(name: &str) -> String {
+    format!("{name}:7947")
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self {
+            roles: Roles::default(),
+            now: Now(1_000),
+            inventory: Inventory::default(),
+            raft: Membership { committed: true, last_log: 1_000, ..Membership::default() },
+            up: BTreeSet::new(),
+        };
+        for name in ["m1", "m2", "m3"] {
+            let node = bench.join(name, MANAGER);
+            let raft = bench.grant(node);
+            bench.vote(raft, name);
+        }
+        bench.join("w1", WORKER);
+        bench.join("w2", WORKER);
+        bench.raft.me = bench.id("m1");
+        bench
+    }
+
+    fn write(&mut self, command: Command) -> Applied {
+        let index = self.inventory.applied + 1;
+        self.inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+    }
+
+    fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
+        let spec = NodeSpec {
+            name: name.into(),
+            public_key: name.to_owned(),
+            api: api(name),
+            gossip: format!("{name}:7946"),
+            ..NodeSpec::default()
+        };
+        let Applied::Node(node) = self.write(Command::Accept { spec, role }) else { panic!("{name} is not let in") };
+        self.up.insert(node);
+        node
+    }
+
+    fn grant(&mut self, node: NodeId) -> RaftId {
+        let granted = self.write(Command::Grant { node, founder: false });
+        let Applied::Raft(raft) = granted else { panic!("{granted:?}") };
+        raft
+    }
+
+    /// A voter that answers and has everything.
+    fn vote(&mut self, raft: RaftId, name: &str) {
+        self.raft.learners.remove(&raft);
+        self.raft.voters.insert(raft, api(name));
+        self.raft.target.insert(raft);
+        self.answer(raft, 0);
+    }
+
+    fn learn(&mut self, raft: RaftId, name: &str) {
+        self.raft.learners.insert(raft, api(name));
+    }
+
+    fn answer(&mut self, raft: RaftId, lag: u64) {
+        self.raft.heard.insert(raft);
+        self.raft.matched.insert(raft, self.raft.last_log - lag);
+    }
+
+    fn silence(&mut self, name: &str) {
+        let (node, raft) = (self.node(name), self.id(name));
+        self.up.remove(&node);
+        self.raft.heard.remove(&raft);
+    }
+
+    fn node(&self, name: &str) -> NodeId {
+        self.inventory.by_name(name).expect("a node of that name").id
+    }
+
+    fn id(&self, name: &str) -> RaftId {
+        self.inventory.by_name(name).and_then(|n| n.raft).expect("a Raft id")
+    }
+
+    fn ids(&self, names: &[&str]) -> BTreeSet<RaftId> {
+        names.iter().map(|name| self.id(name)).collect()
+    }
+
+    fn role(&mut self, name: &str, role: ClusterRole) {
+        let node = self.node(name);
+        assert_eq!(self.write(Command::Role { node, role }).refusal(), None);
+    }
+
+    fn step(&mut self) -> Option<RoleStep> {
+        self.roles.step(self.now, &self.inventory, &self.raft, &self.up)
+    }
+
+    fn after(&mut self, ms: u64) -> Option<RoleStep> {
+        self.now = self.now.after(ms);
+        self.step()
+    }
+
+    /// The step under way ended; what is next after that.
+    fn done(&mut self) -> Option<RoleStep> {
+        self.roles.ended(self.now, true);
+        self.step()
+    }
+
+    fn fail(&mut self) -> Option<RoleStep> {
+        self.roles.ended(self.now, false);
+        self.step()
+    }
+
+    fn wait(&self, name: &str) -> Option<&str> {
+        self.roles.waits(Whose::Node(self.node(name)))
+    }
+
+    fn set(&self, voters: &[&str], about: &str) -> Option<RoleStep> {
+        Some(RoleStep::SetVoters { voters: self.ids(voters), raft: self.id(about) })
+    }
+
+    /// A promoted worker with an id of its own, not yet a member.
+    fn promoted(name: &str) -> (Self, RaftId) {
+        let mut bench = Self::new();
+        bench.role(name, MANAGER);
+        let raft = bench.grant(bench.node(name));
+        (bench, raft)
+    }
+}
+
+#[test]
+fn nothing_is_done_where_all_is_as_desired() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.step(), None);
+    assert!(["m1", "m2", "m3", "w1", "w2"].iter().all(|name| bench.wait(name).is_none()));
+}
+
+#[test]
+fn a_promotion_goes_by_an_id_a_learner_and_a_steady_while_to_a_vote() {
+    let mut bench = Bench::new();
+    bench.role("w1", MANAGER);
+    let node = bench.node("w1");
+    assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
+    let raft = bench.grant(node);
+    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
+    bench.learn(raft, "w1");
+    assert_eq!(bench.done(), None);
+    assert_eq!(bench.wait("w1"), Some("its manager part does not answer"));
+    bench.answer(raft, LAG_MAX + 1);
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("w1"), Some("catching up, 101 entries behind"));
+    bench.answer(raft, LAG_MAX);
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("w1"), Some("caught up; votes once it was so for 10 s"));
+    assert_eq!(bench.after(STEADY_MS - 1), None);
+    assert_eq!(bench.after(1), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+    bench.vote(raft, "w1");
+    assert_eq!(bench.done(), None);
+    assert_eq!(bench.wait("w1"), None);
+}
+
+#[test]
+fn a_learner_that_falls_behind_or_silent_is_steady_anew() {
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.learn(raft, "w1");
+    bench.answer(raft, 0);
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.after(STEADY_MS - 1), None);
+    bench.answer(raft, LAG_MAX + 1);
+    assert_eq!(bench.after(500), None, "late by one entry");
+    bench.answer(raft, 0);
+    assert_eq!(bench.after(500), None);
+    assert_eq!(bench.after(STEADY_MS - 1), None);
+    bench.raft.heard.remove(&raft);
+    assert_eq!(bench.after(500), None, "silent for a moment");
+    bench.answer(raft, 0);
+    assert_eq!(bench.after(500), None);
+    assert_eq!(bench.after(STEADY_MS), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+}
+
+#[test]
+fn a_node_that_is_away_is_waited_for_and_given_an_id_meanwhile() {
+    let mut bench = Bench::new();
+    bench.role("w1", MANAGER);
+    let node = bench.node("w1");
+    bench.up.remove(&node);
+    assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
+    let raft = bench.grant(node);
+    assert_eq!(bench.done(), None);
+    assert_eq!(bench.wait("w1"), Some("it is away"));
+    bench.up.insert(node);
+    assert_eq!(bench.step(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
+}
+
+#[test]
+fn a_member_at_another_address_is_told_to_raft_once_it_is_up() {
+    let mut bench = Bench::new();
+    let (node, raft) = (bench.node("m2"), bench.id("m2"));
+    let (addr, gossip) = ("m2:8000".to_owned(), "m2:8001".to_owned());
+    bench.write(Command::Readdress { node, api: addr.clone(), gossip, over: None });
+    bench.up.remove(&node);
+    assert_eq!(bench.step(), None);
+    bench.up.insert(node);
+    assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: addr.clone() }));
+    bench.raft.voters.insert(raft, addr);
+    assert_eq!(bench.done(), None);
+    // A learner too, before it may vote.
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.raft.learners.insert(raft, "elsewhere:1".to_owned());
+    bench.answer(raft, 0);
+    assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: api("w1") }));
+}
+
+#[test]
+fn a_follower_leaves_raft_before_its_id_is_retired() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    let (node, raft) = (bench.node("m3"), bench.id("m3"));
+    assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
+    bench.raft.voters.remove(&raft);
+    bench.raft.target.remove(&raft);
+    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+    assert_eq!(bench.write(Command::Retire { node, raft }).refusal(), None);
+    assert_eq!(bench.done(), None);
+}
+
+#[test]
+fn who_is_to_be_removed_leaves_raft_and_its_id_first() {
+    let mut bench = Bench::new();
+    let (node, raft) = (bench.node("m3"), bench.id("m3"));
+    assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
+    assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
+    bench.raft.voters.remove(&raft);
+    bench.raft.target.remove(&raft);
+    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+    assert_eq!(bench.write(Command::Retire { node, raft }).refusal(), None);
+    assert_eq!(bench.done(), Some(RoleStep::Remove { node }));
+    assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
+    assert_eq!(bench.done(), None);
+    assert!(bench.inventory.removed.contains_key(&node));
+}
+
+#[test]
+fn a_leader_hands_over_to_the_most_caught_up_that_stays_and_answers() {
+    let mut bench = Bench::new();
+    bench.role("w1", MANAGER);
+    let raft = bench.grant(bench.node("w1"));
+    bench.vote(raft, "w1");
+    bench.role("w2", MANAGER);
+    let other = bench.grant(bench.node("w2"));
+    bench.vote(other, "w2");
+    // w1 has all and is silent; w2 has all and goes too, once the leader has.
+    bench.silence("w1");
+    bench.answer(bench.id("m2"), 9);
+    bench.answer(bench.id("m3"), 3);
+    bench.role("m1", WORKER);
+    let (m2, m3) = (bench.id("m2"), bench.id("m3"));
+    bench.answer(other, 5);
+    assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m3 }));
+    assert_eq!(bench.fail(), Some(RoleStep::HandOver { to: other }), "the next one is asked at once");
+    assert_eq!(bench.fail(), Some(RoleStep::HandOver { to: m2 }));
+    let all_but_the_leader = bench.set(&["m2", "m3", "w1", "w2"], "m1");
+    assert_eq!(bench.fail(), all_but_the_leader, "all declined: by the change itself");
+}
+
+#[test]
+fn who_declined_is_asked_again_when_the_leader_was_to_stay_meanwhile() {
+    let mut bench = Bench::new();
+    let (m2, m3) = (bench.id("m2"), bench.id("m3"));
+    bench.role("m1", WORKER);
+    assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
+    assert_eq!(bench.fail(), Some(RoleStep::HandOver { to: m3 }));
+    bench.role("m1", MANAGER);
+    assert_eq!(bench.done(), None);
+    bench.role("m1", WORKER);
+    assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
+}
+
+#[test]
+fn a_leader_hands_over_to_nobody_who_is_to_go_and_leaves_last() {
+    let mut bench = Bench::new();
+    bench.answer(bench.id("m3"), 7);
+    bench.role("m2", WORKER);
+    bench.role("m1", WORKER);
+    let (m2, m3) = (bench.id("m2"), bench.id("m3"));
+    assert_eq!(bench.step(), bench.set(&["m1", "m3"], "m2"), "first the follower, though it has more of the log");
+    assert_eq!(bench.wait("m1"), Some("one change of managers at a time"));
+    bench.raft.voters.remove(&m2);
+    bench.raft.target.remove(&m2);
+    assert_eq!(bench.done(), Some(RoleStep::HandOver { to: m3 }));
+}
+
+#[test]
+fn of_the_demoted_the_dead_leave_first() {
+    let mut bench = Bench::new();
+    bench.silence("m3");
+    bench.role("m2", WORKER);
+    bench.role("m3", WORKER);
+    assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
+}
+
+#[test]
+fn no_change_is_begun_that_would_cost_the_quorum() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    bench.silence("m2");
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 2 managers answer"), "SCENARIOS E10");
+    bench.silence("m3");
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
+    // The promotion of the dead one's successor would not be committed either.
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.learn(raft, "w1");
+    bench.answer(raft, 0);
+    bench.silence("m2");
+    bench.silence("m3");
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.after(STEADY_MS), None);
+    assert_eq!(bench.wait("w1"), Some("waiting for quorum, 1 of 3 managers answer"));
+    bench.answer(bench.id("m2"), 0);
+    assert_eq!(bench.step(), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+}
+
+#[test]
+fn a_demotion_that_cannot_be_does_not_keep_up_another_one() {
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.vote(raft, "w1");
+    bench.silence("m3");
+    bench.silence("w1");
+    bench.answer(bench.id("m2"), 0);
+    // Two of four answer: nothing can be committed, and both are told so.
+    bench.role("m3", WORKER);
+    bench.role("m2", WORKER);
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("m2"), Some("waiting for quorum, 2 of 4 managers answer"));
+    bench.answer(raft, 0);
+    assert_eq!(bench.step(), bench.set(&["m1", "m2", "w1"], "m3"));
+}
+
+#[test]
+fn the_only_voter_stays_until_another_one_votes() {
+    let (mut bench, raft) = Bench::promoted("w1");
+    for name in ["m1", "m2", "m3"] {
+        bench.role(name, WORKER);
+    }
+    let lonely = bench.ids(&["m1"]);
+    bench.raft.voters.retain(|id, _| lonely.contains(id));
+    bench.learn(raft, "w1");
+    while matches!(bench.step(), Some(RoleStep::Retire { node, raft }) if bench.write(Command::Retire { node, raft }).refusal().is_none())
+    {
+        bench.roles.ended(bench.now, true);
+    }
+    assert_eq!(bench.wait("m1"), Some("it is the only voter"));
+    bench.vote(raft, "w1");
+    assert_eq!(bench.step(), Some(RoleStep::HandOver { to: raft }));
+}
+
+#[test]
+fn who_answers_votes_until_those_do_that_take_its_place() {
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.role("m3", WORKER);
+    bench.learn(raft, "w1");
+    bench.answer(raft, 500);
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("m3"), Some("it votes until those do that are to vote"));
+    let mut dead =
+        Bench { roles: Roles::default(), raft: bench.raft.clone(), inventory: bench.inventory.clone(), ..Bench::new() };
+    dead.silence("m3");
+    assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead one helps nobody by staying");
+    // Neither is one waited for that does not come.
+    bench.silence("w1");
+    assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
+}
+
+#[test]
+fn a_joint_configuration_is_finished_with_exactly_its_target() {
+    let mut bench = Bench::new();
+    let m3 = bench.id("m3");
+    bench.raft.joint = true;
+    bench.raft.target = bench.ids(&["m1", "m2"]);
+    // m3 is wanted again, and other work is there: the half that is done is finished all the same.
+    bench.role("w1", MANAGER);
+    bench.role("m2", WORKER);
+    assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
+    let half = Some("waiting until a change of managers that is half done is finished");
+    assert_eq!((bench.wait("w1"), bench.wait("m2"), bench.wait("m3")), (half, half, None));
+    assert_eq!(bench.fail(), None);
+    assert_eq!(bench.after(RETRY_MS - 1), None, "Raft takes no other change");
+    assert_eq!(bench.after(1), bench.set(&["m1", "m2"], "m3"));
+    // With somebody added it is about that one.
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.vote(raft, "w1");
+    bench.raft.joint = true;
+    assert_eq!(bench.step(), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
+    assert_ne!(raft, m3);
+}
+
+#[test]
+fn a_list_that_is_not_committed_is_waited_for() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    bench.role("w1", MANAGER);
+    bench.raft.committed = false;
+    assert_eq!(bench.step(), None);
+    let last = Some("waiting until the last change of managers is committed");
+    assert_eq!((bench.wait("m3"), bench.wait("w1"), bench.wait("m2")), (last, last, None));
+    bench.raft.committed = true;
+    assert!(bench.step().is_some());
+}
+
+#[test]
+fn members_whose_id_nobody_has_are_removed() {
+    let mut bench = Bench::new();
+    let (learner, voter) = (RaftId(400), RaftId(401));
+    bench.learn(learner, "gone");
+    bench.vote(voter, "gone");
+    assert_eq!(bench.step(), Some(RoleStep::RemoveLearner { raft: learner }), "SCENARIOS E2");
+    bench.raft.learners.clear();
+    let three = bench.ids(&["m1", "m2", "m3"]);
+    assert_eq!(bench.done(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
+    // One whose removal would cost the quorum waits, under its own name.
+    for name in ["m2", "m3"] {
+        bench.silence(name);
+    }
+    assert_eq!(bench.done(), None);
+    assert_eq!(
+        bench.roles.waits(Whose::Orphan(voter)),
+        Some("waiting for quorum, 2 of 4 managers answer"),
+        "seen by whoever asks for it"
+    );
+}
+
+#[test]
+fn who_joined_again_leaves_under_the_old_id_and_comes_under_a_new_one() {
+    let mut bench = Bench::new();
+    let (node, old) = (bench.node("m2"), bench.id("m2"));
+    bench.raft.heard.remove(&old);
+    assert_eq!(bench.join("m2", MANAGER), node);
+    assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
+    let raft = bench.grant(node);
+    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("m2") }));
+    bench.learn(raft, "m2");
+    bench.answer(raft, 0);
+    let without = Some(RoleStep::SetVoters { voters: bench.ids(&["m1", "m3"]), raft: old });
+    assert_eq!(bench.done(), without, "SCENARIOS E12");
+}
+
+#[test]
+fn a_step_that_fails_does_not_starve_the_others() {
+    let mut bench = Bench::new();
+    for name in ["w1", "w2"] {
+        bench.role(name, MANAGER);
+        bench.grant(bench.node(name));
+    }
+    bench.role("m3", WORKER);
+    let (w1, w2) = (bench.node("w1"), bench.node("w2"));
+    let enlists =
+        |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
+    // Two nodes take no order, each for longer than the pause after a failure: by turns they would keep out all others.
+    let first = bench.step();
+    assert!(enlists(&first, w1));
+    bench.now = bench.now.after(RETRY_MS + 1);
+    let second = bench.fail();
+    assert!(enlists(&second, w2), "{second:?}");
+    assert_eq!(bench.wait("w1"), Some("the last step failed and is tried again"));
+    bench.now = bench.now.after(RETRY_MS + 1);
+    assert_eq!(bench.fail(), bench.set(&["m1", "m2"], "m3"), "before the first is tried again");
+    assert_eq!(bench.wait("w1"), Some("one change of managers at a time"));
+    let third = bench.done();
+    assert!(matches!(third, Some(RoleStep::SetVoters { .. })), "{third:?}");
+}
+
+#[test]
+fn what_failed_is_tried_again_after_a_pause() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    let step = bench.step();
+    assert_eq!(step, bench.set(&["m1", "m2"], "m3"));
+    assert_eq!(bench.fail(), None);
+    assert_eq!(bench.wait("m3"), Some("the last step failed and is tried again"));
+    assert_eq!(bench.after(RETRY_MS - 1), None);
+    assert_eq!(bench.after(1), step);
+}
+
+#[test]
+fn one_change_at_a_time_and_a_lost_one_is_tried_again() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    bench.role("w1", MANAGER);
+    let node = bench.node("w1");
+    assert_eq!(bench.step(), Some(RoleStep::Grant { node }));
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.after(LOST_MS), None);
+    assert_eq!(bench.after(1), bench.set(&["m1", "m2"], "m3"), "no answer is a failure");
+    assert_eq!(bench.after(LOST_MS), None);
+    assert_eq!(bench.after(1), Some(RoleStep::Grant { node }), "and a failure is tried again");
+}
+
+#[test]
+fn a_hand_over_without_an_answer_was_declined() {
+    let mut bench = Bench::new();
+    bench.role("m1", WORKER);
+    let (m2, m3) = (bench.id("m2"), bench.id("m3"));
+    assert_eq!(bench.step(), Some(RoleStep::HandOver { to: m2 }));
+    assert_eq!(bench.after(LOST_MS + 1), Some(RoleStep::HandOver { to: m3 }));
+}
+
+#[test]
+fn a_promotion_that_is_called_off_makes_no_voter_and_asks_for_no_quorum() {
+    // E6: before anything was done.
+    let mut bench = Bench::new();
+    bench.role("w1", MANAGER);
+    bench.role("w1", WORKER);
+    assert_eq!(bench.step(), None);
+    // With an id that was never a member: it is taken back.
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.role("w1", WORKER);
+    let node = bench.node("w1");
+    assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "SCENARIOS E1");
+    // As a learner that was about to vote, while no quorum answers.
+    let (mut bench, raft) = Bench::promoted("w1");
+    bench.learn(raft, "w1");
+    bench.answer(raft, 0);
+    assert_eq!(bench.step(), None);
+    bench.silence("m2");
+    bench.silence("m3");
+    bench.role("w1", WORKER);
+    assert_eq!(bench.after(STEADY_MS), Some(RoleStep::RemoveLearner { raft }));
+    bench.raft.learners.clear();
+    let node = bench.node("w1");
+    assert_eq!(bench.done(), Some(RoleStep::Retire { node, raft }));
+}
+
+#[test]
+fn demoted_and_promoted_again_in_time_is_no_step() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    bench.role("m3", MANAGER);
+    assert_eq!(bench.step(), None, "SCENARIOS E3");
+    // Out of Raft before it was back: in again, under the id that still is its own.
+    bench.role("m3", WORKER);
+    let (node, raft) = (bench.node("m3"), bench.id("m3"));
+    assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));
+    bench.raft.voters.remove(&raft);
+    bench.raft.target.remove(&raft);
+    bench.role("m3", MANAGER);
+    assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("m3") }));
+}

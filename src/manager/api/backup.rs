@@ -1,0 +1,103 @@
+//! Backups, by this manager itself and on its own disk: asked for on its own socket only, since keys are in them.
+
+use super::super::backup::{BackupError, Keeper, Plan};
+use super::super::{Shared, failed};
+use super::operator;
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{BackupPlanRequest, BackupRequest, BackupTakenView, Nothing};
+use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
+use axum::Router;
+use axum::extract::State;
+use axum::routing::post;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// No sooner than so many milliseconds, and no more than so many are kept.
+const EVERY_MIN_MS: u64 = 60_000;
+const KEEP_MAX: u32 = 10_000;
+
+#[derive(Clone)]
+struct Desk {
+    shared: Arc<Shared>,
+    keeper: Keeper,
+}
+
+/// Beside all else that a manager answers.
+pub fn routes(shared: Arc<Shared>, keeper: Keeper) -> Router {
+    Router::new()
+        .route("/v1/backup", post(take))
+        .route("/v1/backup/plan", post(plan))
+        .with_state(Desk { shared, keeper })
+}
+
+/// On this machine, and by who may read the keys anyway.
+fn here(desk: &Desk, caller: &Caller) -> Result<(), Failure> {
+    operator(&desk.shared, caller)?;
+    match caller {
+        Caller::Local { .. } => Ok(()),
+        _ => Err(Failure::new(Code::Forbidden, "a backup holds keys, and is made where the manager runs")
+            .next("the same command on a manager, without --manager")),
+    }
+}
+
+fn absolute(text: &str) -> Result<PathBuf, Failure> {
+    let path = PathBuf::from(text);
+    let bad = || Failure::new(Code::BadRequest, format!("{text:?} is no absolute path"));
+    if path.is_absolute() { Ok(path) } else { Err(bad()) }
+}
+
+async fn take(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Strict(request): Strict<BackupRequest>,
+) -> Result<axum::Json<BackupTakenView>, Failure> {
+    here(&desk, &caller)?;
+    let path = absolute(&request.file)?;
+    let (head, sha, bytes) = desk.keeper.take(path).await.map_err(|error| refusal(&error))?;
+    Ok(axum::Json(BackupTakenView {
+        version: 1,
+        file: request.file,
+        made: rfc3339(head.made),
+        by: head.name.to_string(),
+        epoch: head.epoch.0,
+        index: head.index,
+        generation: head.generation,
+        nodes: head.nodes,
+        bytes,
+        sha256: sha.to_string(),
+        stale: super::as_of(&desk.shared).leader.is_none(),
+    }))
+}
+
+fn refusal(error: &BackupError) -> Failure {
+    let text = failed::chain(error);
+    match error {
+        BackupError::Exists(_) => Failure::new(Code::Refused, text).next("another name"),
+        BackupError::NoBlob(_) => Failure::new(Code::Unavailable, text).next("the same command on another manager"),
+        _ => Failure::new(Code::Unavailable, text).next("look at the disk of this manager; no backup was made"),
+    }
+}
+
+async fn plan(
+    State(desk): State<Desk>,
+    caller: Caller,
+    Strict(request): Strict<BackupPlanRequest>,
+) -> Result<axum::Json<Nothing>, Failure> {
+    here(&desk, &caller)?;
+    let bad = |text: String| Err(Failure::new(Code::BadRequest, text));
+    let wanted = match request.every_ms {
+        0 => None,
+        every_ms if every_ms < EVERY_MIN_MS => return bad("a backup every minute at most".to_owned()),
+        every_ms if request.keep == 0 || request.keep > KEEP_MAX => {
+            return bad(format!("{} kept, one every {every_ms} ms: 1 to {KEEP_MAX} can be kept", request.keep));
+        }
+        every_ms => Some(Plan { dir: absolute(&request.dir)?, every_ms, keep: request.keep }),
+    };
+    if let Some(plan) = wanted.as_ref().filter(|plan| !plan.dir.is_dir()) {
+        return bad(format!("{} is no directory", plan.dir.display()));
+    }
+    let stored = tokio::task::spawn_blocking(move || desk.keeper.plan(wanted)).await;
+    let stored = stored.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
+    stored.map_err(|e| Failure::new(Code::Unavailable, failed::chain(&e)))?;
+    Ok(axum::Json(Nothing {}))
+}

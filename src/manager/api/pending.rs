@@ -1,0 +1,223 @@
+//! Machines that ask to be let in without a secret, and the operator's answer to them and to nodes whose certificate ran out.
+
+use super::super::{Shared, wall};
+use super::member::spec_of;
+use super::{By, operator, propose};
+use crate::model::{Answer, ClusterRole, Command, Inventory, NodeName, Pending, Wall};
+use crate::rpc::caller::Caller;
+use crate::rpc::identity::fingerprint;
+use crate::rpc::join::{JoinRequest, SKEW_MAX_MS};
+use crate::rpc::view::{AcceptRequest, AcceptedView, PendingView};
+use crate::rpc::wire::{self, Code, Failure, Strict};
+use axum::extract::State;
+use serde_json::json;
+use std::sync::Arc;
+
+/// A machine whose clock is off is told by how much. `theirs`: None of an older version.
+pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
+    let Some(theirs) = theirs else { return Ok(()) };
+    let off = theirs.0.abs_diff(now.0);
+    if off <= SKEW_MAX_MS {
+        return Ok(());
+    }
+    let (sign, way) = if theirs > now { ("+", "ahead of") } else { ("-", "behind") };
+    let text = format!("the clock of this machine is {} s {way} the cluster's ({sign}{} s)", off / 1000, off / 1000);
+    let skew_ms = i64::try_from(off).unwrap_or(i64::MAX) * if theirs > now { 1 } else { -1 };
+    let failure = Failure::new(Code::ClockSkew, text).details(json!({ "skew_ms": skew_ms }));
+    Err(failure.next("set the clock (timedatectl set-ntp true), then the same command"))
+}
+
+/// Whether an operator has accepted the machine, which is entered as waiting if it is not.
+pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Failure> {
+    let (now, name) = (wall(), &request.name);
+    let waits = |inventory: &Inventory| {
+        let waits = inventory.pending.get(name).filter(|p| p.expires >= now);
+        waits.filter(|p| p.spec.public_key == request.node_public_key).cloned()
+    };
+    let pending = match waits(&shared.inventory()) {
+        Some(pending) => pending,
+        None => {
+            let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
+            let by = By::from(format!("join from {}", request.advertise));
+            propose(shared, &by, Command::Pend { spec: spec_of(request), role }).await?;
+            let entered = waits(&shared.inventory());
+            entered.ok_or_else(|| Failure::new(Code::Retry, "it was answered meanwhile; ask again"))?
+        }
+    };
+    match pending.answer {
+        Answer::Accepted(_) => Ok(()),
+        Answer::Denied => {
+            let text = format!("an operator denied {name} with this key");
+            let next = "ask an operator for a token, or to accept it after all";
+            Err(Failure::new(Code::Refused, text).next(next))
+        }
+        Answer::None => {
+            let (until, fingerprint) = (wire::rfc3339(pending.expires), fingerprint(&request.node_public_key));
+            let text = format!("{name} waits to be let in, until {until}");
+            let failure = Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager"));
+            Err(failure.details(json!({"fingerprint": fingerprint, "expires": until})))
+        }
+    }
+}
+
+/// An operator's yes, or no, to who waits under a name.
+pub async fn accept(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Strict(request): Strict<AcceptRequest>,
+) -> Result<axum::Json<AcceptedView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let name = NodeName(request.name.clone());
+    let inventory = shared.inventory();
+    let role = role(&request.role)?;
+    let (command, text) = match inventory.pending.get(&name).filter(|p| p.expires >= wall()) {
+        Some(pending) => answer(&request, name, pending, role)?,
+        None => again(&request, &inventory, role)?,
+    };
+    propose(&shared, &by, command).await?;
+    Ok(axum::Json(AcceptedView { version: 1, text }))
+}
+
+fn answer(
+    request: &AcceptRequest,
+    name: NodeName,
+    pending: &Pending,
+    role: Option<ClusterRole>,
+) -> Result<(Command, String), Failure> {
+    let shown = fingerprint(&pending.spec.public_key);
+    if !request.fingerprint.is_empty() && request.fingerprint != shown {
+        let text = format!("the key of who waits as {name} has the fingerprint {shown}; nothing was changed");
+        return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept --deny {name}")));
+    }
+    if request.deny {
+        return Ok((Command::Deny { name: name.clone() }, format!("{name} ({shown}) is not let in")));
+    }
+    if role.is_none() && pending.role == ClusterRole::Manager {
+        let text = format!("{name} asks to manage: it would get the keys of the cluster");
+        return Err(
+            Failure::new(Code::Conflict, text).next(format!("remoor accept {name} --role manager, or --role worker"))
+        );
+    }
+    let role = role.unwrap_or(pending.role);
+    let text = format!("{name} ({shown}) is let in as {}, as soon as it asks again", role.word());
+    Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
+}
+
+/// A node whose certificate ran out.
+fn again(
+    request: &AcceptRequest,
+    inventory: &Inventory,
+    role: Option<ClusterRole>,
+) -> Result<(Command, String), Failure> {
+    let name = &request.name;
+    let node = inventory.by_name(name).filter(|n| inventory.lapsed.contains_key(&n.id));
+    let none = || Failure::new(Code::NotFound, format!("nobody waits to be accepted as {name}")).next("remoor nodes");
+    let node = node.ok_or_else(none)?;
+    let shown = fingerprint(&node.spec.public_key);
+    if !request.fingerprint.is_empty() && request.fingerprint != shown {
+        let text = format!("the key of {name} has the fingerprint {shown}; nothing was changed");
+        return Err(Failure::new(Code::Conflict, text));
+    }
+    if request.deny {
+        let text = format!("{name} is a node, whose certificate ran out: it stays out without a word");
+        return Err(Failure::new(Code::Refused, text).next(format!("remoor remove {name}")));
+    }
+    if role.is_some_and(|role| role != node.role) {
+        let text = format!("{name} is to be a {}", node.role.word());
+        return Err(Failure::new(Code::Conflict, text).next(format!("remoor accept {name}, then promote or demote it")));
+    }
+    let text = format!("{name} ({shown}) gets a new certificate, as soon as it asks again");
+    Ok((Command::Readmit { node: node.id }, text))
+}
+
+/// A role in an order; None where none is named.
+pub fn role(word: &str) -> Result<Option<ClusterRole>, Failure> {
+    match word {
+        "" => Ok(None),
+        "worker" => Ok(Some(ClusterRole::Worker)),
+        "manager" => Ok(Some(ClusterRole::Manager)),
+        _ => Err(Failure::new(Code::BadRequest, "a role is worker or manager")),
+    }
+}
+
+/// All who wait, and what was said to them.
+pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
+    let machines = inventory.pending.values().filter(|p| p.expires >= now);
+    let machines = machines.filter(|p| !matches!(p.answer, Answer::Accepted(_)) || !is_node(inventory, p)).map(|p| {
+        let (state, role) = match p.answer {
+            Answer::None => ("waiting", p.role),
+            Answer::Accepted(role) => ("accepted", role),
+            Answer::Denied => ("denied", p.role),
+        };
+        PendingView {
+            name: p.spec.name.to_string(),
+            why: "join".to_owned(),
+            state: state.to_owned(),
+            role: role.word().to_owned(),
+            fingerprint: fingerprint(&p.spec.public_key),
+            address: p.spec.api.clone(),
+            since: wire::rfc3339(p.since),
+            expires: Some(wire::rfc3339(p.expires)),
+        }
+    });
+    // One whose yes is over without a word counts as waiting once it comes again.
+    let nodes = inventory.lapsed.iter().filter(|(_, l)| l.accepted_until.is_none() || l.accepted(now));
+    let nodes = nodes.filter_map(|(id, lapsed)| {
+        let node = inventory.node(*id)?;
+        Some(PendingView {
+            name: node.name().to_string(),
+            why: "certificate".to_owned(),
+            state: if lapsed.accepted(now) { "accepted" } else { "waiting" }.to_owned(),
+            role: node.role.word().to_owned(),
+            fingerprint: fingerprint(&node.spec.public_key),
+            address: node.spec.api.clone(),
+            since: wire::rfc3339(lapsed.since),
+            expires: lapsed.accepted_until.map(wire::rfc3339),
+        })
+    });
+    machines.chain(nodes).collect()
+}
+
+/// Who was accepted and has come waits no more.
+fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
+    let node = inventory.names.get(&pending.spec.name).and_then(|id| inventory.node(*id));
+    node.is_some_and(|n| n.spec.public_key == pending.spec.public_key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Entry, NodeSpec};
+
+    #[test]
+    fn who_asks_to_manage_is_let_in_as_a_manager_by_that_word_only() {
+        let mut inventory = Inventory::default();
+        let spec = NodeSpec { name: "m9".into(), public_key: "aa".to_owned(), ..NodeSpec::default() };
+        let command = Command::Pend { spec, role: ClusterRole::Manager };
+        inventory.apply(1, &Entry { at: Wall(1), by: "test".to_owned(), command });
+        let pending = &inventory.pending[&NodeName::from("m9")];
+        let answer = |role| answer(&AcceptRequest::default(), "m9".into(), pending, role);
+        let refused = answer(None).unwrap_err();
+        assert!(refused.code == Code::Conflict && refused.next.is_some_and(|n| n.contains("--role manager")));
+        for role in [ClusterRole::Worker, ClusterRole::Manager] {
+            let (command, _) = answer(Some(role)).expect("a yes");
+            assert!(matches!(command, Command::Admit { role: as_what, .. } if as_what == role));
+        }
+    }
+
+    #[test]
+    fn a_clock_may_be_off_by_a_minute_and_more_is_told_with_its_sign() {
+        let now = Wall(1_800_000_000_000);
+        for theirs in [None, Some(now), Some(now.after(SKEW_MAX_MS)), Some(Wall(now.0 - SKEW_MAX_MS))] {
+            assert_eq!(in_time(theirs, now), Ok(()));
+        }
+        for (theirs, text, skew) in [
+            (now.after(3_600_000), "3600 s ahead of the cluster's (+3600 s)", 3_600_000),
+            (Wall(now.0 - 61_000), "61 s behind the cluster's (-61 s)", -61_000),
+        ] {
+            let failure = in_time(Some(theirs), now).unwrap_err();
+            assert_eq!((failure.code, &failure.details["skew_ms"]), (Code::ClockSkew, &skew.into()));
+            assert!(failure.message.contains(text) && failure.next.is_some(), "{failure:?}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Renewing a node's certificate. One that still holds is renewed for the asking; who comes with one that ran out is the node
+//! that it was, and waits for an operator's `remoor accept`.
+
+use super::super::{Shared, wall};
+use super::{By, JoinDesk, member, propose};
+use crate::model::{Command, Node};
+use crate::rpc::caller::Caller;
+use crate::rpc::renew::{RenewReply, RenewRequest};
+use crate::rpc::wire::{Code, Failure, Json};
+use axum::extract::State;
+use std::sync::Arc;
+
+pub async fn renew(
+    State(desk): State<Arc<JoinDesk>>,
+    caller: Caller,
+    Json(request): Json<RenewRequest>,
+) -> Result<axum::Json<RenewReply>, Failure> {
+    let shared = desk.shared();
+    let node = member(shared, &caller)?;
+    let cert_pem = desk.issue(&node, &request.tls_csr_pem)?;
+    match caller.expired(wall()) {
+        true => readmitted(shared, &node, &request.machine_id).await?,
+        // It holds a good one again.
+        false if shared.inventory().lapsed.contains_key(&node.id) => {
+            propose(shared, &by(&node), Command::Renewed { node: node.id }).await?;
+        }
+        false => {}
+    }
+    tracing::info!(node = %node.name(), "a certificate was issued anew");
+    Ok(axum::Json(RenewReply { cert_pem }))
+}
+
+/// Whether an operator said yes to this node, which is entered as waiting if it is not.
+async fn readmitted(shared: &Shared, node: &Node, machine_id: &str) -> Result<(), Failure> {
+    let name = node.name();
+    if !node.spec.machine_id.is_empty() && node.spec.machine_id != machine_id {
+        let text =
+            format!("{name} comes with a certificate that ran out, from another machine than the one that joined");
+        return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine anew"));
+    }
+    let lapsed = shared.inventory().lapsed.get(&node.id).copied();
+    if lapsed.is_some_and(|l| l.accepted(wall())) {
+        return Ok(());
+    }
+    if lapsed.is_none_or(|l| l.accepted_until.is_some()) {
+        propose(shared, &by(node), Command::Lapse { node: node.id }).await?;
+    }
+    let text = format!("the certificate of {name} ran out: it waits to be accepted again");
+    Err(Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager")))
+}
+
+fn by(node: &Node) -> By {
+    By::from(format!("renewal of {}", node.name()))
+}

@@ -1,0 +1,344 @@
+//! Managers and workers: what an order to promote or demote says and warns of, what a node's membership looks like, and
+//! `GET /v1/raft`. Refusing is the state machine's, and bringing it about the role manager's.
+
+use super::super::{Shared, members};
+use super::order::{Decided, Desk, said};
+use super::{as_of, operator};
+use crate::engine::{Membership, Observed, observed};
+use crate::model::{
+    ClusterRole, Command, Inventory, Node, NodeId, RaftId, counted, majority, tolerance_warning, zone_warning,
+};
+use crate::raft::RaftStatus;
+use crate::rpc::caller::Caller;
+use crate::rpc::view::{AsOf, RaftMemberView, RaftView};
+use crate::rpc::wire::{Answer, Failure};
+use axum::extract::State;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What Raft makes of a node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Seat {
+    /// In Raft's own words; None: no member.
+    pub manager: Option<&'static str>,
+    pub state: Observed,
+    pub waits: Option<String>,
+    pub lag: Option<u64>,
+}
+
+/// `waits` is asked for where it is not yet what it is to be, and this manager leads: no other knows.
+pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Option<String>) -> Seat {
+    let membership = seen(raft);
+    let manager = node.raft.and_then(|id| word(&membership, id));
+    let state = observed(node, &membership);
+    let learner = node.raft.filter(|id| manager == Some("learner") && membership.matched.contains_key(id));
+    let waits = if raft.is_leader && !state.is_reached() { waits() } else { None };
+    Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)) }
+}
+
+/// As this manager knows it; a leader has more to say. Ids begin with 1, so 0 is nobody.
+fn seen(raft: &RaftStatus) -> Membership {
+    Membership { me: raft.leader.unwrap_or_default(), ..members::membership(raft) }
+}
+
+fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
+    match () {
+        () if raft.me == id => Some("leader"),
+        () if raft.voters.contains_key(&id) => Some("voter"),
+        () if raft.learners.contains_key(&id) => Some("learner"),
+        () => None,
+    }
+}
+
+/// What is to be known of the number of managers, and of how many of them are up.
+pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let need = majority(managers as usize);
+    if managers > 0 && managers.is_multiple_of(2) {
+        warnings.extend(tolerance_warning(managers as usize));
+    }
+    if !leads && managers > 0 {
+        warnings.push(format!(
+            "no majority of the managers is there ({need} of {managers} are needed): orders are refused; agents go on hashing \
+             and checking, and what happens meanwhile is examined afterwards"
+        ));
+    } else if managers > 1 && up < managers && up as usize <= need {
+        warnings.push(format!("{up} of {managers} managers are up: one more loss ends the quorum"));
+    }
+    warnings
+}
+
+/// What is proposed, and what is said once it stands.
+pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Decided {
+    let text = words(desk.node, role, &seen(&desk.shared.raft.status().borrow()));
+    (Some(Command::Role { node: desk.node.id, role }), said(&text))
+}
+
+fn words(node: &Node, role: ClusterRole, raft: &Membership) -> String {
+    let name = node.name();
+    let votes = node.raft.is_some_and(|id| raft.target.contains(&id));
+    match (role, votes) {
+        (ClusterRole::Worker, false) if node.lost => format!("{name} is given up as a manager, and is a worker"),
+        (ClusterRole::Manager, false) => format!("{name} is to be a manager; it votes once it has caught up"),
+        (ClusterRole::Manager, true) => format!("demotion of {name} cancelled"),
+        (ClusterRole::Worker, false) => format!("promotion of {name} cancelled"),
+        (ClusterRole::Worker, true) => format!("{name} is to be a worker; it votes until a majority has let it go"),
+    }
+}
+
+/// What to think of before these are done together; of other orders nothing.
+pub(super) fn warnings(shared: &Shared, commands: &[Command]) -> Vec<String> {
+    let roles: BTreeMap<NodeId, ClusterRole> = commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Role { node, role } => Some((*node, *role)),
+            Command::Remove { node, .. } if shared.inventory().node(*node).is_some_and(Node::manages) => {
+                Some((*node, ClusterRole::Worker))
+            }
+            _ => None,
+        })
+        .collect();
+    if roles.is_empty() {
+        return Vec::new();
+    }
+    let raft = members::membership(&shared.raft.status().borrow());
+    warned(&shared.inventory(), &roles, &raft)
+}
+
+/// Why a node could not leave Raft now; None: it could, or is no voter.
+pub(super) fn stays(shared: &Shared, node: &Node) -> Option<String> {
+    let raft = members::membership(&shared.raft.status().borrow());
+    let stays: BTreeSet<RaftId> = raft.voters.keys().copied().filter(|id| Some(*id) != node.raft).collect();
+    let (_, up, of) = stuck(&raft, &stays).filter(|(id, ..)| Some(*id) == node.raft)?;
+    Some(format!("{up} of {} answer, and a majority is {}", counted(of, "manager"), majority(of)))
+}
+
+fn warned(inventory: &Inventory, roles: &BTreeMap<NodeId, ClusterRole>, raft: &Membership) -> Vec<String> {
+    let role = |node: &Node| roles.get(&node.id).copied().unwrap_or(node.role);
+    let wanted: Vec<&Arc<Node>> = inventory.nodes.values().filter(|n| role(n) == ClusterRole::Manager).collect();
+    let mut warnings: Vec<String> = tolerance_warning(wanted.len()).into_iter().collect();
+    warnings.extend(zone_warning(wanted.iter().map(|n| n.spec.zone.as_str())));
+    let stays: BTreeSet<RaftId> = wanted.iter().filter_map(|n| n.raft).collect();
+    let stuck = stuck(raft, &stays).and_then(|(id, up, of)| Some((inventory.holds(id)?, up, of)));
+    if let Some((node, up, of)) = stuck.filter(|(node, ..)| roles.contains_key(&node.id)) {
+        warnings.push(format!(
+            "{} votes until more managers answer: {up} of {}, and a majority is {}",
+            node.name(),
+            counted(of, "manager"),
+            majority(of)
+        ));
+    }
+    warnings
+}
+
+/// The first voter that could not go now, were all let go that don't stay: the dead first, as the role manager does it. With
+/// how many would answer, of how many.
+fn stuck(raft: &Membership, stays: &BTreeSet<RaftId>) -> Option<(RaftId, usize, usize)> {
+    let mut voters: BTreeSet<RaftId> = raft.voters.keys().copied().collect();
+    let mut go: Vec<RaftId> = voters.difference(stays).copied().collect();
+    go.sort_by_key(|id| (*id == raft.me, raft.answers(*id)));
+    for id in go {
+        let next: BTreeSet<RaftId> = voters.iter().copied().filter(|v| *v != id).collect();
+        for of in [&voters, &next] {
+            if let Some(up) = raft.too_few(of).filter(|_| !of.is_empty()) {
+                return Some((id, up, of.len()));
+            }
+        }
+        voters = next;
+    }
+    None
+}
+
+/// The membership as Raft itself has it; of a manager that does not lead, without what only the leader knows.
+pub async fn raft(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftView>, Failure> {
+    operator(&shared, &caller)?;
+    let status = shared.raft.status().borrow().clone();
+    Ok(Answer(raft_view(as_of(&shared), &status, &shared.inventory())))
+}
+
+fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftView {
+    let raft = seen(status);
+    let mut members: Vec<RaftMemberView> = Vec::new();
+    for (id, address) in raft.voters.iter().chain(&raft.learners) {
+        let node = inventory.holds(*id);
+        let own = *id == status.id;
+        let matched = if own { status.last_log } else { raft.matched.get(id).copied() };
+        members.push(RaftMemberView {
+            id: id.0,
+            node: node.map(|n| n.name().to_string()),
+            role: node.map(|n| n.role.word().to_owned()),
+            address: address.clone(),
+            is: word(&raft, *id).unwrap_or_default().to_owned(),
+            leaving: raft.voters.contains_key(id) && !raft.target.contains(id),
+            orphan: inventory.is_retired(*id),
+            matched,
+            lag: matched.filter(|_| !own || status.is_leader).map(|have| raft.last_log.saturating_sub(have)),
+            answered_ms: status.acked_ms.get(id).copied(),
+        });
+    }
+    members.sort_by_key(|m| m.id);
+    let mut warnings: Vec<String> = members
+        .iter()
+        .filter(|m| m.orphan)
+        .map(|m| format!("Raft id {} is no node's any more: the leader takes it out", m.id))
+        .collect();
+    if status.joint {
+        let after = members.iter().filter(|m| raft.target.contains(&RaftId(m.id)));
+        let after: Vec<String> = after.map(|m| m.node.clone().unwrap_or_else(|| format!("id {}", m.id))).collect();
+        let after = after.join(", ");
+        warnings.push(format!("a change of voters is half done, and needs a majority of those after it too: {after}"));
+    }
+    RaftView {
+        version: 1,
+        as_of,
+        term: status.term,
+        last_log: raft.last_log,
+        last_applied: status.last_applied.unwrap_or(0),
+        joint: status.joint,
+        target: raft.target.iter().map(|id| id.0).collect(),
+        committed: status.members_committed,
+        members,
+        warnings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Entry, Wall, sample};
+
+    /// w1 to w3 are managers with the Raft ids that their grants give them, w4 a worker; w1 leads, w3 is dead.
+    fn three() -> (Inventory, RaftStatus) {
+        let mut inventory = sample::fleet(0, 4);
+        for node in [1, 2, 3].map(NodeId) {
+            write(&mut inventory, Command::Role { node, role: ClusterRole::Manager });
+            write(&mut inventory, Command::Grant { node, founder: node == NodeId(1) });
+        }
+        let id = |node: u64| inventory.nodes[&NodeId(node)].raft.expect("granted");
+        let voters: BTreeMap<RaftId, String> = [1, 2, 3].map(|n| (id(n), format!("10.0.0.{n}:7947"))).into();
+        let raft = RaftStatus {
+            id: id(1),
+            leader: Some(id(1)),
+            is_leader: true,
+            last_log: Some(500),
+            last_applied: Some(499),
+            target: voters.keys().copied().collect(),
+            voters,
+            members_committed: true,
+            matched: [(id(2), 500), (id(3), 400)].into(),
+            acked_ms: [(id(2), 100), (id(3), 90_000)].into(),
+            ..RaftStatus::default()
+        };
+        (inventory, raft)
+    }
+
+    fn write(inventory: &mut Inventory, command: Command) {
+        let at = inventory.applied + 1;
+        let applied = inventory.apply(at, &Entry { at: Wall(at), by: "alice".to_owned(), command });
+        assert_eq!(applied.refusal(), None);
+    }
+
+    fn warns(nodes: &[u64], role: ClusterRole) -> Vec<String> {
+        let (inventory, raft) = three();
+        warned(&inventory, &nodes.iter().map(|n| (NodeId(*n), role)).collect(), &members::membership(&raft))
+    }
+
+    #[test]
+    fn an_order_is_warned_of_what_it_leaves_and_of_what_it_waits_for() {
+        let stuck =
+            |name: &str| format!("{name} votes until more managers answer: 1 of 2 managers, and a majority is 2");
+        let [one, two, four] = [1, 2, 4].map(|n| vec![tolerance_warning(n).expect("a warning")]);
+        let and = |warned: &[String], more: String| [warned, &[more]].concat();
+        assert_eq!(warns(&[4], ClusterRole::Manager), four);
+        assert_eq!(warns(&[3], ClusterRole::Worker), two, "the dead one can go");
+        assert_eq!(warns(&[2], ClusterRole::Worker), and(&two, stuck("w2")));
+        assert_eq!(warns(&[1], ClusterRole::Worker), and(&two, stuck("w1")));
+        assert_eq!(warns(&[2, 3], ClusterRole::Worker), one, "the dead one first, then the other");
+    }
+
+    #[test]
+    fn what_stood_still_before_is_no_warning_of_this_order() {
+        let (mut inventory, raft) = three();
+        write(&mut inventory, Command::Role { node: NodeId(2), role: ClusterRole::Worker });
+        let roles = BTreeMap::from([(NodeId(4), ClusterRole::Manager)]);
+        assert_eq!(warned(&inventory, &roles, &members::membership(&raft)), Vec::<String>::new(), "three are wanted");
+    }
+
+    #[test]
+    fn an_order_says_whether_it_takes_back_another() {
+        let (inventory, raft) = three();
+        let says = |node: u64, role| words(&inventory.nodes[&NodeId(node)], role, &seen(&raft));
+        assert_eq!(says(4, ClusterRole::Manager), "w4 is to be a manager; it votes once it has caught up");
+        assert_eq!(says(4, ClusterRole::Worker), "promotion of w4 cancelled");
+        assert_eq!(says(2, ClusterRole::Worker), "w2 is to be a worker; it votes until a majority has let it go");
+        assert_eq!(says(2, ClusterRole::Manager), "demotion of w2 cancelled");
+    }
+
+    #[test]
+    fn a_node_is_shown_as_raft_has_it_and_with_what_the_leader_waits_for() {
+        let (mut inventory, mut raft) = three();
+        let of = |inventory: &Inventory, raft: &RaftStatus, node: u64| {
+            seat(&inventory.nodes[&NodeId(node)], raft, || Some("it is away".to_owned()))
+        };
+        let is = |manager, state| Seat { manager, state, waits: None, lag: None };
+        assert_eq!(of(&inventory, &raft, 1), is(Some("leader"), Observed::Leader));
+        assert_eq!(of(&inventory, &raft, 2), is(Some("voter"), Observed::Voter), "nothing is waited for");
+        assert_eq!(of(&inventory, &raft, 4), is(None, Observed::Worker));
+
+        write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Manager });
+        let waits = Some("it is away".to_owned());
+        let promoting = Seat { manager: None, state: Observed::Promoting, waits: waits.clone(), lag: None };
+        assert_eq!(of(&inventory, &raft, 4), promoting);
+        write(&mut inventory, Command::Grant { node: NodeId(4), founder: false });
+        let id = inventory.nodes[&NodeId(4)].raft.expect("granted");
+        raft.learners.insert(id, "10.0.0.4:7947".to_owned());
+        raft.matched.insert(id, 380);
+        let (state, lag) = (Observed::Learner { lag: Some(120) }, Some(120));
+        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits: waits.clone(), lag });
+        write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Worker });
+        let state = Observed::Demoting;
+        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits, lag });
+
+        // Another one, without a leader: what only a leader knows is not made up.
+        let lost = RaftStatus { leader: None, is_leader: false, matched: BTreeMap::new(), ..raft };
+        assert_eq!(of(&inventory, &lost, 1), is(Some("voter"), Observed::Voter));
+        assert_eq!(of(&inventory, &lost, 4), is(Some("learner"), Observed::Demoting));
+    }
+
+    #[test]
+    fn the_members_of_raft_are_told_with_those_that_nobody_has_the_id_of() {
+        let (mut inventory, mut raft) = three();
+        let ids: Vec<RaftId> = raft.voters.keys().copied().collect();
+        write(&mut inventory, Command::Role { node: NodeId(3), role: ClusterRole::Worker });
+        write(&mut inventory, Command::Retire { node: NodeId(3), raft: ids[2] });
+        raft.target.remove(&ids[2]);
+        raft.joint = true;
+        let view = raft_view(AsOf::default(), &raft, &inventory);
+        let [m1, m2, m3] = view.members.as_slice() else { panic!("{view:?}") };
+        assert_eq!((m1.is.as_str(), m1.matched, m1.lag, m1.answered_ms), ("leader", Some(500), Some(0), None));
+        assert_eq!((m2.is.as_str(), m2.node.as_deref(), m2.lag), ("voter", Some("w2"), Some(0)));
+        assert_eq!((m2.answered_ms, m2.leaving, m2.orphan), (Some(100), false, false));
+        assert_eq!((m3.id, m3.node.as_deref(), m3.lag, m3.leaving, m3.orphan), (ids[2].0, None, Some(100), true, true));
+        assert_eq!((view.joint, view.target.len(), view.warnings.len()), (true, 2, 2), "{:?}", view.warnings);
+        assert!(view.warnings[1].ends_with("those after it too: w1, w2"), "{:?}", view.warnings);
+
+        // Of a follower: its own log is all it knows of.
+        let lost =
+            RaftStatus { id: ids[1], is_leader: false, matched: BTreeMap::new(), acked_ms: BTreeMap::new(), ..raft };
+        let view = raft_view(AsOf::default(), &lost, &inventory);
+        let knows: Vec<_> = view.members.iter().map(|m| (m.matched, m.lag, m.answered_ms)).collect();
+        assert_eq!(knows, [(None, None, None), (Some(500), None, None), (None, None, None)]);
+    }
+
+    #[test]
+    fn status_warns_of_few_and_of_even_numbers() {
+        let has = |leads, managers, up, part: &str| outlook(leads, managers, up).iter().any(|w| w.contains(part));
+        for (managers, up) in [(1, 1), (3, 3), (5, 5), (5, 4)] {
+            assert_eq!(outlook(true, managers, up), Vec::<String>::new(), "{up} of {managers}");
+        }
+        assert!(has(true, 2, 2, "each of the two is needed") && has(true, 4, 4, "as 3 do"));
+        assert!(has(true, 3, 2, "one more loss ends the quorum") && has(true, 5, 3, "one more loss"));
+        assert!(has(false, 3, 1, "2 of 3 are needed") && !has(false, 3, 1, "one more loss"));
+        assert_eq!(outlook(false, 0, 0), Vec::<String>::new(), "nothing is known yet");
+    }
+}

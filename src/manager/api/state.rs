@@ -1,0 +1,45 @@
+//! `GET /v1/raft/state`: which state this manager itself holds, so that managers can be compared. Not passed on to the leader.
+
+use super::super::Shared;
+use super::{as_of, operator};
+use crate::model::{Inventory, Sha256};
+use crate::rpc::caller::Caller;
+use crate::rpc::view::RaftStateView;
+use crate::rpc::wire::{Answer, Code, Failure};
+use axum::extract::State;
+use std::sync::Arc;
+
+pub async fn state(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<RaftStateView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let (as_of, joint) = (as_of(&shared), shared.raft.status().borrow().joint);
+    let applied = inventory.applied;
+    let failed = |why: String| Failure::new(Code::Internal, format!("the state can't be hashed: {why}"));
+    let hashed = tokio::task::spawn_blocking(move || hash(&inventory)).await.map_err(|e| failed(e.to_string()))?;
+    let sha256 = hashed.map_err(|e| failed(e.to_string()))?;
+    Ok(Answer(RaftStateView { version: 1, as_of, applied, sha256, joint }))
+}
+
+/// Of the state as snapshots have it: the same log gives the same hash everywhere.
+fn hash(inventory: &Inventory) -> Result<Sha256, rmp_serde::encode::Error> {
+    Ok(Sha256::of(&rmp_serde::to_vec_named(inventory)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hash;
+    use crate::model::{Command, Entry, Wall, sample};
+
+    #[test]
+    fn the_same_entries_give_the_same_hash_and_one_more_another() {
+        let (mut one, mut two) = (sample::fleet(0, 4), sample::fleet(0, 4));
+        let before = hash(&one).expect("a hash");
+        assert_eq!(before, hash(&two).expect("a hash"));
+        let entry = Entry { at: Wall(7), by: "alice".to_owned(), command: Command::Resume };
+        one.apply(one.applied + 1, &entry);
+        let after = hash(&one).expect("a hash");
+        assert_ne!(before, after);
+        two.apply(two.applied + 1, &entry);
+        assert_eq!(after, hash(&two).expect("a hash"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Join tokens: which count and since when, and new ones. The managers keep hashes; a secret is told once, by who made it.
+
+use super::super::{Shared, wall};
+use super::{as_of, operator, propose};
+use crate::model::{ClusterRole, Command, Inventory, Wall};
+use crate::rpc::caller::Caller;
+use crate::rpc::identity::IdentityError;
+use crate::rpc::token::{Secret, Token};
+use crate::rpc::view::{RotateRequest, RotatedView, TokenView, TokensView};
+use crate::rpc::wire::{self, Code, Failure, Strict};
+use axum::extract::State;
+use std::sync::Arc;
+
+/// The longest that a replaced token may go on.
+const KEEP_MS_MAX: u64 = 7 * 24 * 3_600_000;
+
+/// Whether `secret` is that of the role's token, or of the one before while that goes on. One that was replaced is refused by
+/// name.
+pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wall) -> Result<bool, Failure> {
+    let (current, record) = inventory.token(role);
+    if secret.matches(current) {
+        return Ok(true);
+    }
+    match record.old.filter(|old| secret.matches(&old.secret)) {
+        Some(old) if now <= old.until => Ok(true),
+        Some(old) => {
+            let text = format!("this token was replaced; it counted until {}", wire::rfc3339(old.until));
+            let next = format!("a new one, on a manager: remoor token rotate --role {}", role.word());
+            Err(Failure::new(Code::BadToken, text).next(next))
+        }
+        None => Ok(false),
+    }
+}
+
+pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<TokensView>, Failure> {
+    operator(&shared, &caller)?;
+    let inventory = shared.inventory();
+    let public = Token::new(&inventory.ca_pem, Secret::default()).map_err(internal)?.public();
+    let now = wall();
+    let view = |role: ClusterRole| {
+        let (_, record) = inventory.token(role);
+        TokenView {
+            role: role.word().to_owned(),
+            since: (record.since > Wall(0)).then(|| wire::rfc3339(record.since)),
+            by: record.by.clone(),
+            old_until: record.old.filter(|old| old.until > now).map(|old| wire::rfc3339(old.until)),
+        }
+    };
+    let tokens = [ClusterRole::Worker, ClusterRole::Manager].map(view).into();
+    Ok(axum::Json(TokensView { version: 1, as_of: as_of(&shared), public, tokens }))
+}
+
+/// Commits the hash of a fresh secret, and hands the secret to the operator, whom nobody else can give it to again.
+pub async fn rotate(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Strict(request): Strict<RotateRequest>,
+) -> Result<axum::Json<RotatedView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let role = super::pending::role(&request.role)?
+        .ok_or_else(|| Failure::new(Code::BadRequest, "role is missing: worker or manager"))?;
+    if request.keep_old_ms > KEEP_MS_MAX {
+        return Err(Failure::new(Code::BadRequest, "a replaced token goes on for 7 days at most"));
+    }
+    let secret = Secret::generate().map_err(internal)?;
+    let token = Token::new(&shared.inventory().ca_pem, secret.clone()).map_err(internal)?;
+    let command = Command::RotateToken { role, secret: secret.hash(), keep_ms: request.keep_old_ms };
+    propose(&shared, &by, command).await?;
+    let inventory = shared.inventory();
+    let old = inventory.token(role).1.old.map(|old| wire::rfc3339(old.until));
+    let (role, token) = (role.word().to_owned(), token.reveal().into());
+    Ok(axum::Json(RotatedView { version: 1, role, token, old_until: old.unwrap_or_default() }))
+}
+
+fn internal(error: IdentityError) -> Failure {
+    Failure::new(Code::Internal, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Epoch, Sha256};
+
+    #[test]
+    fn a_replaced_token_counts_until_then_and_is_told_apart_from_a_wrong_one() {
+        let mut inventory = Inventory::default();
+        let (first, second, manager) = (secret("a"), secret("b"), secret("c"));
+        let init = Command::Init {
+            cluster: "c1".into(),
+            epoch: Epoch(1),
+            ca_pem: String::new(),
+            worker_secret: first.hash(),
+            manager_secret: manager.hash(),
+        };
+        let rotated = Command::RotateToken { role: ClusterRole::Worker, secret: second.hash(), keep_ms: 100 };
+        for (index, command) in [(1, init), (2, rotated)] {
+            let entry = crate::model::Entry { at: Wall(index * 10), by: "test".to_owned(), command };
+            assert_eq!(inventory.apply(index, &entry).refusal(), None);
+        }
+        let counts = |secret: &Secret, at| counts(&inventory, ClusterRole::Worker, secret, Wall(at));
+        assert_eq!(counts(&second, 20), Ok(true));
+        assert_eq!(counts(&first, 120), Ok(true), "the old one goes on");
+        let refused = counts(&first, 121).unwrap_err();
+        assert_eq!(refused.code, Code::BadToken);
+        assert!(refused.message.contains("was replaced") && refused.next.is_some(), "{refused:?}");
+        assert_eq!(counts(&manager, 20), Ok(false), "another role's");
+        assert_eq!(counts(&Secret::default(), 20), Ok(false));
+        assert_ne!(Secret::default().hash(), Sha256::default(), "no cluster holds the hash of nothing");
+    }
+
+    fn secret(digit: &str) -> Secret {
+        digit.repeat(32).into()
+    }
+}

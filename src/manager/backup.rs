@@ -1,0 +1,319 @@
+//! A backup: the applied state at one place in the log, the blobs that it names, and the files of the manager's directory that
+//! nobody could make again, keys among them. One file with a SHA-256 over all of it.
+//!
+//! `remoor backup 1\n`, 32 bytes of SHA-256 over the rest, 4 bytes length of the head, the head (MessagePack), and behind it
+//! what the head names, in its order: the state, the blobs, the files.
+
+mod keeper;
+
+pub use keeper::{Backups, Keeper, Plan};
+
+use crate::disk::{DiskError, sync_dir};
+use crate::model::{ClusterId, Epoch, Inventory, NodeId, NodeName, Sha256, Wall};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+const FORMAT: u32 = 1;
+const SUM: usize = 32;
+const LENGTH: usize = 4;
+/// Largest backup that is written or read, bytes: a thousand nodes are a few megabytes.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// Files of a manager's directory that are in a backup, as far as they are there, and folders of such.
+pub const FILES: [&str; 5] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json"];
+pub const FOLDERS: [&str; 1] = ["ca"];
+
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    #[error("{action} {}", path.display())]
+    File { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    #[error("{} exists, and no backup is written over", .0.display())]
+    Exists(PathBuf),
+    /// Not what was written, or never a backup.
+    #[error("{} is no backup that can be relied on: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
+    #[error("{} has format {found}, this program knows {FORMAT}: install the newer program", path.display())]
+    TooNew { path: PathBuf, found: u32 },
+    #[error("the backup would be larger than {BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("blob {0} of the state is not on this manager")]
+    NoBlob(Sha256),
+    #[error("the state can't be encoded: {0}")]
+    Encode(String),
+}
+
+/// What a backup is of; told before anything of it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub made: Wall,
+    /// The manager that made it, whose keys are in it.
+    pub node: NodeId,
+    pub name: NodeName,
+    /// Version of its program.
+    pub program: String,
+    pub cluster: ClusterId,
+    pub epoch: Epoch,
+    /// The last entry in the state.
+    pub index: u64,
+    pub term: u64,
+    pub generation: u64,
+    pub nodes: u64,
+    /// Bytes of the state.
+    state: u64,
+    blobs: Vec<(Sha256, u64)>,
+    files: Vec<(String, u64)>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    pub head: Head,
+    pub state: Inventory,
+    pub blobs: BTreeMap<Sha256, Vec<u8>>,
+    /// By path from the data directory.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Who makes one, and where in the log.
+pub struct Maker {
+    pub node: NodeId,
+    pub name: NodeName,
+    pub made: Wall,
+    pub term: u64,
+}
+
+impl Backup {
+    pub fn new(
+        maker: Maker,
+        state: Inventory,
+        blobs: BTreeMap<Sha256, Vec<u8>>,
+        files: BTreeMap<String, Vec<u8>>,
+    ) -> Self {
+        let Maker { node, name, made, term } = maker;
+        let head = Head {
+            made,
+            node,
+            name,
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: state.cluster.clone(),
+            epoch: state.epoch,
+            index: state.applied,
+            term,
+            generation: state.current.0,
+            nodes: state.nodes.len() as u64,
+            state: 0,
+            blobs: blobs.iter().map(|(sha, bytes)| (*sha, bytes.len() as u64)).collect(),
+            files: files.iter().map(|(path, bytes)| (path.clone(), bytes.len() as u64)).collect(),
+        };
+        Self { head, state, blobs, files }
+    }
+
+    fn encode(&mut self) -> Result<Vec<u8>, BackupError> {
+        let failed = |e: rmp_serde::encode::Error| BackupError::Encode(e.to_string());
+        let state = rmp_serde::to_vec_named(&self.state).map_err(failed)?;
+        self.head.state = state.len() as u64;
+        let head = rmp_serde::to_vec_named(&self.head).map_err(failed)?;
+        let length = u32::try_from(head.len()).map_err(|_| BackupError::TooLarge)?;
+        let mut bytes = magic(FORMAT).into_bytes();
+        let begun = bytes.len() + SUM;
+        bytes.extend([0; SUM]);
+        bytes.extend(length.to_le_bytes());
+        for part in [&head, &state].into_iter().chain(self.blobs.values()).chain(self.files.values()) {
+            bytes.extend(part);
+            if bytes.len() as u64 > BYTES_MAX {
+                return Err(BackupError::TooLarge);
+            }
+        }
+        let sum = Sha256::of(&bytes[begun..]);
+        bytes[begun - SUM..begun].copy_from_slice(&sum.0);
+        Ok(bytes)
+    }
+
+    /// Writes it to a file that is not there yet, of mode 0600, and reads it back: what is named in the answer is on disk and
+    /// whole. On an error there is no such file. Blocks.
+    pub fn write(mut self, path: &Path) -> Result<(Head, Sha256, u64), BackupError> {
+        let bytes = self.encode()?;
+        let failed = |action| move |source| BackupError::File { action, path: path.to_owned(), source };
+        if path.exists() {
+            return Err(BackupError::Exists(path.to_owned()));
+        }
+        let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut unfinished = path.as_os_str().to_owned();
+        unfinished.push(".unfinished");
+        let unfinished = PathBuf::from(unfinished);
+        let written = (|| {
+            // What an earlier try left, or somebody else put there: it is not written into.
+            let _ = std::fs::remove_file(&unfinished);
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&unfinished)
+                .map_err(failed("creating"))?;
+            file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(failed("writing"))?;
+            let again = Self::read(&unfinished)?;
+            if again != self {
+                let why = "what was read back is not what was written".to_owned();
+                return Err(BackupError::Damaged { path: path.to_owned(), why });
+            }
+            // A link and not a renaming: what came to that name meanwhile is not replaced.
+            std::fs::hard_link(&unfinished, path).map_err(failed("naming"))?;
+            Ok(sync_dir(dir)?)
+        })();
+        // The error that matters is the first one; a leftover of this name is written over by the next try.
+        let _ = std::fs::remove_file(&unfinished);
+        written?;
+        Ok((self.head, Sha256::of(&bytes), bytes.len() as u64))
+    }
+
+    /// Reads a backup and checks all of it; an error says what is wrong. Blocks.
+    pub fn read(path: &Path) -> Result<Self, BackupError> {
+        let failed = |source| BackupError::File { action: "reading", path: path.to_owned(), source };
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > BYTES_MAX {
+            return Err(BackupError::TooLarge);
+        }
+        parse(&bytes).map_err(|fault| match fault {
+            Fault::Newer(found) => BackupError::TooNew { path: path.to_owned(), found },
+            Fault::Bad(why) => BackupError::Damaged { path: path.to_owned(), why },
+        })
+    }
+}
+
+fn magic(format: u32) -> String {
+    format!("remoor backup {format}\n")
+}
+
+enum Fault {
+    Newer(u32),
+    Bad(String),
+}
+
+impl From<&str> for Fault {
+    fn from(why: &str) -> Self {
+        Self::Bad(why.to_owned())
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Backup, Fault> {
+    let line = bytes.iter().take(40).position(|b| *b == b'\n').ok_or("it does not begin as one")?;
+    let (first, rest) = bytes.split_at(line + 1);
+    let format = std::str::from_utf8(first).ok().and_then(|l| l.trim_end().strip_prefix("remoor backup "));
+    match format.and_then(|f| f.parse::<u32>().ok()).ok_or("it does not begin as one")? {
+        FORMAT => {}
+        other => return Err(Fault::Newer(other)),
+    }
+    let (sum, rest) = rest.split_at_checked(SUM).ok_or("it is cut short")?;
+    if Sha256::of(rest).0 != sum {
+        return Err("its checksum is another: it was changed, or cut short".into());
+    }
+    let (length, rest) = rest.split_first_chunk::<LENGTH>().ok_or("it is cut short")?;
+    let (head, mut rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or("it is cut short")?;
+    let bad = |e: rmp_serde::decode::Error| Fault::Bad(format!("it can't be read: {e}"));
+    let head: Head = rmp_serde::from_slice(head).map_err(bad)?;
+    let mut next = |length: u64| -> Result<&[u8], Fault> {
+        let length = usize::try_from(length).map_err(|_| "it names more than it has")?;
+        let (part, left) = rest.split_at_checked(length).ok_or("it names more than it has")?;
+        rest = left;
+        Ok(part)
+    };
+    let state = rmp_serde::from_slice(next(head.state)?).map_err(bad)?;
+    let mut blobs = BTreeMap::new();
+    for (sha, length) in &head.blobs {
+        let blob = next(*length)?;
+        if Sha256::of(blob) != *sha {
+            return Err(Fault::Bad(format!("blob {} in it is another", sha.short())));
+        }
+        blobs.insert(*sha, blob.to_vec());
+    }
+    let mut files = BTreeMap::new();
+    for (path, length) in &head.files {
+        let plain = Path::new(path).components().all(|c| matches!(c, std::path::Component::Normal(_)));
+        if !plain {
+            return Err(Fault::Bad(format!("it names a file outside of the directory: {path:?}")));
+        }
+        files.insert(path.clone(), next(*length)?.to_vec());
+    }
+    if !rest.is_empty() {
+        return Err("it has more than it names".into());
+    }
+    Ok(Backup { head, state, blobs, files })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::sample;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn backup() -> Backup {
+        let blob = b"a generation".to_vec();
+        let maker = Maker { node: NodeId(1), name: "w1".into(), made: Wall(7), term: 3 };
+        let files = [("node.key", "secret"), ("ca/ca.key", "more"), ("ssh.key", "")];
+        let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+        Backup::new(maker, sample::fleet(1, 2), [(Sha256::of(&blob), blob)].into(), files.into())
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_every_changed_byte_is_noticed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("b");
+        let (head, sha, length) = backup().write(&path).expect("written");
+        let bytes = std::fs::read(&path).expect("read");
+        assert_eq!((Sha256::of(&bytes), bytes.len() as u64), (sha, length));
+        assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
+        let read = Backup::read(&path).expect("read");
+        assert_eq!((&read.head, &read.state, &read.files), (&head, &backup().state, &backup().files));
+        assert!(matches!(backup().write(&path), Err(BackupError::Exists(_))));
+
+        let bad = dir.path().join("bad");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&bad, bytes).expect("written");
+            Backup::read(&bad)
+        };
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(read(&changed).is_err(), "byte {at}");
+        }
+        for length in [0, 5, 16, 40, bytes.len() - 1] {
+            let error = read(&bytes[..length]).expect_err("cut short").to_string();
+            assert!(error.contains("no backup that can be relied on"), "{error}");
+        }
+        let newer = [magic(2).as_bytes(), &bytes[magic(1).len()..]].concat();
+        let error = read(&newer).expect_err("newer").to_string();
+        assert!(error.contains("format 2") && error.contains("install the newer program"), "{error}");
+    }
+
+    #[test]
+    fn what_somebody_put_there_is_not_written_into() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (path, victim) = (dir.path().join("b"), dir.path().join("victim"));
+        std::fs::write(&victim, "theirs").expect("written");
+        std::os::unix::fs::symlink(&victim, dir.path().join("b.unfinished")).expect("a link");
+        backup().write(&path).expect("written");
+        assert_eq!(std::fs::read(&victim).expect("read"), b"theirs");
+        assert!(path.symlink_metadata().expect("a file").is_file() && Backup::read(&path).is_ok());
+    }
+
+    #[test]
+    fn a_file_outside_of_the_directory_is_refused() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for name in ["../node.key", "/etc/passwd", "ca/../../x"] {
+            let mut evil = backup();
+            evil.files = [(name.to_owned(), b"x".to_vec())].into();
+            evil.head.files = vec![(name.to_owned(), 1)];
+            let error = evil.write(&dir.path().join("evil")).expect_err("refused").to_string();
+            assert!(error.contains("outside"), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
+    }
+}

@@ -1,0 +1,278 @@
+//! Taking backups: one when it is asked for, others from time to time where the operator said so. Both are a matter of this
+//! manager alone.
+
+use super::super::{Shared, blobs, sweep, wall};
+use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
+use crate::disk::{DiskError, atomic_write, read_or_set_aside};
+use crate::model::Wall;
+use crate::rpc::view::BackupView;
+use crate::rpc::wire::rfc3339;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often it is looked whether one is due.
+const LOOK: Duration = Duration::from_secs(10);
+/// After one that failed the next try comes no sooner.
+const RETRY_MS: u64 = 60_000;
+/// A backup older than so many intervals is warned of.
+const LATE: u64 = 2;
+/// Its name in the data directory.
+const FILE: &str = "backup.json";
+const ENDING: &str = ".remoor-backup";
+
+/// What the operator wants: one every so often, in this directory, the last `keep` of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub dir: PathBuf,
+    pub every_ms: u64,
+    pub keep: u32,
+}
+
+/// The last one that was read back and was whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Last {
+    at: Wall,
+    file: PathBuf,
+}
+
+/// `backup.json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default)]
+    plan: Option<Plan>,
+    #[serde(default)]
+    last: Option<Last>,
+    /// Since when there is the plan: before its first interval is over nothing is late.
+    #[serde(default)]
+    since: Wall,
+}
+
+/// What is known of this manager's backups, for who shows it.
+#[derive(Debug, Default)]
+pub struct Backups(Mutex<(Kept, Option<String>)>);
+
+impl Backups {
+    fn state(&self) -> std::sync::MutexGuard<'_, (Kept, Option<String>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None: none was made here, and none is planned.
+    pub fn view(&self, now: Wall) -> Option<BackupView> {
+        let (kept, error) = self.state().clone();
+        if kept == Kept::default() {
+            return None;
+        }
+        Some(BackupView {
+            at: kept.last.as_ref().map(|last| rfc3339(last.at)),
+            age_ms: kept.last.as_ref().map(|last| now.since(last.at)),
+            file: kept.last.as_ref().map(|last| last.file.display().to_string()),
+            every_ms: kept.plan.as_ref().map(|plan| plan.every_ms),
+            late: kept.is_late(now),
+            error,
+        })
+    }
+
+    /// What is to be warned of.
+    pub fn warning(&self, now: Wall) -> Option<String> {
+        let (kept, error) = self.state().clone();
+        let why = error.map(|e| format!(": {e}")).unwrap_or_default();
+        kept.is_late(now).then(|| match kept.last {
+            Some(last) => format!("the last verified backup is of {}, which is too old{why}", rfc3339(last.at)),
+            None => format!("backups are planned, and none was made yet{why}"),
+        })
+    }
+}
+
+impl Kept {
+    fn is_late(&self, now: Wall) -> bool {
+        let Some(plan) = &self.plan else { return false };
+        let since = self.last.as_ref().map_or(self.since, |last| last.at.max(self.since));
+        now.since(since) > plan.every_ms.saturating_mul(LATE)
+    }
+
+    fn is_due(&self, now: Wall) -> bool {
+        let Some(plan) = &self.plan else { return false };
+        self.last.as_ref().is_none_or(|last| now.since(last.at) >= plan.every_ms || last.at < self.since)
+    }
+}
+
+/// A handle; clones are the same.
+#[derive(Clone)]
+pub struct Keeper {
+    shared: Arc<Shared>,
+    /// The data directory.
+    dir: PathBuf,
+    /// Held while one is made.
+    busy: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Keeper {
+    /// Reads what was planned before. Blocks.
+    pub fn new(shared: Arc<Shared>, dir: &Path) -> Result<Self, DiskError> {
+        shared.backups.state().0 = read_or_set_aside::<Kept>(&dir.join(FILE))?.or_default();
+        Ok(Self { shared, dir: dir.to_owned(), busy: Arc::default() })
+    }
+
+    /// Makes those that are planned, until `stopped`.
+    pub async fn run(self, mut stopped: watch::Receiver<bool>) {
+        let mut not_before = Wall(0);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = stopped.wait_for(|stop| *stop) => return,
+            }
+            let (kept, now) = (self.shared.backups.state().0.clone(), wall());
+            let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
+            let name = format!("{}{ENDING}", rfc3339(now).replace(':', "").split('.').next().unwrap_or_default());
+            match self.take(plan.dir.join(name)).await {
+                Ok((head, ..)) => {
+                    tracing::info!(index = head.index, "a backup was made, and verified");
+                    let dir = plan.dir.clone();
+                    let pruned = tokio::task::spawn_blocking(move || prune(&dir, plan.keep)).await;
+                    if let Ok(Err(error)) = pruned {
+                        tracing::warn!(%error, "old backups could not be removed");
+                    }
+                }
+                Err(error) => {
+                    not_before = now.after(RETRY_MS);
+                    tracing::error!(error = super::super::failed::chain(&error), "the planned backup was not made");
+                }
+            }
+        }
+    }
+
+    /// One backup at `path`, read back: its head, its SHA-256 and its size.
+    pub async fn take(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
+        let _one_at_a_time = self.busy.lock().await;
+        let taken = self.made(path.clone()).await;
+        let mut state = self.shared.backups.state();
+        match &taken {
+            Ok((head, ..)) => {
+                state.0.last = Some(Last { at: head.made, file: path });
+                state.1 = None;
+                let kept = state.0.clone();
+                drop(state);
+                if let Err(error) = self.store(&kept) {
+                    tracing::warn!(%error, "that a backup was made could not be noted");
+                }
+            }
+            Err(error) => state.1 = Some(super::super::failed::chain(error)),
+        }
+        taken
+    }
+
+    async fn made(&self, path: PathBuf) -> Result<(Head, crate::model::Sha256, u64), BackupError> {
+        // One value that nothing changes any more: consistent, at one place in the log.
+        let state = self.shared.inventory();
+        let term = self.shared.raft.status().borrow().term;
+        let named = sweep::named(&state);
+        for sha in &named {
+            blobs::ensure(&self.shared, sha).await;
+        }
+        let maker = Maker { node: self.shared.id, name: self.shared.me.clone(), made: wall(), term };
+        let (store, dir) = (self.shared.blobs.clone(), self.dir.clone());
+        let work = move || {
+            let mut found = BTreeMap::new();
+            for sha in named {
+                found.insert(sha, store.get(&sha)?.ok_or(BackupError::NoBlob(sha))?);
+            }
+            Backup::new(maker, state.as_ref().clone(), found, files(&dir)?).write(&path)
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        done.unwrap_or_else(|e| Err(BackupError::Encode(e.to_string())))
+    }
+
+    /// Sets, or with None ends, what is planned.
+    pub fn plan(&self, plan: Option<Plan>) -> Result<(), DiskError> {
+        let mut state = self.shared.backups.state();
+        let kept = Kept { since: wall(), plan, ..state.0.clone() };
+        self.store(&kept)?;
+        *state = (kept, None);
+        Ok(())
+    }
+
+    fn store(&self, kept: &Kept) -> Result<(), DiskError> {
+        let bytes = serde_json::to_vec_pretty(kept).unwrap_or_default();
+        atomic_write(&self.dir.join(FILE), &bytes, 0o600)
+    }
+}
+
+/// What nobody could make again, by path from the data directory.
+fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
+    let mut names: Vec<String> = FILES.map(str::to_owned).into();
+    for folder in FOLDERS {
+        let entries = std::fs::read_dir(dir.join(folder)).map_err(DiskError::io("listing", &dir.join(folder)))?;
+        names.extend(entries.flatten().map(|e| format!("{folder}/{}", e.file_name().to_string_lossy())));
+    }
+    let mut found = BTreeMap::new();
+    for name in names {
+        let path = dir.join(&name);
+        match std::fs::read(&path) {
+            Ok(bytes) => drop(found.insert(name, bytes)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound || path.is_dir() => {}
+            Err(e) => return Err(DiskError::io("reading", &path)(e).into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Removes all but the last `keep` of those that a plan made; their names begin with when that was.
+fn prune(dir: &Path, keep: u32) -> Result<(), DiskError> {
+    let entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
+    let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_planned(p)).collect();
+    made.sort();
+    let too_many = made.len().saturating_sub(keep as usize);
+    for path in made.into_iter().take(too_many) {
+        std::fs::remove_file(&path).map_err(DiskError::io("removing", &path))?;
+    }
+    Ok(())
+}
+
+fn is_planned(path: &Path) -> bool {
+    let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(ENDING));
+    name.is_some_and(|n| {
+        n.len() == 17 && n.starts_with("20") && n.bytes().all(|b| b.is_ascii_digit() || b"-T".contains(&b))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    #[test]
+    fn one_is_due_after_its_interval_and_late_after_two() {
+        let plan = Plan { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let mut kept = Kept { plan: Some(plan), last: None, since: Wall(10 * HOUR) };
+        assert!(kept.is_due(Wall(10 * HOUR)) && !kept.is_late(Wall(12 * HOUR)) && kept.is_late(Wall(12 * HOUR + 1)));
+        kept.last = Some(Last { at: Wall(10 * HOUR + 1), file: "/b/x".into() });
+        assert!(!kept.is_due(Wall(11 * HOUR)) && kept.is_due(Wall(11 * HOUR + 1)));
+        let backups = Backups::default();
+        assert_eq!((backups.view(Wall(0)), backups.warning(Wall(0))), (None, None), "nobody spoke of any");
+        *backups.state() = (kept.clone(), Some("no space".to_owned()));
+        let view = backups.view(Wall(13 * HOUR + 1)).expect("a view");
+        assert_eq!((view.age_ms, view.late, view.every_ms), (Some(3 * HOUR), true, Some(HOUR)));
+        assert!(backups.warning(Wall(13 * HOUR + 1)).is_some_and(|w| w.contains("too old: no space")));
+        kept.plan = None;
+        assert!(!kept.is_due(Wall(99 * HOUR)) && !kept.is_late(Wall(99 * HOUR)), "nothing is planned");
+    }
+
+    #[test]
+    fn only_the_oldest_of_what_was_planned_are_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let planned = ["2026-01-02T030405", "2026-01-02T090405", "2026-01-03T030405"];
+        let others = ["mine.remoor-backup", "2026-01-01T030405", "notes"];
+        for name in planned.map(|name| format!("{name}{ENDING}")).iter().map(String::as_str).chain(others) {
+            std::fs::write(dir.path().join(name), "").expect("written");
+        }
+        prune(dir.path(), 2).expect("pruned");
+        let there = |name: &str| dir.path().join(format!("{name}{ENDING}")).exists();
+        assert_eq!(planned.map(there), [false, true, true]);
+        assert!(others.iter().all(|name| dir.path().join(name).exists()));
+    }
+}

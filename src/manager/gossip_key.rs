@@ -1,0 +1,110 @@
+//! The gossip key on its way to all nodes, from the managers' side: what each node is to hold, who has said that it does, and
+//! when the leader goes on. A new key is derived from the CA's, which every manager has and no worker.
+
+use super::{Shared, wall};
+use crate::model::{Command, Entry, GossipKeys, Inventory, Node, NodeId};
+use crate::rpc::ca::ClusterCa;
+use crate::rpc::identity::{GossipKey, IdentityError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How often the leader looks whether all have confirmed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A step lasts at least so long: who was just lost by a moment's packet loss is there again and waited for.
+const STEP_MIN_MS: u64 = 5_000;
+
+/// What nodes said that they hold, as the number of the entry; hints of this manager, which they say again.
+#[derive(Debug, Default)]
+pub struct Confirmed(Mutex<BTreeMap<NodeId, u64>>);
+
+impl Confirmed {
+    pub fn hear(&self, node: NodeId, changed: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
+    }
+
+    fn holds(&self, node: NodeId, changed: u64) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
+    }
+}
+
+/// What is in force, by its number. `held`: the keys of this manager's own gossip, of which one is `init`'s as long as that
+/// counts, since it is derived from nothing.
+pub fn keys(ca: &ClusterCa, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
+    let derived = |serial: u64| ca.derived(&format!("remoor gossip key {serial}")).map(GossipKey);
+    let (first, other) = keys.held();
+    let next = keys.next.as_ref().map(|next| derived(next.serial)).transpose()?;
+    let of = |serial: u64| match serial {
+        0 => Ok(held.iter().find(|key| Some(*key) != next.as_ref()).cloned()),
+        _ => derived(serial).map(Some),
+    };
+    let unknown =
+        || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
+    let first = of(first)?.ok_or_else(unknown)?;
+    let other = other.map(of).transpose()?.flatten();
+    Ok(std::iter::once(first).chain(other).collect())
+}
+
+/// Nodes that are there and have not confirmed the step, and those that are not there and are not waited for, by name.
+pub fn missing(shared: &Shared, inventory: &Inventory) -> (Vec<String>, Vec<String>) {
+    let changed = inventory.gossip.changed;
+    let open = inventory.nodes.values().filter(|n| !shared.key_confirmed.holds(n.id, changed));
+    // Who waits for a new certificate gossips, and may ask for nothing else.
+    let lapsed = |node: &Node| inventory.lapsed.contains_key(&node.id);
+    let here = |node: &Node| *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed(node);
+    let (waited, away): (Vec<_>, Vec<_>) = open.partition(|node| here(node));
+    let names = |of: Vec<&Arc<Node>>| of.into_iter().map(|n| n.name().to_string()).collect();
+    (names(waited), names(away))
+}
+
+/// The leader's part, as long as the manager part runs.
+pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+    let mut since = (0, wall());
+    while tokio::time::timeout(LOOK_EVERY, stopped.wait_for(|stop| *stop)).await.is_err() {
+        let inventory = shared.inventory();
+        let changed = inventory.gossip.changed;
+        if since.0 != changed {
+            since = (changed, wall());
+        }
+        let leads = shared.raft.status().borrow().is_leader;
+        let over = wall().since(since.1) >= STEP_MIN_MS;
+        if inventory.gossip.next.is_none() || !leads || !over || !missing(&shared, &inventory).0.is_empty() {
+            continue;
+        }
+        let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
+        if let Err(error) = shared.raft.propose(entry).await {
+            tracing::debug!(%error, "the next step of the gossip key was not entered; tried again");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{KeyStep, NextKey};
+
+    #[test]
+    fn every_manager_gives_out_the_same_keys_and_the_first_one_while_it_counts() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let other = ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()).unwrap();
+        let first = GossipKey([7; 32]);
+        let at = |serial, step: Option<KeyStep>| {
+            let next = step.map(|step| NextKey { serial: 9, step, ..NextKey::default() });
+            GossipKeys { serial, next, changed: 9 }
+        };
+        let of = |state: &GossipKeys, held: &[GossipKey]| keys(&ca, state, held).unwrap();
+        let alone = std::slice::from_ref(&first);
+        assert_eq!(of(&at(0, None), alone), alone);
+        let insert = of(&at(0, Some(KeyStep::Insert)), alone);
+        assert_eq!((insert.len(), &insert[0]), (2, &first));
+        let in_use = of(&at(0, Some(KeyStep::Use)), &insert);
+        assert_eq!(in_use, [insert[1].clone(), first.clone()]);
+        assert_eq!(of(&at(0, Some(KeyStep::Use)), &in_use), in_use, "also once it uses the new one itself");
+        let joined = std::slice::from_ref(&insert[1]);
+        assert_eq!(of(&at(0, Some(KeyStep::Use)), joined), joined, "who joined then never had the first");
+        assert_eq!(of(&at(9, None), &in_use), joined);
+        assert_eq!(keys(&other, &at(9, None), alone).unwrap(), joined);
+        assert!(keys(&ca, &at(0, Some(KeyStep::Insert)), joined).is_err());
+    }
+}

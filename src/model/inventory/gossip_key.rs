@@ -1,0 +1,78 @@
+//! Entries about the gossip key: a new one is taken in by all nodes, then used, then it is the only one.
+
+use super::*;
+
+impl Inventory {
+    pub(super) fn rotate_gossip(&mut self, at: &At) -> Decision {
+        if let Some(next) = &self.gossip.next {
+            let text = format!("a new gossip key is on its way already, by {}", next.by);
+            return Err(Refusal::new("key-rotating", text).next("remoor key status"));
+        }
+        let (since, by) = (at.entry.at, at.entry.by.clone());
+        self.gossip.next = Some(NextKey { serial: at.index, step: KeyStep::Insert, since, by });
+        self.gossip.changed = at.index;
+        self.note(at, None, Happening::Operator { text: "a new gossip key goes to all nodes".to_owned() });
+        Ok(Applied::Done)
+    }
+
+    /// From the state that the leader judged, and no other: what it saw confirmed was that one.
+    pub(super) fn gossip_step(&mut self, at: &At, changed: u64) -> Decision {
+        if self.gossip.changed != changed {
+            return Err(Refusal::new("outlived", "the gossip key went on meanwhile"));
+        }
+        let Some(next) = &mut self.gossip.next else {
+            return Err(Refusal::new("nothing-new", "no gossip key is on its way"));
+        };
+        let text = match next.step {
+            KeyStep::Insert => {
+                next.step = KeyStep::Use;
+                "all nodes that are there have the new gossip key; it is used from now on"
+            }
+            KeyStep::Use => {
+                self.gossip.serial = next.serial;
+                self.gossip.next = None;
+                "the new gossip key is the only one from now on"
+            }
+        };
+        self.gossip.changed = at.index;
+        self.note(at, None, Happening::Operator { text: text.to_owned() });
+        Ok(Applied::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(inventory: &mut Inventory, command: Command) -> Option<String> {
+        let index = inventory.applied + 1;
+        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+        applied.refusal().map(|r| r.code.clone())
+    }
+
+    /// At no moment two nodes that are one step apart can't read each other.
+    #[test]
+    fn neighbours_in_the_rotation_read_each_other() {
+        let mut i = Inventory::default();
+        let mut states = vec![i.gossip.clone()];
+        for _ in 0..2 {
+            assert_eq!(apply(&mut i, Command::RotateGossip), None);
+            states.push(i.gossip.clone());
+            assert_eq!(apply(&mut i, Command::RotateGossip).as_deref(), Some("key-rotating"));
+            for _ in 0..2 {
+                let changed = i.gossip.changed;
+                assert_eq!(apply(&mut i, Command::GossipStep { changed: changed - 1 }).as_deref(), Some("outlived"));
+                assert_eq!(apply(&mut i, Command::GossipStep { changed }), None);
+                states.push(i.gossip.clone());
+            }
+            let changed = i.gossip.changed;
+            assert_eq!(apply(&mut i, Command::GossipStep { changed }).as_deref(), Some("nothing-new"));
+        }
+        for pair in states.windows(2) {
+            let reads = |keys: &GossipKeys, key| keys.held().0 == key || keys.held().1 == Some(key);
+            assert!(reads(&pair[0], pair[1].held().0) && reads(&pair[1], pair[0].held().0), "{pair:?}");
+            assert!(pair[0].changed < pair[1].changed);
+        }
+        assert!(states[3].held().1.is_none() && states[3].serial != states[0].serial, "the old one is gone");
+    }
+}

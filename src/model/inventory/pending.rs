@@ -1,0 +1,201 @@
+//! Entries about machines that ask to be let in without a secret, about nodes whose certificate ran out, and about join
+//! secrets. What an operator has to say yes to stands here until it is said.
+
+use super::*;
+
+impl Inventory {
+    /// Another machine than those that are known: two with one machine id are copies of one disk, unless they are one machine,
+    /// which runs under one boot id.
+    pub(super) fn not_a_copy(&self, spec: &NodeSpec) -> Result<(), Refusal> {
+        let known = self.nodes.values().any(|n| n.spec.public_key == spec.public_key);
+        let told = !known && !spec.machine_id.is_empty() && !spec.boot.is_empty();
+        let same = |n: &&Arc<Node>| {
+            let known = &n.spec;
+            known.machine_id == spec.machine_id && known.public_key != spec.public_key
+        };
+        let copy = |n: &&Arc<Node>| !n.spec.boot.is_empty() && n.spec.boot != spec.boot;
+        match self.nodes.values().filter(same).find(copy) {
+            Some(other) if told => {
+                let text = format!(
+                    "{} has the machine id of {}, {}: one disk is a copy of the other",
+                    spec.name,
+                    other.name(),
+                    spec.machine_id
+                );
+                let next = format!(
+                    "on the clone: rm /etc/machine-id; systemd-machine-id-setup, and join again; if this is the machine of {0}, \
+                     which lost its data directory, remove {0} first",
+                    other.name()
+                );
+                Err(Refusal::new("cloned-machine", text).next(next))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether name and key are free for each other.
+    fn not_anothers(&self, spec: &NodeSpec) -> Result<(), Refusal> {
+        if let Some(id) = self.names.get(&spec.name)
+            && self.node(*id).is_some_and(|known| known.spec.public_key != spec.public_key)
+        {
+            let text = format!("the name {} belongs to node {id} with another key", spec.name);
+            return Err(Refusal::new("identity-conflict", text).next("join under another name"));
+        }
+        let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);
+        if let Some(other) = holder {
+            let text = format!("this key is node {}'s", other.name());
+            return Err(Refusal::new("identity-conflict", text).next("give the copy an identity of its own"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn pend(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        let now = at.entry.at;
+        self.not_anothers(spec)?;
+        self.may_join(spec)?;
+        self.not_a_copy(spec)?;
+        let open = |p: &&Arc<Pending>| p.expires >= now;
+        let waits = self.pending.get(&spec.name).filter(open);
+        match waits {
+            Some(p) if p.spec.public_key == spec.public_key => {
+                return Err(Refusal::new("nothing-new", format!("{} waits already", spec.name)));
+            }
+            Some(p) if p.answer != Answer::Denied => {
+                let text = format!("another machine waits to be let in as {}, with another key", spec.name);
+                let next = format!("join under another name, or remoor accept --deny {}", spec.name);
+                return Err(Refusal::new("identity-conflict", text).next(next));
+            }
+            _ => {}
+        }
+        let own = |p: &&Arc<Pending>| p.spec.public_key == spec.public_key && p.spec.name != spec.name;
+        if let Some(other) = self.pending.values().filter(open).find(own) {
+            let text = format!("this machine waits already, as {}", other.spec.name);
+            return Err(Refusal::new("identity-conflict", text).next("join under that name"));
+        }
+        let unanswered = self.pending.values().filter(open).filter(|p| p.answer == Answer::None).count();
+        if unanswered >= PENDING_MAX {
+            let text = format!("{unanswered} machines wait to be let in, and no more may");
+            return Err(Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny"));
+        }
+        self.pending.retain(|_, p| p.expires >= now);
+        while self.pending.len() >= PENDING_MAX {
+            let answered = self.pending.iter().filter(|(_, p)| p.answer != Answer::None);
+            let Some(oldest) = answered.min_by_key(|(_, p)| p.since).map(|(name, _)| name.clone()) else { break };
+            self.pending.remove(&oldest);
+        }
+        let (spec, expires) = (spec.clone(), now.after(PENDING_MS));
+        let name = spec.name.clone();
+        let pending = Pending { spec, role, since: now, expires, answer: Answer::None };
+        self.pending.insert(name.clone(), Arc::new(pending));
+        self.note(at, None, Happening::Operator { text: format!("{name} asks to be let in, without a secret") });
+        Ok(Applied::Done)
+    }
+
+    fn waiting(&mut self, at: &At, name: &NodeName) -> Result<&mut Pending, Refusal> {
+        let now = at.entry.at;
+        let unknown = || Refusal::new("not-pending", format!("no machine waits to be let in as {name}"));
+        let waits = self.pending.get_mut(name).filter(|p| p.expires >= now);
+        waits.map(Arc::make_mut).ok_or_else(|| unknown().next("remoor nodes"))
+    }
+
+    /// A yes to the key that the operator saw, if one was named.
+    pub(super) fn admit(&mut self, at: &At, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
+        let pending = self.waiting(at, name)?;
+        if pending.spec.public_key != key {
+            let text = format!("another machine waits as {name} by now");
+            return Err(Refusal::new("identity-conflict", text).next("remoor nodes, and compare its fingerprint"));
+        }
+        if pending.answer == Answer::Accepted(role) {
+            return Err(Refusal::new("nothing-new", format!("{name} is accepted already, and may come in")));
+        }
+        pending.answer = Answer::Accepted(role);
+        self.note(at, None, Happening::Operator { text: format!("{name} is accepted as {}", role.word()) });
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn deny(&mut self, at: &At, name: &NodeName) -> Decision {
+        let pending = self.waiting(at, name)?;
+        if pending.answer == Answer::Denied {
+            return Err(Refusal::new("nothing-new", format!("{name} is denied already")));
+        }
+        pending.answer = Answer::Denied;
+        self.note(at, None, Happening::Operator { text: format!("{name} is not let in") });
+        Ok(Applied::Done)
+    }
+
+    /// Who was accepted comes in. It may ask again, as its answer may have been lost.
+    pub(super) fn accept_pending(&mut self, at: &At, spec: &NodeSpec) -> Decision {
+        let pending = self.pending.get(&spec.name).cloned();
+        let accepted = pending.filter(|p| p.expires >= at.entry.at && p.spec.public_key == spec.public_key);
+        match accepted.map(|p| p.answer) {
+            Some(Answer::Accepted(role)) => self.accept(at, spec, role),
+            _ => {
+                let text = format!("nobody accepted {} with this key", spec.name);
+                Err(Refusal::new("not-accepted", text).next(format!("remoor accept {}", spec.name)))
+            }
+        }
+    }
+
+    pub(super) fn lapse(&mut self, at: &At, node: NodeId) -> Decision {
+        let name = self.change(node)?.name().clone();
+        if self.lapsed.get(&node).is_some_and(|l| l.accepted_until.is_none() || l.accepted(at.entry.at)) {
+            return Err(Refusal::new("nothing-new", format!("{name} waits already")));
+        }
+        self.lapsed.insert(node, Lapsed { since: at.entry.at, accepted_until: None });
+        let text = "its certificate ran out; it waits to be accepted again".to_owned();
+        self.note(at, Some(node), Happening::Operator { text });
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn readmit(&mut self, at: &At, node: NodeId) -> Decision {
+        let name = self.change(node)?.name().clone();
+        match self.lapsed.get_mut(&node) {
+            Some(lapsed) if !lapsed.accepted(at.entry.at) => {
+                lapsed.accepted_until = Some(at.entry.at.after(PENDING_MS));
+                let text = "accepted again: it may have a new certificate".to_owned();
+                self.note(at, Some(node), Happening::Operator { text });
+                Ok(Applied::Done)
+            }
+            Some(_) => Err(Refusal::new("nothing-new", format!("{name} is accepted already"))),
+            None => Err(Refusal::new("not-pending", format!("{name} does not wait to be accepted"))),
+        }
+    }
+
+    /// The node has its new certificate.
+    pub(super) fn renewed(&mut self, node: NodeId) -> Decision {
+        match self.lapsed.remove(&node) {
+            Some(_) => Ok(Applied::Done),
+            None => Err(Refusal::new("nothing-new", format!("node {node} did not wait"))),
+        }
+    }
+
+    pub(super) fn rotate_token(&mut self, at: &At, role: ClusterRole, secret: Sha256, keep_ms: u64) -> Decision {
+        let (current, other) = match role {
+            ClusterRole::Worker => (self.worker_secret, self.manager_secret),
+            ClusterRole::Manager => (self.manager_secret, self.worker_secret),
+        };
+        if secret == current || secret == other {
+            return Err(Refusal::new("nothing-new", "this secret counts already"));
+        }
+        let old = Some(OldSecret { secret: current, until: at.entry.at.after(keep_ms) });
+        let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old };
+        match role {
+            ClusterRole::Worker => (self.worker_secret, self.worker_token) = (secret, record),
+            ClusterRole::Manager => (self.manager_secret, self.manager_token) = (secret, record),
+        }
+        let text = format!("the {} token was rotated", role.word());
+        self.note(at, None, Happening::Operator { text });
+        Ok(Applied::Done)
+    }
+
+    pub fn token(&self, role: ClusterRole) -> (&Sha256, &TokenRecord) {
+        match role {
+            ClusterRole::Worker => (&self.worker_secret, &self.worker_token),
+            ClusterRole::Manager => (&self.manager_secret, &self.manager_token),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "pending_tests.rs"]
+mod tests;

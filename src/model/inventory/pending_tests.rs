@@ -1,0 +1,155 @@
+//! What who waits may and may not, entry by entry.
+
+use super::*;
+
+const W: ClusterRole = ClusterRole::Worker;
+const M: ClusterRole = ClusterRole::Manager;
+
+fn apply(inventory: &mut Inventory, at: u64, command: Command) -> Applied {
+    let before = inventory.clone();
+    let index = inventory.applied + 1;
+    let applied = inventory.apply(index, &Entry { at: Wall(at), by: "test".to_owned(), command });
+    if applied.refusal().is_some() {
+        assert_eq!(Inventory { applied: index, ..before }, *inventory, "I12: {applied:?}");
+    }
+    applied
+}
+
+fn machine(name: &str, key: &str, id: &str, boot: &str) -> NodeSpec {
+    let (machine_id, boot, public_key) = (id.to_owned(), boot.to_owned(), key.to_owned());
+    NodeSpec { name: name.into(), public_key, machine_id, boot, ..NodeSpec::default() }
+}
+
+fn pend(name: &str, key: &str) -> Command {
+    Command::Pend { spec: machine(name, key, key, "b"), role: W }
+}
+
+fn come(name: &str, key: &str) -> Command {
+    Command::AcceptPending { spec: machine(name, key, key, "b") }
+}
+
+fn admit(name: &str, key: &str, role: ClusterRole) -> Command {
+    Command::Admit { name: name.into(), key: key.to_owned(), role }
+}
+
+fn refused(applied: &Applied) -> &str {
+    applied.refusal().map_or("done", |r| r.code.as_str())
+}
+
+#[test]
+fn nobody_comes_in_before_an_operator_said_yes_to_this_key() {
+    let mut i = Inventory::default();
+    assert_eq!(refused(&apply(&mut i, 1, come("w1", "a"))), "not-accepted", "never asked");
+    assert_eq!(apply(&mut i, 1, pend("w1", "a")), Applied::Done);
+    assert_eq!(refused(&apply(&mut i, 2, come("w1", "a"))), "not-accepted");
+    assert_eq!(refused(&apply(&mut i, 3, admit("w1", "b", W))), "identity-conflict", "another was seen");
+    assert_eq!(refused(&apply(&mut i, 3, admit("w2", "a", W))), "not-pending");
+    assert_eq!(apply(&mut i, 3, admit("w1", "a", M)), Applied::Done);
+    assert_eq!(refused(&apply(&mut i, 4, come("w1", "b"))), "not-accepted", "another key");
+    let Applied::Node(id) = apply(&mut i, 4, come("w1", "a")) else { panic!("not let in") };
+    assert_eq!(i.nodes[&id].role, M, "what the operator said");
+    assert_eq!(apply(&mut i, 5, come("w1", "a")), Applied::Node(id), "its answer was lost");
+    assert_eq!(refused(&apply(&mut i, 6 + PENDING_MS, come("w1", "a"))), "not-accepted", "a yes counts for a day");
+}
+
+#[test]
+fn who_was_denied_stays_out_and_holds_no_name() {
+    let mut i = Inventory::default();
+    apply(&mut i, 1, pend("w1", "a"));
+    assert_eq!(refused(&apply(&mut i, 1, pend("w1", "b"))), "identity-conflict");
+    assert_eq!(refused(&apply(&mut i, 1, pend("w2", "a"))), "identity-conflict", "one machine waits once");
+    assert_eq!(apply(&mut i, 2, Command::Deny { name: "w1".into() }), Applied::Done);
+    assert_eq!(refused(&apply(&mut i, 3, come("w1", "a"))), "not-accepted");
+    assert_eq!(refused(&apply(&mut i, 3, pend("w1", "a"))), "nothing-new", "it is not asked about again");
+    assert_eq!(apply(&mut i, 4, pend("w1", "b")), Applied::Done, "the right machine of that name");
+    assert_eq!(apply(&mut i, 5 + PENDING_MS, pend("w1", "a")), Applied::Done, "the next day");
+}
+
+#[test]
+fn so_many_wait_and_no_more() {
+    let mut i = Inventory::default();
+    for n in 0..PENDING_MAX {
+        assert_eq!(apply(&mut i, n as u64, pend(&format!("w{n}"), &format!("k{n}"))), Applied::Done);
+    }
+    assert_eq!(refused(&apply(&mut i, 99, pend("x", "x"))), "too-many-pending");
+    apply(&mut i, 99, Command::Deny { name: "w7".into() });
+    assert_eq!(apply(&mut i, 99, pend("x", "x")), Applied::Done);
+    assert!(i.pending.len() == PENDING_MAX && !i.pending.contains_key("w7"), "the answered one made room");
+    assert_eq!(apply(&mut i, 100 + PENDING_MS, pend("y", "y")), Applied::Done);
+    assert_eq!(i.pending.len(), 1, "what nobody answered goes after a day");
+}
+
+#[test]
+fn names_keys_and_copied_disks_are_refused_however_one_comes() {
+    let mut i = Inventory::default();
+    let accept = |spec| Command::Accept { spec, role: W };
+    assert!(matches!(apply(&mut i, 1, accept(machine("w1", "a", "id", "boot"))), Applied::Node(_)));
+    for (name, key, id, boot, wanted) in [
+        ("w1", "b", "other", "boot", "identity-conflict"),
+        ("w2", "a", "other", "boot", "identity-conflict"),
+        ("w2", "b", "id", "another", "cloned-machine"),
+    ] {
+        let spec = machine(name, key, id, boot);
+        assert_eq!(refused(&apply(&mut i, 2, accept(spec.clone()))), wanted);
+        let pended = apply(&mut i, 2, Command::Pend { spec, role: W });
+        assert_eq!(refused(&pended), wanted);
+        let text = &pended.refusal().expect("refused").message;
+        assert!(wanted != "cloned-machine" || text.contains("w2") && text.contains("w1"), "both names: {text}");
+    }
+    assert_eq!(i.nodes.len(), 1);
+    let again = accept(machine("w1", "a", "id", "after a reboot"));
+    assert!(matches!(apply(&mut i, 3, again), Applied::Node(_)), "the same node");
+    for (key, id, boot) in [("c", "id", "after a reboot"), ("d", "", "x"), ("e", "id", "")] {
+        let second = accept(machine(key, key, id, boot));
+        assert!(matches!(apply(&mut i, 4, second), Applied::Node(_)), "{key}: one machine, or nothing told");
+    }
+}
+
+#[test]
+fn a_node_whose_certificate_ran_out_waits_for_a_yes_and_stays_who_it_is() {
+    let mut i = Inventory::default();
+    let Applied::Node(node) = apply(&mut i, 1, Command::Accept { spec: machine("w1", "a", "", ""), role: W }) else {
+        panic!("not let in")
+    };
+    assert_eq!(refused(&apply(&mut i, 2, Command::Lapse { node: NodeId(9) })), "unknown-node");
+    assert_eq!(refused(&apply(&mut i, 2, Command::Readmit { node })), "not-pending");
+    let before = i.nodes.clone();
+    assert_eq!(apply(&mut i, 2, Command::Lapse { node }), Applied::Done);
+    assert_eq!(refused(&apply(&mut i, 3, Command::Lapse { node })), "nothing-new");
+    assert!(!i.lapsed[&node].accepted(Wall(3)));
+    assert_eq!(apply(&mut i, 4, Command::Readmit { node }), Applied::Done);
+    assert!(i.lapsed[&node].accepted(Wall(4 + PENDING_MS)) && !i.lapsed[&node].accepted(Wall(5 + PENDING_MS)));
+    assert_eq!(refused(&apply(&mut i, 5, Command::Lapse { node })), "nothing-new", "the yes is not forgotten");
+    assert_eq!(apply(&mut i, 6, Command::Renewed { node }), Applied::Done);
+    assert_eq!((i.lapsed.len(), &i.nodes), (0, &before));
+}
+
+#[test]
+fn a_rotated_secret_counts_as_long_as_was_said() {
+    let mut i = Inventory::default();
+    let (first, second, third) = (Sha256([1; 32]), Sha256([2; 32]), Sha256([3; 32]));
+    let (cluster, epoch, ca_pem) = ("c1".into(), Epoch(1), String::new());
+    apply(&mut i, 5, Command::Init { cluster, epoch, ca_pem, worker_secret: first, manager_secret: second });
+    assert_eq!((i.worker_token.since, i.worker_token.old), (Wall(5), None));
+    let rotate = |secret, keep_ms| Command::RotateToken { role: W, secret, keep_ms };
+    for known in [first, second] {
+        assert_eq!(refused(&apply(&mut i, 6, rotate(known, 0))), "nothing-new", "one secret for one role");
+    }
+    assert_eq!(apply(&mut i, 7, rotate(third, 100)), Applied::Done);
+    assert_eq!(i.token(W).0, &third);
+    assert_eq!(i.worker_token.old, Some(OldSecret { secret: first, until: Wall(107) }));
+    assert_eq!((i.token(M).0, i.manager_token.since), (&second, Wall(5)));
+}
+
+#[test]
+fn a_key_that_was_removed_does_not_wait() {
+    let mut i = Inventory::default();
+    apply(&mut i, 1, pend("w1", "a"));
+    apply(&mut i, 1, admit("w1", "a", W));
+    let Applied::Node(node) = apply(&mut i, 2, come("w1", "a")) else { panic!("not let in") };
+    apply(&mut i, 3, Command::Lapse { node });
+    assert!(i.lapsed.contains_key(&node));
+    assert_eq!(apply(&mut i, 4, Command::Remove { node, force: true }), Applied::Done);
+    assert!(i.lapsed.is_empty(), "nobody is asked about it any more");
+    assert_eq!(refused(&apply(&mut i, 5 + PENDING_MS, pend("w9", "a"))), "node-removed");
+}

@@ -1,0 +1,159 @@
+//! Entries about cluster roles: what is desired, and the Raft ids that follow from it.
+//!
+//! Raft's own membership is no part of this state; the role manager (`engine/roles.rs`) brings the two together.
+
+use super::*;
+
+impl Inventory {
+    /// Nodes that are to be managers, whether they are yet or not.
+    pub fn managers(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values().map(Arc::as_ref).filter(|n| n.role == ClusterRole::Manager)
+    }
+
+    /// Whose Raft id this is.
+    pub fn holds(&self, raft: RaftId) -> Option<&Node> {
+        self.nodes.values().map(Arc::as_ref).find(|n| n.raft == Some(raft))
+    }
+
+    /// The id was somebody's, and is nobody's any more: ids are places in the log, so one that this state has passed and
+    /// that nobody has will never be anybody's again.
+    pub fn is_retired(&self, raft: RaftId) -> bool {
+        raft.0 <= self.applied && self.holds(raft).is_none()
+    }
+
+    pub(super) fn grant(&mut self, at: &At, node: NodeId, founder: bool) -> Decision {
+        if founder && self.nodes.values().any(|n| n.raft.is_some()) {
+            return Err(Refusal::new("founder-exists", "Raft id 1 was granted already and is never granted again"));
+        }
+        let changed = self.change(node)?;
+        if changed.role != ClusterRole::Manager {
+            let text = format!("{} is to be no manager", changed.name());
+            return Err(Refusal::new("no-manager", text).next(format!("remoor promote {}", changed.name())));
+        }
+        let id = *changed.raft.get_or_insert(if founder { RaftId(1) } else { RaftId(at.index) });
+        Ok(Applied::Raft(id))
+    }
+
+    /// Judged by what is desired, not by who votes yet: of demotions at once the last one is refused, whatever else is under
+    /// way (swarmkit counts present voters, and three demotions at once leave a manager that nobody wants).
+    pub(super) fn role(&mut self, at: &At, id: NodeId, role: ClusterRole) -> Decision {
+        let managers = self.managers().count();
+        let changed = self.change(id)?;
+        let name = changed.name().clone();
+        if changed.lost && role == ClusterRole::Worker {
+            changed.lost = false;
+            self.note(at, Some(id), Happening::Operator { text: "given up as a manager: a worker".to_owned() });
+            return Ok(Applied::Done);
+        }
+        if changed.role == role {
+            return Err(Refusal::new("nothing-new", format!("{name} is to be a {} already", role.word())));
+        }
+        if role == ClusterRole::Worker && managers == 1 {
+            let text = format!("{name} is the only manager: the cluster would have none");
+            return Err(Refusal::new("last-manager", text).next("remoor promote another node first"));
+        }
+        (changed.role, changed.lost) = (role, false);
+        if role == ClusterRole::Manager {
+            changed.removing = None;
+        }
+        let text = match role {
+            ClusterRole::Manager => "promoted: to be a manager",
+            ClusterRole::Worker => "demoted: to be a worker",
+        };
+        self.note(at, Some(id), Happening::Operator { text: text.to_owned() });
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn retire(&mut self, at: &At, id: NodeId, raft: RaftId) -> Decision {
+        let changed = self.change(id)?;
+        if changed.role == ClusterRole::Manager || changed.raft != Some(raft) {
+            let text = format!("{} has another Raft id, or is to be a manager again", changed.name());
+            return Err(Refusal::new("overtaken", text));
+        }
+        changed.raft = None;
+        self.note(at, Some(id), Happening::Operator { text: format!("manages no more: Raft id {raft} is retired") });
+        Ok(Applied::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Log(Inventory);
+
+    impl Log {
+        fn write(&mut self, command: Command) -> Applied {
+            let index = self.0.applied + 1;
+            self.0.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
+        }
+
+        fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            let Applied::Node(id) = self.write(Command::Accept { spec, role }) else { panic!("{name} is not let in") };
+            id
+        }
+
+        fn code(&mut self, command: Command) -> Option<String> {
+            self.write(command).refusal().map(|r| r.code.clone())
+        }
+
+        fn role(&mut self, node: NodeId, role: ClusterRole) -> Option<String> {
+            self.code(Command::Role { node, role })
+        }
+    }
+
+    fn three() -> (Log, [NodeId; 3]) {
+        let mut log = Log(Inventory::default());
+        let ids = ["m1", "m2", "m3"].map(|name| log.join(name, ClusterRole::Manager));
+        for (at, node) in ids.into_iter().enumerate() {
+            assert!(matches!(log.write(Command::Grant { node, founder: at == 0 }), Applied::Raft(_)));
+        }
+        (log, ids)
+    }
+
+    #[test]
+    fn of_all_managers_demoted_at_once_one_stays() {
+        let (mut log, [a, b, c]) = three();
+        assert_eq!((log.role(a, ClusterRole::Worker), log.role(b, ClusterRole::Worker)), (None, None));
+        assert_eq!(log.role(c, ClusterRole::Worker).as_deref(), Some("last-manager"), "SCENARIOS E9, E17");
+        let (mut log, ids) = three();
+        let before = log.0.nodes.clone();
+        let all = ids.map(|node| Command::Role { node, role: ClusterRole::Worker });
+        assert_eq!(log.code(Command::Batch(all.to_vec())).as_deref(), Some("last-manager"));
+        assert_eq!(log.0.nodes, before, "as one order nothing of it is done (I12)");
+    }
+
+    #[test]
+    fn a_promotion_that_is_called_off_and_given_again_keeps_the_id_until_it_is_retired() {
+        let (mut log, _) = three();
+        let w1 = log.join("w1", ClusterRole::Worker);
+        assert_eq!(log.code(Command::Grant { node: w1, founder: false }).as_deref(), Some("no-manager"), "E8");
+        assert_eq!(log.role(w1, ClusterRole::Manager), None);
+        assert_eq!(log.role(w1, ClusterRole::Manager).as_deref(), Some("nothing-new"));
+        let Applied::Raft(first) = log.write(Command::Grant { node: w1, founder: false }) else { panic!("no id") };
+        assert_eq!(log.write(Command::Grant { node: w1, founder: false }), Applied::Raft(first), "asked twice");
+        // SCENARIOS E3: back before it was out.
+        assert_eq!((log.role(w1, ClusterRole::Worker), log.role(w1, ClusterRole::Manager)), (None, None));
+        let retire = Command::Retire { node: w1, raft: first };
+        assert_eq!(log.code(retire.clone()).as_deref(), Some("overtaken"));
+        // SCENARIOS E4: out before it was back.
+        assert_eq!((log.role(w1, ClusterRole::Worker), log.code(retire.clone())), (None, None));
+        assert!(log.0.is_retired(first) && !log.0.is_retired(RaftId(1)));
+        assert!(!log.0.is_retired(RaftId(log.0.applied + 1)), "not granted yet is not retired");
+        assert_eq!(log.code(retire).as_deref(), Some("overtaken"), "once");
+        assert_eq!(log.role(w1, ClusterRole::Manager), None);
+        let Applied::Raft(second) = log.write(Command::Grant { node: w1, founder: false }) else { panic!("no id") };
+        assert!(second > first);
+    }
+
+    #[test]
+    fn who_joins_again_with_an_empty_directory_votes_under_another_id() {
+        let (mut log, [_, b, _]) = three();
+        let before = log.0.nodes[&b].raft.expect("an id");
+        assert_eq!(log.join("m2", ClusterRole::Manager), b, "the same key is the same node");
+        assert!(log.0.is_retired(before), "SCENARIOS E12");
+        let Applied::Raft(after) = log.write(Command::Grant { node: b, founder: false }) else { panic!("no id") };
+        assert!(after > before);
+    }
+}

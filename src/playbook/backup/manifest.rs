@@ -1,0 +1,202 @@
+//! The record of what was kept: one line for each path, on the disk before the path is changed.
+
+use super::super::safe::{self, SafeError};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "manifest.jsonl";
+/// Where older executors kept all entries as one list.
+const OLD_NAME: &str = "manifest.json";
+/// Bytes of one manifest: some millions of paths.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// What lay at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "was")]
+pub enum Was {
+    Absent,
+    File {
+        copy: String,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    /// A file of which mode and owner were changed, and the content was not.
+    Attributes {
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    Link {
+        #[serde(with = "any_name")]
+        target: PathBuf,
+    },
+    Directory {
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
+    /// Moved aside because it is protected.
+    Parked {
+        #[serde(with = "any_name")]
+        to: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    #[serde(with = "any_name")]
+    pub path: PathBuf,
+    #[serde(flatten)]
+    pub was: Was,
+}
+
+/// Paths in the manifest: text as it is; one that is no UTF-8, which is no name for JSON, by its bytes in hex.
+mod any_name {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+    use std::ffi::OsString;
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::path::{Path, PathBuf};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Name {
+        Text(String),
+        Bytes { hex: String },
+    }
+
+    pub fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        let name = match path.to_str() {
+            Some(text) => Name::Text(text.to_owned()),
+            None => Name::Bytes { hex: hex::encode(path.as_os_str().as_bytes()) },
+        };
+        name.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        Ok(match Name::deserialize(from)? {
+            Name::Text(text) => text.into(),
+            Name::Bytes { hex } => OsString::from_vec(hex::decode(hex).map_err(D::Error::custom)?).into(),
+        })
+    }
+}
+
+/// The manifest of a backup, to be gone on with.
+#[derive(Debug)]
+pub struct Manifest {
+    path: PathBuf,
+    file: File,
+    /// Bytes of whole lines: what is behind them was never on record.
+    length: u64,
+    bytes_max: u64,
+}
+
+impl Manifest {
+    /// With what it holds already. Half a line, of a crash, is cut: what it was about was not changed yet.
+    pub fn open(dir: &Path) -> Result<(Self, Vec<Entry>), SafeError> {
+        let path = dir.join(NAME);
+        let fail = |source| SafeError::Io { path: path.clone(), what: "open it", source };
+        let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        let file = options.open(&path).map_err(fail)?;
+        File::open(dir).and_then(|dir| dir.sync_all()).map_err(fail)?;
+        let (entries, length) = read(dir)?;
+        Ok((Self { path, file, length, bytes_max: BYTES_MAX }, entries))
+    }
+
+    /// On the disk when this returns; after an error none of them is on record.
+    pub fn append(&mut self, entries: &[Entry]) -> Result<(), SafeError> {
+        let mut lines = Vec::new();
+        for entry in entries {
+            serde_json::to_writer(&mut lines, entry).map_err(|e| {
+                SafeError::refused(&self.path, format!("cannot be written, so nothing is taken away: {e}"))
+            })?;
+            lines.push(b'\n');
+        }
+        let length = self.length + lines.len() as u64;
+        if length > self.bytes_max {
+            let what = format!("has {} MiB of paths that were changed, and takes no more", self.bytes_max >> 20);
+            return Err(SafeError::refused(&self.path, format!("{what}, so nothing is taken away")));
+        }
+        let write = || {
+            self.file.set_len(self.length)?;
+            self.file.write_all_at(&lines, self.length)?;
+            self.file.sync_data()
+        };
+        write().map_err(|source| SafeError::Io { path: self.path.clone(), what: "note what was there", source })?;
+        self.length = length;
+        Ok(())
+    }
+}
+
+/// What a backup holds, in the order in which it was kept, and the bytes of whole lines.
+pub fn read(dir: &Path) -> Result<(Vec<Entry>, u64), SafeError> {
+    let wrong = |path: &Path, e| SafeError::refused(path, format!("is no manifest: {e}"));
+    let (old, path) = (dir.join(OLD_NAME), dir.join(NAME));
+    let mut entries: Vec<Entry> = match safe::look(&old)? {
+        Some(_) => serde_json::from_slice(&safe::read(&old)?).map_err(|e| wrong(&old, e))?,
+        None => Vec::new(),
+    };
+    let (mut length, mut line) = (0, Vec::new());
+    if safe::look(&path)?.is_some() {
+        let mut lines = BufReader::new(safe::open(&path)?.0.take(BYTES_MAX));
+        let mut next = |line: &mut Vec<u8>| {
+            line.clear();
+            let read = lines.read_until(b'\n', line);
+            read.map_err(|source| SafeError::Io { path: path.clone(), what: "read it", source })
+        };
+        while next(&mut line)? > 0 && line.ends_with(b"\n") {
+            entries.push(serde_json::from_slice(&line).map_err(|e| wrong(&path, e))?);
+            length += line.len() as u64;
+        }
+    }
+    Ok((entries, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn entry(path: &str) -> Entry {
+        Entry { path: path.into(), was: Was::Absent }
+    }
+
+    #[test]
+    fn half_a_line_is_cut_and_gone_on_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = r#"[{"path": "/old", "was": "absent"}]"#;
+        std::fs::write(dir.path().join(OLD_NAME), old).unwrap();
+        let (mut manifest, before) = Manifest::open(dir.path()).unwrap();
+        assert_eq!(before, [entry("/old")], "one of an older executor is gone on with");
+        manifest.append(&[entry("/a"), entry("/b")]).unwrap();
+        let mut torn = OpenOptions::new().append(true).open(dir.path().join(NAME)).unwrap();
+        torn.write_all(br#"{"path":"/half of a long name"#).unwrap();
+        let (mut manifest, before) = Manifest::open(dir.path()).unwrap();
+        assert_eq!(before, [entry("/old"), entry("/a"), entry("/b")]);
+        manifest.append(&[entry("/c")]).unwrap();
+        assert_eq!(read(dir.path()).unwrap().0, [entry("/old"), entry("/a"), entry("/b"), entry("/c")]);
+        let text = std::fs::read_to_string(dir.path().join(NAME)).unwrap();
+        assert!(text.ends_with("\"/c\",\"was\":\"absent\"}\n") && !text.contains("half"), "{text}");
+    }
+
+    impl Manifest {
+        pub fn fill_up(&mut self) {
+            self.bytes_max = 0;
+        }
+    }
+
+    #[test]
+    fn one_that_is_full_says_so_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut manifest = Manifest { bytes_max: 40, ..Manifest::open(dir.path()).unwrap().0 };
+        manifest.append(&[entry("/a")]).unwrap();
+        let refused = manifest.append(&[entry("/b")]).unwrap_err().line();
+        assert!(refused.contains("takes no more"), "{refused}");
+        assert_eq!(read(dir.path()).unwrap().0, [entry("/a")]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Looking through a file of whatever size, without holding more than a piece of it.
+
+use std::io::{self, Read};
+
+/// So much of a file is held at once, in bytes.
+const PIECE: usize = 8 << 20;
+/// What is longer, and lies across the end of a piece, may not be found.
+const OVERLAP: usize = 1 << 20;
+
+/// The first that `look` finds in a piece. Each begins with a line and ends with one, but for lines that are too long.
+pub fn first<T>(from: &mut dyn Read, look: impl FnMut(&[u8]) -> Option<T>) -> io::Result<Option<T>> {
+    first_of(from, look, PIECE, OVERLAP)
+}
+
+fn first_of<T>(
+    from: &mut dyn Read,
+    mut look: impl FnMut(&[u8]) -> Option<T>,
+    piece: usize,
+    overlap: usize,
+) -> io::Result<Option<T>> {
+    let mut held: Vec<u8> = Vec::new();
+    loop {
+        let room = piece.saturating_sub(held.len());
+        let read = Read::take(&mut *from, room as u64).read_to_end(&mut held)?;
+        if read < room {
+            return Ok(look(&held));
+        }
+        let lines = held.iter().rposition(|b| *b == b'\n').map_or(held.len(), |at| at + 1);
+        if let Some(found) = look(&held[..lines]) {
+            return Ok(Some(found));
+        }
+        let again = lines.saturating_sub(overlap);
+        let begin = held[again..lines].iter().position(|b| *b == b'\n').map_or(again, |at| again + at + 1);
+        held.drain(..begin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex::bytes::Regex;
+
+    #[test]
+    fn lines_are_found_wherever_a_piece_ends() {
+        let text = (0..200).map(|n| format!("line {n} of it\n")).collect::<String>();
+        let found = |pattern: &str, text: &str| {
+            let pattern = Regex::new(pattern).unwrap();
+            let mut most = 0;
+            let found = first_of(
+                &mut text.as_bytes(),
+                |piece| {
+                    most = most.max(piece.len());
+                    pattern.find(piece).map(|m| String::from_utf8_lossy(m.as_bytes()).into_owned())
+                },
+                64,
+                32,
+            );
+            assert!(most <= 64, "{most}");
+            found.unwrap()
+        };
+        for n in 0..200 {
+            assert_eq!(found(&format!("(?m)^line {n} of it$"), &text), Some(format!("line {n} of it")));
+        }
+        assert_eq!(found("77 of it\nline 78", &text).as_deref(), Some("77 of it\nline 78"), "over two lines");
+        assert_eq!(found("(?m)^ine|lin$", &text), None, "no piece begins or ends in a line");
+        assert_eq!(found("x", ""), None);
+        assert_eq!(found("bbb", &("a".repeat(90) + &"b".repeat(90))).as_deref(), Some("bbb"), "no line in sight");
+        assert_eq!(found("end$", &("x\n".repeat(100) + "end")).as_deref(), Some("end"));
+    }
+}

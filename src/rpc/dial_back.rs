@@ -1,0 +1,179 @@
+//! Before a machine is let in, the leader dials the address that it names, and whoever answers there proves to hold its key:
+//! else it would be entered at an address that nobody reaches, or that is another node's (SCENARIOS E14).
+//!
+//! ```text
+//! leader  -> remoor-dial-back NONCE\n          32 bytes, hex
+//! machine <- SIGNATURE\n                       ed25519 over context, nonce and address, hex
+//! ```
+//! `remoor join` answers on the port of the API, which no daemon has yet, and only while it joins.
+
+use super::join::JoinRequest;
+use super::wire::{Code, Failure};
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+const HELLO: &str = "remoor-dial-back ";
+const CONTEXT: &[u8] = b"remoor dial-back 1";
+const NONCE: usize = 32;
+/// Longest line of either side, bytes.
+const LINE_MAX: u64 = 256;
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(5);
+/// Callers that are answered at the same time; more wait.
+const CALLERS: usize = 4;
+
+/// Answers who dials, until it is dropped.
+#[derive(Debug)]
+pub struct Answering(AbortHandle);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Listens at `bind` for those who dial `advertise`, and proves that the key is here. An error says that nobody can listen there.
+pub async fn answering(bind: SocketAddr, advertise: &str, key: &SigningKey) -> io::Result<Answering> {
+    let listener = TcpListener::bind(bind).await?;
+    let (key, advertise) = (key.clone(), advertise.to_owned());
+    let serve = async move {
+        let places = std::sync::Arc::new(tokio::sync::Semaphore::new(CALLERS));
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let (key, advertise) = (key.clone(), advertise.clone());
+            tokio::spawn(async move {
+                let _ = tokio::time::timeout(ANSWER, prove(stream, &advertise, &key)).await;
+                drop(place);
+            });
+        }
+    };
+    Ok(Answering(tokio::spawn(serve).abort_handle()))
+}
+
+async fn prove(stream: TcpStream, advertise: &str, key: &SigningKey) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    BufReader::new(read.take(LINE_MAX)).read_line(&mut line).await?;
+    let nonce = line.strip_prefix(HELLO).and_then(|hex| hex::decode(hex.trim_end()).ok());
+    let Some(nonce) = nonce.filter(|nonce| nonce.len() == NONCE) else { return Ok(()) };
+    let proof = hex::encode(key.sign(&signed(&nonce, advertise)).to_bytes());
+    write.write_all(format!("{proof}\n").as_bytes()).await
+}
+
+fn signed(nonce: &[u8], advertise: &str) -> Vec<u8> {
+    [CONTEXT, nonce, advertise.as_bytes()].concat()
+}
+
+/// Dials the machine of `request`, which was checked. One of an older version, which does not answer, is passed over. A refusal
+/// names the address and what was found there; nothing was changed.
+pub async fn dialled(request: &JoinRequest) -> Result<(), Failure> {
+    if !request.answers {
+        return Ok(());
+    }
+    let addr = &request.advertise;
+    let unreachable = |why: &str| {
+        let text = format!("{} can't be dialled back at {addr}: {why}", request.name);
+        Failure::new(Code::Unreachable, text).next("--advertise IP that the managers reach, and TCP open to its port")
+    };
+    let another = || {
+        let text = format!("who answers at {addr} is not {}: it does not hold its key", request.name);
+        Failure::new(Code::WrongNode, text).next("--advertise IP and --api-port of this machine, not of another")
+    };
+    let key = hex::decode(&request.node_public_key).ok().and_then(|raw| <[u8; 32]>::try_from(raw).ok());
+    let key = key.and_then(|raw| VerifyingKey::from_bytes(&raw).ok()).ok_or_else(another)?;
+    let mut nonce = [0; NONCE];
+    getrandom::fill(&mut nonce).map_err(|e| Failure::new(Code::Internal, format!("no randomness: {e}")))?;
+    let stream = match tokio::time::timeout(CONNECT, TcpStream::connect(addr.as_str())).await {
+        Ok(connected) => connected.map_err(|e| unreachable(&e.to_string()))?,
+        Err(_) => return Err(unreachable(&format!("no answer within {} s", CONNECT.as_secs()))),
+    };
+    let answer = tokio::time::timeout(ANSWER, ask(stream, &nonce)).await;
+    let answer = answer.map_err(|_| another())?.map_err(|_| another())?;
+    let proof = hex::decode(answer.trim_end()).ok().and_then(|raw| Signature::from_slice(&raw).ok());
+    let proven = proof.is_some_and(|proof| key.verify_strict(&signed(&nonce, addr), &proof).is_ok());
+    if proven { Ok(()) } else { Err(another()) }
+}
+
+async fn ask(mut stream: TcpStream, nonce: &[u8]) -> io::Result<String> {
+    stream.write_all(format!("{HELLO}{}\n", hex::encode(nonce)).as_bytes()).await?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_MAX)).read_line(&mut line).await?;
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::identity::NodeKey;
+    use super::super::join::tests::request;
+    use super::*;
+
+    /// A machine that answers at a port of its own, and what it asks for.
+    async fn machine() -> (NodeKey, Answering, JoinRequest) {
+        let key = NodeKey::generate().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+        let answering = answering(free, &free.to_string(), key.signing_key()).await.unwrap();
+        let request = JoinRequest { advertise: free.to_string(), answers: true, ..request(&key) };
+        (key, answering, request)
+    }
+
+    async fn code(request: &JoinRequest) -> Option<Code> {
+        dialled(request).await.err().map(|failure| failure.code)
+    }
+
+    #[tokio::test]
+    async fn who_answers_with_its_key_is_dialled_and_nobody_once_it_has_joined() {
+        let (_key, answering, request) = machine().await;
+        assert_eq!((code(&request).await, code(&request).await), (None, None));
+        drop(answering);
+        let ended = tokio::time::timeout(Duration::from_secs(60), async {
+            while code(&request).await != Some(Code::Unreachable) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        assert!(ended.await.is_ok(), "it listens on");
+        let older = JoinRequest { answers: false, ..request };
+        assert_eq!(code(&older).await, None);
+    }
+
+    #[tokio::test]
+    async fn another_machine_or_another_address_is_refused() {
+        let ((_, _one, first), (_, _two, second)) = (machine().await, machine().await);
+        let there = JoinRequest { advertise: second.advertise.clone(), ..first.clone() };
+        assert_eq!(code(&there).await, Some(Code::WrongNode), "it is another's");
+        // The proof is for one address: it can't be fetched from another.
+        let port = second.advertise.rsplit_once(':').unwrap().1;
+        let alias = JoinRequest { advertise: format!("localhost:{port}"), ..second };
+        assert_eq!(code(&alias).await, Some(Code::WrongNode));
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_sensible_is_no_node() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let key = NodeKey::generate().unwrap();
+        let advertise = listener.local_addr().unwrap().to_string();
+        let request = JoinRequest { advertise, answers: true, ..request(&key) };
+        let talk = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(&[b'x'; 100_000]).await.ok();
+        };
+        let (refused, ()) = tokio::join!(code(&request), talk);
+        assert_eq!(refused, Some(Code::WrongNode));
+    }
+
+    #[tokio::test]
+    async fn only_the_question_is_answered() {
+        let (_key, _answering, request) = machine().await;
+        for line in ["GET / HTTP/1.1\r\n".to_owned(), format!("{HELLO}00\n"), format!("{HELLO}{}\n", "g".repeat(64))] {
+            let mut stream = TcpStream::connect(&request.advertise).await.unwrap();
+            stream.write_all(line.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let read = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer)).await;
+            assert!(read.is_ok() && answer.is_empty(), "{line:?}: {answer:?}");
+        }
+    }
+}

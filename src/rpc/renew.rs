@@ -1,0 +1,114 @@
+//! A certificate is renewed long before its end, by any manager, for the same key: when, and what is said.
+//!
+//! A node whose certificate ran out may ask for this only, and gets a new one once an operator said yes.
+
+use super::identity::{self, Credentials, IdentityError};
+use super::verify;
+use crate::model::{Sha256, Wall};
+use serde::{Deserialize, Serialize};
+
+/// Where managers renew certificates.
+pub const RENEW_PATH: &str = "/agent/v1/renew";
+
+/// Of a node, by its certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewRequest {
+    /// For the key that the node always had.
+    pub tls_csr_pem: String,
+    #[serde(default)]
+    pub machine_id: String,
+}
+
+/// The new one; the CA is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewReply {
+    pub cert_pem: String,
+}
+
+/// When the first certificate of `cert_pem` is to be renewed: at a point between 50 and 80 % of its life that its key tells, so
+/// that nodes which joined together do not come together.
+pub fn due(cert_pem: &str) -> Result<Wall, IdentityError> {
+    let (from, until) = identity::certificate_life(cert_pem)?;
+    let digest = Sha256::of(&identity::certificate_key(cert_pem)?).0;
+    let spread = u64::from(u16::from_be_bytes([digest[0], digest[1]]));
+    // In millionths: half, and up to three tenths more.
+    let share = 500_000 + 300_000 * spread / u64::from(u16::MAX);
+    let life = u128::from(until.since(from));
+    Ok(from.after(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
+}
+
+/// `credentials` with the new certificate, if that is one for this node and its key, by its CA, and longer than the one before.
+pub fn renewed(credentials: &Credentials, cert_pem: &str) -> Result<Credentials, IdentityError> {
+    let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
+    verify::issued_to_node(&credentials.ca_pem, cert_pem, credentials.node, &credentials.cluster)?;
+    if identity::certificate_key(cert_pem)? != credentials.key()?.public() {
+        return Err(bad("it is for another key"));
+    }
+    if identity::certificate_not_after(cert_pem)? <= identity::certificate_not_after(&credentials.cert_pem)? {
+        return Err(bad("it ends no later than the one before"));
+    }
+    Ok(Credentials { cert_pem: cert_pem.to_owned(), ..credentials.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Epoch, NodeId};
+    use crate::rpc::ca::{ClusterCa, Validity};
+    use crate::rpc::identity::{GossipKey, NodeKey};
+    use std::time::Duration;
+
+    fn issue(ca: &ClusterCa, node: u64, key: &NodeKey, life: Duration) -> String {
+        let csr = key.csr_pem().unwrap();
+        ca.issue_node(NodeId(node), &"w1".into(), Epoch(1), &csr, Validity::lasting(life)).unwrap()
+    }
+
+    #[test]
+    fn each_key_has_its_moment_between_half_and_four_fifths_of_the_life() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let mut shares = Vec::new();
+        for _ in 0..40 {
+            let key = NodeKey::generate().unwrap();
+            let certificate = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
+            let (from, until) = identity::certificate_life(&certificate).unwrap();
+            let at = due(&certificate).unwrap();
+            let share = at.since(from) as f64 / until.since(from) as f64;
+            assert!((0.5..=0.8).contains(&share), "{share}");
+            let again = issue(&ca, 7, &key, Duration::from_secs(90 * 86_400));
+            assert!(due(&again).unwrap().0.abs_diff(at.0) <= 60_000, "the key tells");
+            shares.push(share);
+        }
+        let (least, most) = (shares.iter().copied().fold(1.0, f64::min), shares.iter().copied().fold(0.0, f64::max));
+        assert!(most - least > 0.1, "they are spread: {least} to {most}");
+    }
+
+    #[test]
+    fn only_a_longer_one_of_this_node_for_its_key_is_taken() {
+        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let (key, hour) = (NodeKey::generate().unwrap(), Duration::from_secs(3_600));
+        let credentials = Credentials {
+            cluster: "c1".into(),
+            epoch: Epoch(1),
+            node: NodeId(7),
+            name: "w1".into(),
+            ca_pem: ca.cert_pem().to_owned(),
+            cert_pem: issue(&ca, 7, &key, hour),
+            key_pem: key.to_pem().unwrap(),
+            gossip_key: GossipKey([7; 32]),
+            gossip_others: Vec::new(),
+        };
+        let longer = issue(&ca, 7, &key, hour * 2);
+        let new = renewed(&credentials, &longer).unwrap();
+        assert_eq!((&new.cert_pem, new.node, &new.key_pem), (&longer, NodeId(7), &credentials.key_pem));
+        let other = ClusterCa::create(&"c1".into()).unwrap();
+        for wrong in [
+            issue(&ca, 8, &key, hour * 2),
+            issue(&ca, 7, &NodeKey::generate().unwrap(), hour * 2),
+            issue(&other, 7, &key, hour * 2),
+            issue(&ca, 7, &key, hour / 2),
+            "rubbish".to_owned(),
+        ] {
+            assert!(renewed(&credentials, &wrong).is_err());
+        }
+    }
+}

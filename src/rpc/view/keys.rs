@@ -1,0 +1,113 @@
+//! What is said of join tokens, and of who waits to be accepted.
+
+use super::{AsOf, Secret};
+use serde::{Deserialize, Serialize};
+
+/// Answer of `/v1/tokens`. No secret is in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokensView {
+    pub version: u32,
+    pub as_of: AsOf,
+    /// The part of every token that is no secret: who joins with it waits for `remoor accept`.
+    pub public: String,
+    pub tokens: Vec<TokenView>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenView {
+    /// `worker` or `manager`.
+    pub role: String,
+    /// Since when it counts; None: of a cluster that did not write it down yet.
+    pub since: Option<String>,
+    pub by: String,
+    /// Until when the one before counts, too.
+    pub old_until: Option<String>,
+}
+
+/// Body of `/v1/tokens/rotate`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotateRequest {
+    pub role: String,
+    /// How long the one before counts on.
+    #[serde(default)]
+    pub keep_old_ms: u64,
+}
+
+/// A new join token, told once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotatedView {
+    pub version: u32,
+    pub role: String,
+    pub token: Secret,
+    /// Until when the one before counts, or counted.
+    pub old_until: String,
+}
+
+/// A machine that asks to be let in, or a node whose certificate ran out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingView {
+    pub name: String,
+    /// `join` or `certificate`.
+    pub why: String,
+    /// `waiting`, `accepted`, `denied`.
+    pub state: String,
+    /// What it is to be, or asks to be.
+    pub role: String,
+    /// Of its key.
+    pub fingerprint: String,
+    pub address: String,
+    pub since: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+/// Body of `/v1/accept`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptRequest {
+    pub name: String,
+    /// `worker` or `manager`; empty: as it asked.
+    #[serde(default)]
+    pub role: String,
+    #[serde(default)]
+    pub deny: bool,
+    /// What its key must have; empty: any.
+    #[serde(default)]
+    pub fingerprint: String,
+}
+
+/// Body of `/v1/keys/rotate`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotateKeyRequest {
+    /// `gossip`.
+    pub key: String,
+}
+
+/// Answer of `/v1/keys`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeysView {
+    pub version: u32,
+    pub as_of: AsOf,
+    /// Entry that made the gossip key that is in force; 0: `init`.
+    pub serial: u64,
+    /// The one on its way.
+    pub gossip: Option<RotationView>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RotationView {
+    /// `insert`: all take it in; `use`: all send by it.
+    pub step: String,
+    pub since: String,
+    pub by: String,
+    /// Nodes that are there and have not confirmed the step.
+    pub waits_for: Vec<String>,
+    /// Those that are not there: they get it when they come back.
+    pub away: Vec<String>,
+}
+
+/// What was done, in words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedView {
+    pub version: u32,
+    pub text: String,
+}

@@ -1,0 +1,26 @@
+//! What `/v1/removed` answers: nodes that were taken out for good.
+
+use super::AsOf;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedView {
+    pub version: u32,
+    pub as_of: AsOf,
+    /// By id: those that joined first come first.
+    pub removed: Vec<RemovedNode>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedNode {
+    /// Never given to another node.
+    pub id: u64,
+    /// May be another node's by now.
+    pub name: String,
+    /// When it was removed.
+    pub removed: String,
+    pub by: String,
+    /// Until then its certificates and its key are refused.
+    pub until: String,
+    pub machine_id: String,
+}

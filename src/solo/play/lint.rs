@@ -1,0 +1,231 @@
+//! Playbooks in a directory that is no fleet: each is compiled for the hosts that it means, as `remoor play` does it before it
+//! touches any. Contacts nobody.
+
+use super::prepare::NOBODY;
+use super::{Login, Request, files, prepare};
+use crate::model::Fault;
+use crate::playbook::{self, LOCAL};
+use serde_json::{Map, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where an inventory lies whose place no `ansible.cfg` tells, the first that is there.
+const INVENTORIES: [&str; 8] =
+    ["inventory", "inventory.yml", "inventory.yaml", "inventory.ini", "hosts", "hosts.yml", "hosts.yaml", "hosts.ini"];
+/// Directories that hold parts of playbooks, and none that could be played.
+const PARTS: [&str; 12] = [
+    "roles",
+    "tasks",
+    "handlers",
+    "vars",
+    "defaults",
+    "meta",
+    "group_vars",
+    "host_vars",
+    "templates",
+    "files",
+    "library",
+    "node_modules",
+];
+/// Directories in directories that are looked into.
+const DEPTH_MAX: usize = 3;
+/// A larger file is no playbook, in bytes.
+const PLAYBOOK_MAX: u64 = 1 << 20;
+/// The host of all groups where there is no inventory.
+const ANY_HOST: &str = "any-host";
+
+/// Every fault of the playbooks below `dir`, warnings too, each once. Its inventory is the one that `ansible.cfg` names, or
+/// lies in one of the usual places; an executable one is run. Without one each playbook is taken for one host that is in
+/// every group it names, and what may be a variable of an inventory is only warned of.
+pub fn lint(dir: &Path) -> Vec<Fault> {
+    let mut playbooks = Vec::new();
+    find(dir, 0, &mut playbooks);
+    if playbooks.is_empty() {
+        let fault = Fault::error(&dir.display().to_string(), 0, 0, "has no remoor.yml at its top, and no playbook");
+        return vec![fault.hint("a fleet directory has remoor.yml; a playbook is a list of plays, each with `hosts`")];
+    }
+    let inventory = inventory(dir);
+    let faults: BTreeSet<Fault> = playbooks.iter().flat_map(|playbook| of(dir, playbook, &inventory)).collect();
+    faults.into_iter().collect()
+}
+
+fn of(dir: &Path, playbook: &Path, inventory: &[String]) -> Vec<Fault> {
+    let root = root(dir, playbook);
+    let known = !inventory.is_empty();
+    let stand_in = if known { Ok(None) } else { stand_in(playbook, root.as_deref()).map(Some) };
+    let stand_in = match stand_in {
+        Ok(stand_in) => stand_in,
+        Err(faults) => return faults,
+    };
+    let invented = stand_in.as_ref().map(|dir| dir.path().join("hosts.yml").display().to_string());
+    let request = Request {
+        playbook: playbook.to_owned(),
+        root,
+        inventory: invented.iter().chain(inventory).cloned().collect(),
+        forks: 1,
+        login: Login::default(),
+        ..Request::default()
+    };
+    let mut faults = match prepare(request) {
+        Ok(prepared) => prepared.warnings,
+        Err(faults) => faults,
+    };
+    faults.retain(|fault| Some(&fault.file) != invented.as_ref());
+    for fault in faults.iter_mut().filter(|fault| !fault.warning) {
+        if fault.message == NOBODY {
+            fault.warning = true;
+        } else if !known && fault.message.contains("is undefined") {
+            fault.warning = true;
+            fault.hint = Some(
+                "an inventory may define it; none is there as `inventory` or `hosts`, nor named by ansible.cfg"
+                    .to_owned(),
+            );
+        }
+    }
+    faults
+}
+
+/// `dir`, unless the playbook seems to belong to a directory above it, or lies elsewhere by a link: then None.
+fn root(dir: &Path, playbook: &Path) -> Option<PathBuf> {
+    let (dir, playbook) = (fs::canonicalize(dir).ok()?, fs::canonicalize(playbook).ok()?);
+    files::root_of(playbook.parent()?).starts_with(&dir).then_some(dir)
+}
+
+/// A directory with an inventory in which one host is in all groups that the playbook asks for, and none in those that it
+/// leaves out.
+fn stand_in(playbook: &Path, root: Option<&Path>) -> Result<tempfile::TempDir, Vec<Fault>> {
+    let files = files::read(playbook, root)?;
+    let shown = |faults: Vec<Fault>| faults.into_iter().map(|fault| files.shown(fault)).collect::<Vec<_>>();
+    let plays = playbook::outline(&files.set, &files.playbook, &Map::new()).map_err(shown)?;
+    let host = json!({ANY_HOST: {}});
+    let mut groups = Map::new();
+    for pattern in plays.iter().flat_map(|play| &play.hosts).flat_map(|hosts| hosts.split([',', ':'])) {
+        let (without, name) = match pattern.trim().strip_prefix('!') {
+            Some(name) => (true, name),
+            None => (false, pattern.trim().trim_start_matches('&')),
+        };
+        // A name that the wildcard fits.
+        let name = name.split('[').next().unwrap_or_default().replace(['*', '?'], "x");
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+        if !plain || LOCAL.contains(&name.as_str()) || ["all", "ungrouped", "x"].contains(&name.as_str()) {
+            continue;
+        }
+        let hosts = if without { json!({}) } else { json!({"hosts": host}) };
+        match without {
+            true => drop(groups.entry(name).or_insert(hosts)),
+            false => drop(groups.insert(name, hosts)),
+        }
+    }
+    let local = |e: std::io::Error| vec![Fault::error(&playbook.display().to_string(), 0, 0, format!("no room: {e}"))];
+    let dir = tempfile::tempdir().map_err(local)?;
+    let text = json!({"all": {"hosts": host, "children": groups}}).to_string();
+    fs::write(dir.path().join("hosts.yml"), text).map_err(local)?;
+    Ok(dir)
+}
+
+/// Files below `dir` that are lists of plays, in order. One that can't be read as YAML is among them if it begins as one.
+fn find(dir: &Path, depth: usize, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    for name in names {
+        let path = dir.join(&name);
+        let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
+        if path.is_dir() {
+            if depth < DEPTH_MAX && !PARTS.contains(&name) {
+                find(&path, depth + 1, out);
+            }
+        } else if (name.ends_with(".yml") || name.ends_with(".yaml"))
+            && path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() <= PLAYBOOK_MAX)
+            && fs::read_to_string(&path).is_ok_and(|text| plays(&text))
+        {
+            out.push(path);
+        }
+    }
+}
+
+/// Whether a text is a list whose entries have the key that only plays have, or name playbooks.
+fn plays(text: &str) -> bool {
+    let lines = || text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty());
+    let first = lines().find(|line| !line.starts_with("---"));
+    let keys = ["hosts", "import_playbook", "ansible.builtin.import_playbook"];
+    let has_key = |line: &str| {
+        let (indent, rest) = line.split_at(line.find(|c: char| c != ' ' && c != '-').unwrap_or(line.len()));
+        let key = rest.trim_start_matches('{').split(':').next().unwrap_or_default().trim_matches(['"', '\'', ' ']);
+        indent.len() <= 4 && keys.contains(&key)
+    };
+    first.is_some_and(|line| line.trim_start().starts_with("- ")) && lines().any(has_key)
+}
+
+/// What the `ansible.cfg` of `dir` names, or what lies in a usual place; empty where there is none.
+fn inventory(dir: &Path) -> Vec<String> {
+    let configured = fs::read_to_string(dir.join("ansible.cfg")).unwrap_or_default();
+    let mut section = "";
+    for line in configured.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+        }
+        if let Some((key, value)) = line.split_once('=')
+            && section == "defaults"
+            && key.trim() == "inventory"
+        {
+            let sources = value.split(',').map(str::trim).filter(|source| !source.is_empty());
+            return sources.map(|source| dir.join(source).display().to_string()).collect();
+        }
+    }
+    let usual = INVENTORIES.iter().map(|name| dir.join(name)).find(|path| path.exists());
+    usual.iter().map(|path| path.display().to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The faults of a directory with these files, one a line, named as from it.
+    fn told(files: &[(&str, &str)]) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
+        let lines = lint(dir.path()).into_iter().map(|f| f.to_string().lines().next().unwrap_or_default().to_owned());
+        lines.collect::<Vec<_>>().join("\n").replace(&real, "DIR")
+    }
+
+    const SITE: &str = "- hosts: web*:!old\n  tasks:\n    - {copy: {content: '{{ port }}', dest: /etc/port}}\n    - {copy: {dset: /x}}\n- {hosts: db, roles: [base]}\n";
+
+    #[test]
+    fn playbooks_are_checked_without_an_inventory() {
+        let role = ("roles/base/tasks/main.yml", "- {debug: {msg: '{{ 1 | nope }}'}}\n");
+        let tasks = ("more/tasks/main.yml", "- {nonsense: }\n");
+        let said = told(&[("site.yml", SITE), role, tasks, ("plays/two.yml", "- hosts: all\n  tusks: []\n")]);
+        assert!(said.contains("DIR/site.yml:4:") && said.contains("`dset`"), "{said}");
+        assert!(said.contains("DIR/roles/base/tasks/main.yml:1:") && said.contains("nope"), "{said}");
+        assert!(said.contains("unknown play keyword `tusks`") && !said.contains("nonsense"), "{said}");
+        let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
+        // What lies beside the playbook's own directory is there too.
+        let beside = "- hosts: all\n  tasks: [{template: {src: ../shared/t.j2, dest: /x}}]\n";
+        let said = told(&[("site.yml", &good), ("plays/own.yml", beside), ("shared/t.j2", "x\n")]);
+        assert!(said.starts_with("DIR/site.yml:3:") && said.contains("warning: ") && said.contains("`port`"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        // An error of YAML is one, and a directory of nothing is told so.
+        assert!(told(&[("site.yml", "- hosts: all\n  tasks: [\n")]).contains("site.yml:"));
+        assert!(told(&[("a.yml", "x: 1\n")]).contains("no playbook"));
+    }
+
+    #[test]
+    fn an_inventory_that_is_there_is_used() {
+        let good = SITE.replace("    - {copy: {dset: /x}}\n", "").replace(", roles: [base]", "");
+        let hosts = "[web1]\nw1 port=80\n[old]\n[db]\nd1\n";
+        for (cfg, place) in [("", "hosts"), ("[defaults]\ninventory = some/place\n", "some/place")] {
+            assert_eq!(told(&[("ansible.cfg", cfg), (place, hosts), ("site.yml", &good)]), "", "{place}");
+            let said = told(&[("ansible.cfg", cfg), (place, &hosts.replace(" port=80", "")), ("site.yml", &good)]);
+            assert!(said.contains("`port`") && !said.contains("warning"), "{said}");
+        }
+        let said = told(&[("hosts", "[other]\nh1\n"), ("site.yml", &good)]);
+        assert!(said.lines().any(|line| line.ends_with(&format!("warning: {NOBODY}"))), "{said}");
+    }
+}

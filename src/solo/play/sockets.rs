@@ -1,0 +1,104 @@
+//! The directory of a run's control sockets. A run that is killed can't remove it, so it holds a lock in it, and the next run
+//! of the same user removes each whose lock nobody holds.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const PREFIX: &str = "remoor-";
+/// The file that is locked. It has this name only once it is: a directory without it is one that is just being made, or
+/// somebody else's.
+const LOCK: &str = "in-use";
+
+/// One run's own directory, mode 0700; removed with this value.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    dir: TempDir,
+    /// Closed on exec, so that no `ssh` that outlives the run holds the lock for it.
+    _lock: File,
+}
+
+impl Sockets {
+    /// Makes one in `place`, and removes what killed runs left there. What can't be removed stays; it is in nobody's way.
+    pub fn new_in(place: &Path) -> io::Result<Self> {
+        for left in left_behind(place) {
+            let _next_time = fs::remove_dir_all(left);
+        }
+        let own = fs::Permissions::from_mode(0o700);
+        let dir = tempfile::Builder::new().prefix(PREFIX).permissions(own).tempdir_in(place)?;
+        let unnamed = dir.path().join(".in-use");
+        let lock = File::create_new(&unnamed)?;
+        lock.try_lock()?;
+        fs::rename(&unnamed, dir.path().join(LOCK))?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+/// Directories of this user's runs in `place` that have ended without removing them. No link is followed, and what another
+/// user could write in is not looked into.
+fn left_behind(place: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(place) else { return Vec::new() };
+    let named = entries.flatten().filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+    named.map(|entry| entry.path()).filter(|dir| is_own(dir) && is_over(dir)).collect()
+}
+
+fn is_own(dir: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir() && meta.uid() == own && meta.mode() & 0o7777 == 0o700)
+}
+
+/// Whether its lock is there and nobody holds it.
+fn is_over(dir: &Path) -> bool {
+    let flags = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits();
+    let lock = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(dir.join(LOCK));
+    lock.is_ok_and(|lock| lock.try_lock().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let make = |name: &str, mode: u32, lock: bool| {
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+            if lock {
+                fs::write(at(name).join(LOCK), "").unwrap();
+            }
+        };
+        let running = Sockets::new_in(place.path()).unwrap();
+        let Sockets { dir, _lock: lock } = Sockets::new_in(place.path()).unwrap();
+        let killed = dir.keep();
+        drop(lock);
+        fs::create_dir(killed.join(".ssh-connection1")).unwrap();
+        make("remoor-open", 0o755, true);
+        make("remoor-another", 0o700, false);
+        make("elsewhere", 0o700, true);
+        make("remoor-linked", 0o700, false);
+        symlink(at("elsewhere").join(LOCK), at("remoor-linked").join(LOCK)).unwrap();
+        symlink(at("elsewhere"), at("remoor-link")).unwrap();
+
+        let next = Sockets::new_in(place.path()).unwrap();
+        assert!(!killed.exists(), "nobody holds its lock");
+        for dir in [running.path(), next.path()] {
+            assert!(dir.join(LOCK).exists(), "{}", dir.display());
+        }
+        for name in ["remoor-open", "remoor-another", "remoor-linked", "remoor-link", "elsewhere/in-use"] {
+            assert!(fs::symlink_metadata(at(name)).is_ok(), "{name}");
+        }
+        let path = next.path().to_owned();
+        drop(next);
+        assert!(!path.exists());
+    }
+}

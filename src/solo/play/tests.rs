@@ -1,0 +1,60 @@
+//! What is said of a request before any host is touched.
+
+use super::*;
+use tempfile::TempDir;
+
+/// The warnings about a playbook of two plays, on an inventory of two groups.
+fn warnings(limit: &[&str], tags: &[&str]) -> Vec<String> {
+    let dir = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    write("inv", "[web]\nw1\nw2\n[db]\nd1\n[all:vars]\nansible_connection=local\n");
+    let task = "{debug: {msg: a}, tags: [one, 'two,three']}";
+    write(
+        "site.yml",
+        &format!("- hosts: web\n  tasks: [{task}]\n- hosts: [d1, w1, nobody]\n  tasks: [{{debug: {{msg: b}}}}]\n"),
+    );
+    let owned = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let request = Request {
+        playbook: dir.path().join("site.yml"),
+        inventory: vec![dir.path().join("inv").display().to_string()],
+        limit: owned(limit),
+        tags: owned(tags),
+        forks: 1,
+        ..Request::default()
+    };
+    let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
+    prepared.warnings.iter().map(|fault| fault.message.clone()).collect()
+}
+
+#[test]
+fn what_a_limit_leaves_out_is_there_all_the_same() {
+    let nobody = "`hosts`: no host or group is called `nobody`";
+    assert_eq!(warnings(&[], &[]), [nobody]);
+    assert_eq!(warnings(&["w2"], &[]), [nobody]);
+    assert_eq!(warnings(&["web"], &[]), [nobody]);
+}
+
+#[test]
+fn a_tag_that_no_task_has_is_told() {
+    let of_tags = |tags: &[&str]| warnings(&[], tags).into_iter().filter(|w| w.contains("tag")).collect::<Vec<_>>();
+    assert_eq!(of_tags(&["one", "three", "all", "untagged"]), Vec::<String>::new());
+    assert_eq!(of_tags(&["tow", "two"]), ["no task has the tag `tow`"]);
+}
+
+#[test]
+fn what_all_hosts_have_alike_is_made_once() {
+    let dir = TempDir::new().unwrap();
+    let text = "- hosts: all\n  tasks: [{debug: {msg: \"{{ hostvars.w2.ansible_connection }} {{ url }}\"}}]\n";
+    std::fs::write(dir.path().join("site.yml"), text).unwrap();
+    let inventory = "[web]\nw1 url='{{ groups.web | first }}'\nw2 url=x\n[all:vars]\nansible_connection=local\n";
+    std::fs::write(dir.path().join("inv"), inventory).unwrap();
+    let inventory = vec![dir.path().join("inv").display().to_string()];
+    let request = Request { playbook: dir.path().join("site.yml"), inventory, forks: 1, ..Request::default() };
+    let prepared = prepare(request).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let shared: Vec<_> = prepared.hosts.iter().map(|host| &host.plan.shared).collect();
+    assert!(std::ptr::eq(shared[0]["hostvars"].json(), shared[1]["hostvars"].json()));
+    // Only the first one's variables name it.
+    let names = |at: usize| shared[at].keys().cloned().collect::<Vec<_>>();
+    assert_eq!((names(0), names(1)), (vec!["groups".to_owned(), "hostvars".to_owned()], vec!["hostvars".to_owned()]));
+    assert!(prepared.hosts.iter().all(|host| !host.plan.vars.contains_key("hostvars")));
+}

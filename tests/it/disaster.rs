@@ -1,0 +1,346 @@
+//! Managers that are lost for ever, as processes on this machine's loopback: the cluster is founded anew on a survivor, or from
+//! a backup; workers come over, and managers of before park their logs. No lab, no root.
+
+use crate::local::{Daemon, done, net, remoor, three_managers, until};
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    host: Box<dyn Fn(u8) -> Ipv4Addr>,
+    managers: Vec<Daemon>,
+    workers: Vec<Daemon>,
+}
+
+impl Cluster {
+    /// m1 to m3 vote; w1 and w2 have met a manager; there is a generation, and a maintenance in the history.
+    fn up() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = net();
+        let managers: Vec<Daemon> = three_managers(dir.path(), host).into();
+        let mut workers = Vec::new();
+        for (name, last) in [("w1", 4), ("w2", 5)] {
+            let (mut join, own) = (remoor(), host(last).to_string());
+            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
+            done(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
+            workers.push(Daemon::start(&dir.path().join(name)));
+        }
+        let cluster = Self { dir, host: Box::new(host), managers, workers };
+        cluster.votes(0, 3);
+        for worker in &cluster.workers {
+            until("a worker met a manager", || worker.json("status")["manager"]["name"].as_str().map(drop));
+        }
+        let fleet = cluster.at("fleet");
+        fs::create_dir(&fleet).expect("made");
+        fs::write(fleet.join("hosts"), "[web]\nw1\nw2\n").expect("written");
+        fs::write(fleet.join("remoor.yml"), "version: 1\ninventory: hosts\ngroups:\n  web: {}\n").expect("written");
+        good(&cluster.managers[0].ask(&["apply", fleet.to_str().expect("UTF-8")]));
+        good(&cluster.managers[0].ask(&["maintenance", "w1", "--for", "1h"]));
+        let index = cluster.managers[0].json("raft-members")["last_log"].as_u64().expect("an index");
+        for manager in &cluster.managers {
+            until("all have it", || {
+                // Asked of itself, without the leader: what its own log has.
+                let history = manager.json("history").to_string();
+                history.contains("maintenance").then_some(())
+            });
+        }
+        assert!(index > 0);
+        cluster
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn manager(&self, at: usize) -> PathBuf {
+        self.at(&format!("m{}", at + 1))
+    }
+
+    fn votes(&self, at: usize, wanted: usize) {
+        until(&format!("{wanted} vote"), || {
+            let status = self.managers[at].json("status");
+            let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter"));
+            let count = status["nodes"].as_array()?.iter().filter(votes).count();
+            (count == wanted && status["as_of"]["stale"] == false).then_some(())
+        });
+    }
+}
+
+fn recover(dir: &Path, args: &[&str]) -> Output {
+    let mut command = remoor();
+    command.args(["recover", "--force-new-cluster", "--dir"]).arg(dir).args(args);
+    command.output().expect("remoor runs")
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned()
+}
+
+#[track_caller]
+fn good(out: &Output) -> String {
+    assert_eq!(out.status.code(), Some(0), "{}", text(out));
+    text(out)
+}
+
+#[track_caller]
+fn refused(out: &Output, words: &[&str]) {
+    let said = text(out);
+    assert_eq!(out.status.code(), Some(4), "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
+}
+
+fn identity(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
+}
+
+fn parked(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
+    paths.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"))).collect()
+}
+
+fn state_of(status: &Value, name: &str) -> String {
+    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+    let node = nodes.iter().find(|n| n["name"] == name).cloned().unwrap_or_default();
+    node["manager_state"].as_str().unwrap_or_default().to_owned()
+}
+
+/// ForceNewCluster: of three managers two are lost for ever.
+#[test]
+fn a_survivor_founds_the_cluster_anew_and_nothing_that_was_decided_is_lost() {
+    let mut cluster = Cluster::up();
+    // While a majority lives it is refused, and changes nothing (SCENARIOS E18).
+    let before = identity(&cluster.manager(0));
+    refused(&recover(&cluster.manager(0), &["--yes"]), &["remoor runs on"]);
+    cluster.managers[0].kill();
+    until("the others have a leader", || (cluster.managers[1].json("status")["as_of"]["stale"] == false).then_some(()));
+    refused(&recover(&cluster.manager(0), &["--yes"]), &["follows a leader that lives", "are a majority"]);
+    refused(&recover(&cluster.manager(0), &["--dry-run"]), &["follows a leader that lives"]);
+    assert_eq!(identity(&cluster.manager(0)), before);
+    let manager = cluster.manager(0);
+    cluster.managers[0] = Daemon::start(&manager);
+    cluster.votes(0, 3);
+
+    // Two are lost. What is left says so, and takes no orders.
+    for lost in [1, 2] {
+        cluster.managers[lost].kill();
+    }
+    until("the one that is left says that it is alone", || {
+        let out = cluster.managers[0].ask(&["status", "--json"]);
+        let view: Value = serde_json::from_slice(&out.stdout).ok()?;
+        (out.status.code() == Some(3) && view["as_of"]["stale"] == true).then_some(())
+    });
+    for asked in [&["nodes"][..], &["history"], &["why", "w1"], &["raft-members"]] {
+        let out = cluster.managers[0].ask(asked);
+        assert_eq!(out.status.code(), Some(3), "{asked:?}: {}", text(&out));
+        assert!(text(&out).contains("STALE"), "{asked:?}: {}", text(&out));
+    }
+    assert_eq!(cluster.managers[0].ask(&["pause", "w1"]).status.code(), Some(3), "no orders");
+    cluster.managers[0].kill();
+
+    let dry = good(&recover(&cluster.manager(0), &["--dry-run"]));
+    assert!(dry.contains("m2") && dry.contains("does not answer") && dry.contains("nothing was changed"), "{dry}");
+    refused(&recover(&cluster.manager(0), &[]), &["was not confirmed", "--yes"]);
+    assert_eq!(identity(&cluster.manager(0)), before);
+    let told = good(&recover(&cluster.manager(0), &["--yes"]));
+    assert!(told.contains("only manager"), "{told}");
+    let after = identity(&cluster.manager(0));
+    assert!(after["epoch"].as_u64() > before["epoch"].as_u64() && after["raft"].as_u64() > before["raft"].as_u64());
+    assert!(parked(&cluster.manager(0))[0].join("log.redb").exists(), "nothing is deleted");
+
+    cluster.managers[0] = Daemon::start(&manager);
+    let status = until("it leads alone", || {
+        let out = cluster.managers[0].ask(&["status", "--json"]);
+        (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
+    });
+    assert_eq!((&status["generation"], &status["epoch"], &status["managers"]), (&1.into(), &after["epoch"], &1.into()));
+    assert_eq!([state_of(&status, "m2"), state_of(&status, "m3")], ["lost", "lost"], "SCENARIOS E19");
+    let history = cluster.managers[0].json("history").to_string();
+    assert!(history.contains("maintenance") && history.contains("recovered without a majority"), "{history}");
+    // Another one that finds no majority hears that there is a newer epoch, which nothing overrules.
+    let shut_out = ["--yes", "--even-if-majority-alive", "--even-if-behind"];
+    let lost = identity(&cluster.manager(1));
+    refused(&recover(&cluster.manager(1), &shut_out), &["founded anew without this manager"]);
+    assert_eq!(identity(&cluster.manager(1)), lost);
+    // Workers come over without joining.
+    for (at, name) in ["w1", "w2"].into_iter().enumerate() {
+        until("a worker is of the new epoch", || {
+            (cluster.workers[at].json("status")["node"]["epoch"] == after["epoch"]).then_some(())
+        });
+        until("it is stored", || (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(()));
+        assert!(parked(&cluster.at(name)).is_empty());
+    }
+    good(&cluster.managers[0].ask(&["pause", "w1"]));
+
+    // Both that were lost come back, a majority of the epoch before: they are told, park, and are nobody's quorum.
+    for lost in [1, 2] {
+        let home = cluster.manager(lost);
+        cluster.managers[lost] = Daemon::start(&home);
+    }
+    for lost in [1, 2] {
+        let home = cluster.manager(lost);
+        until("it has parked its log", || {
+            let now = identity(&home);
+            let kept = parked(&home);
+            let whole = kept.first().is_some_and(|kept| kept.join("log.redb").exists());
+            (now["raft"].is_null() && now["epoch"] == after["epoch"] && whole).then_some(())
+        });
+        let log = fs::read_to_string(home.join("log")).expect("a log");
+        assert!(log.contains("wrong-epoch"), "{log}");
+        assert!(!home.join("raft").exists() && !home.join("ca").exists());
+    }
+    assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "lost", "nobody takes it back by itself");
+    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+    let again = identity(&cluster.manager(1));
+    assert!(again["raft"].as_u64() > after["raft"].as_u64(), "{again}");
+    good(&cluster.managers[0].ask(&["demote", "m3"]));
+    assert_eq!(state_of(&cluster.managers[0].json("status"), "m3"), "worker");
+    let history = until("m2 has all of it", || {
+        let out = cluster.managers[1].ask(&["history"]);
+        (out.status.code() == Some(0)).then(|| text(&out))
+    });
+    assert!(history.contains("maintenance"), "{history}");
+}
+
+/// Of the Raft directory alone: an older copy of it is put back.
+#[test]
+fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on() {
+    let mut cluster = Cluster::up();
+    let leader = until("a leader", || {
+        let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
+        leader[1..].parse::<usize>().ok().map(|n| n - 1)
+    });
+    let victim = (leader + 1) % 3;
+    let home = cluster.manager(victim);
+    cluster.managers[victim].kill();
+    done(std::process::Command::new("cp").arg("-a").arg(home.join("raft")).arg(home.join("older")));
+    cluster.managers[victim] = Daemon::start(&home);
+    good(&cluster.managers[leader].ask(&["maintenance", "w2", "--for", "1h"]));
+    let wanted = cluster.managers[leader].json("raft-members")["last_applied"].as_u64().expect("an index");
+    until("it is noted that it was applied", || {
+        let high = fs::read(home.join("raft.high")).ok()?;
+        let high: Value = serde_json::from_slice(&high).ok()?;
+        (high["index"].as_u64() >= Some(wanted)).then_some(())
+    });
+    // As it is, it starts again.
+    cluster.managers[victim].kill();
+    cluster.managers[victim] = Daemon::start(&home);
+    cluster.votes(victim, 3);
+    cluster.managers[victim].kill();
+    fs::rename(home.join("raft"), home.join("newer")).expect("moved");
+    fs::rename(home.join("older"), home.join("raft")).expect("moved");
+    cluster.managers[victim] = Daemon::start(&home);
+    let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
+    let said = fs::read_to_string(home.join("log")).expect("a log");
+    assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
+    good(&cluster.managers[leader].ask(&["pause", "w2"]));
+    fs::rename(home.join("raft"), home.join("older")).expect("moved");
+    fs::rename(home.join("newer"), home.join("raft")).expect("moved");
+    cluster.managers[victim] = Daemon::start(&home);
+    cluster.votes(victim, 3);
+}
+
+/// WipedState: all managers are gone, and a backup is there.
+#[test]
+fn a_backup_becomes_the_cluster_again_at_another_address() {
+    let mut cluster = Cluster::up();
+    let file = cluster.at("b");
+    let path = file.to_str().expect("UTF-8");
+    let told = good(&cluster.managers[1].ask(&["backup", path]));
+    assert!(told.contains("read back and whole") && told.contains("holds the keys"), "{told}");
+    refused(&cluster.managers[1].ask(&["backup", path]), &["exists"]);
+    let whole = good(&done(remoor().args(["backup", "--verify", path])));
+    assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
+    assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
+
+    // By itself, and told of where that manager leads.
+    let leader = until("a leader", || {
+        let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
+        leader[1..].parse::<usize>().ok().map(|n| n - 1)
+    });
+    let folder = cluster.at("backups");
+    fs::create_dir(&folder).expect("made");
+    let planned = ["backup", folder.to_str().expect("UTF-8"), "--every", "6h", "--keep", "2"];
+    good(&cluster.managers[leader].ask(&planned));
+    until("the first one is made", || {
+        let status = cluster.managers[leader].json("status");
+        let made = fs::read_dir(&folder).ok()?.flatten().count() == 1;
+        (made && status["backup"]["age_ms"].is_u64() && status["backup"]["every_ms"] == 21_600_000).then_some(())
+    });
+    let shown = text(&cluster.managers[leader].ask(&["status"]));
+    assert!(shown.contains("verified") && shown.contains("one every 6 h"), "{shown}");
+
+    // One that no backup knows.
+    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
+    join.args(["join", &format!("{}:7947", (cluster.host)(1)), "--name", "w3", "--advertise", &own, "--dir"]);
+    done(join.arg(cluster.at("w3")).arg("--token-file").arg(cluster.at("worker")));
+    let later = Daemon::start(&cluster.at("w3"));
+    until("w3 met a manager", || later.json("status")["manager"]["name"].as_str().map(drop));
+
+    // All managers are lost. What is not whole is refused, and so is a directory that is a node's.
+    for lost in 0..3 {
+        cluster.managers[lost].kill();
+    }
+    let bytes = fs::read(&file).expect("a backup");
+    let mut flipped = bytes.clone();
+    flipped[bytes.len() / 2] ^= 4;
+    let newer = [&b"remoor backup 9"[..], &bytes[15..]].concat();
+    let bad = cluster.at("bad");
+    for (content, said) in [
+        (&flipped[..], "its checksum is another"),
+        (&bytes[..bytes.len() - 7], "its checksum is another"),
+        (b"remoor snapshot 1\nx", "it does not begin as one"),
+        (&newer[..], "install the newer program"),
+    ] {
+        fs::write(&bad, content).expect("written");
+        let mut restore = remoor();
+        restore.arg("restore").arg(&bad).arg("--dir").arg(cluster.at("new"));
+        refused(&restore.output().expect("remoor runs"), &[said]);
+        refused(&remoor().args(["backup", "--verify"]).arg(&bad).output().expect("remoor runs"), &[said]);
+    }
+    assert!(!cluster.at("new").join("identity.json").exists());
+    let mut restore = remoor();
+    restore.args(["restore", path, "--dir"]).arg(cluster.at("w1"));
+    refused(&restore.output().expect("remoor runs"), &["remoor runs on"]);
+    restore = remoor();
+    restore.args(["restore", path, "--dir"]).arg(cluster.manager(0));
+    refused(&restore.output().expect("remoor runs"), &["is a node's already"]);
+
+    let elsewhere = (cluster.host)(9);
+    let new = cluster.at("new");
+    let mut restore = remoor();
+    restore.args(["restore", path, "--set-addr", &format!("m2={elsewhere}"), "--dir"]).arg(&new);
+    let told = good(&done(&mut restore));
+    assert!(told.contains("lost managers: m1, m3") && told.contains(&format!("{elsewhere}:7947")), "{told}");
+    let epoch = identity(&new)["epoch"].clone();
+    let manager = Daemon::start(&new);
+    let status = until("it leads alone", || {
+        let out = manager.ask(&["status", "--json"]);
+        (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
+    });
+    assert_eq!((&status["generation"], &status["epoch"]), (&1.into(), &epoch));
+    assert_eq!([state_of(&status, "m1"), state_of(&status, "m2")], ["lost", "leader"]);
+    let history = manager.json("history").to_string();
+    assert!(history.contains("maintenance") && history.contains("restored from a backup"), "{history}");
+    for worker in &cluster.workers {
+        until("a worker came over", || {
+            let view = worker.json("status");
+            (view["node"]["epoch"] == epoch && view["manager"]["name"] == "m2").then_some(())
+        });
+    }
+    until("who joined after the backup hears that it is no node", || {
+        let said = text(&later.ask(&["status"]));
+        (said.contains("REMOVED") && said.contains("restored from before")).then_some(())
+    });
+    // A worker of the backup becomes a manager: keys, CA and log are what they were.
+    good(&manager.ask(&["promote", "w2", "--timeout", "4m"]));
+    // A manager of before comes back, with its log whole: it parks.
+    let home = cluster.manager(0);
+    cluster.managers[0] = Daemon::start(&home);
+    until("it has parked its log", || {
+        let now = identity(&home);
+        (now["raft"].is_null() && now["epoch"] == epoch && !parked(&home).is_empty()).then_some(())
+    });
+}

@@ -1,0 +1,330 @@
+//! The cases that swarm's own tests of its managers have, by their names, and four of ours that a round has no time for.
+
+use super::cluster::{Cluster, name};
+use super::{Rng, missing, one_at_a_time};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The Raft id that a node of this directory has; None: it is a worker.
+fn raft_id(home: &Path) -> Option<u64> {
+    let bytes = fs::read(home.join("identity.json")).expect("an identity");
+    serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()
+}
+
+impl Cluster {
+    fn votes(&mut self, wanted: &[usize]) {
+        let wanted: BTreeSet<usize> = wanted.iter().copied().collect();
+        self.until(&format!("{wanted:?} vote"), |c| {
+            (c.voters().into_iter().collect::<BTreeSet<_>>() == wanted).then_some(())
+        });
+    }
+
+    fn follower(&self) -> usize {
+        let leader = self.led();
+        self.voters().into_iter().find(|at| *at != leader).expect("a follower")
+    }
+
+    /// Notes something that must not be forgotten.
+    fn note(&self, of: usize) {
+        self.ordered(&["maintenance", &name(of), "--for", "1h"]);
+    }
+
+    fn noted(&self, of: usize) -> bool {
+        let path = format!("/v1/history?node={}", name(of));
+        let history: Value = self.until("a journal", |c| c.get(c.leader()?, &path).ok());
+        history.to_string().contains("maintenance announced")
+    }
+}
+
+/// One who joins again is the same node: while it runs it is refused, and the members stay as they are.
+#[test]
+fn join_twice() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let (before, key) = (cluster.members().expect("members"), cluster.home(1).join("node.key"));
+    let again = cluster.home(1).with_file_name("again");
+    fs::create_dir(&again).expect("made");
+    fs::copy(key, again.join("node.key")).expect("copied");
+    let out = cluster.joining(1, "m2", true).arg("--dir").arg(&again).output().expect("remoor runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
+    // Another machine of that name, whose key is another.
+    let other = again.with_file_name("other");
+    let out = cluster.joining(1, "m2", true).arg("--dir").arg(&other).output().expect("remoor runs");
+    assert!(!out.status.success(), "{out:?}");
+    cluster.votes(&[0, 1, 2]);
+    let ids = |view: remoor::rpc::view::RaftView| view.members.into_iter().map(|m| m.id).collect::<Vec<_>>();
+    assert_eq!(ids(cluster.members().expect("members")), ids(before));
+    cluster.settled();
+}
+
+/// The one that leads ends in order: others lead on without it, and it is one of them again when it is back.
+#[test]
+fn leader_leave() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let leader = cluster.led();
+    cluster.note(leader);
+    cluster.signal(leader, Signal::TERM);
+    let begun = Instant::now();
+    while cluster.runs(leader) {
+        assert!(begun.elapsed() < super::cluster::LONG, "it does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let next = cluster.until("another one leads", |c| c.leader().filter(|at| *at != leader));
+    assert!(cluster.noted(leader));
+    cluster.note(next);
+    cluster.start(leader);
+    cluster.votes(&[0, 1, 2]);
+    cluster.settled();
+    assert!(cluster.noted(next));
+}
+
+/// A follower without its log is refused its old vote for good; sent away, the machine comes back under another name and id.
+#[test]
+fn wiped_state() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let wiped = cluster.follower();
+    let id = raft_id(&cluster.home(wiped)).expect("an id");
+    cluster.note(wiped);
+    assert!(cluster.kill(wiped));
+    fs::remove_dir_all(cluster.home(wiped).join("raft")).expect("removed");
+    cluster.start(wiped);
+    cluster.until("its start is refused", |c| {
+        fs::read_to_string(c.log(wiped)).ok().filter(|log| log.contains("and remoor join"))
+    });
+    cluster.ordered(&["demote", &name(wiped), "--no-wait"]);
+    let others: Vec<usize> = (0..3).filter(|at| *at != wiped).collect();
+    cluster.votes(&others);
+    assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
+
+    // The same machine, as m4.
+    cluster.kill(wiped);
+    cluster.moved(wiped, 3);
+    let home = cluster.home(3);
+    crate::local::done(cluster.joining(3, "m4", true).arg("--dir").arg(&home));
+    cluster.start(3);
+    cluster.votes(&[others[0], others[1], 3]);
+    assert!(raft_id(&home) > Some(id));
+    assert!(cluster.noted(wiped));
+}
+
+/// All end, and begin again one after the other: with the second there is a leader, and nothing is gone.
+#[test]
+fn restart_cluster_staggered() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    for round in 0..3 {
+        cluster.note(round);
+        assert!((0..3).all(|at| cluster.kill(at)));
+        for step in 0..3 {
+            let at = (step + round) % 3;
+            cluster.start(at);
+            std::thread::sleep(Duration::from_millis(400));
+            if step == 1 {
+                cluster.led();
+            }
+        }
+        cluster.votes(&[0, 1, 2]);
+        cluster.settled();
+        assert!((0..=round).all(|at| cluster.noted(at)));
+    }
+}
+
+#[test]
+fn demote_promote_leader() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let leader = cluster.led();
+    let (id, others) = (raft_id(&cluster.home(leader)), (0..3).filter(|at| *at != leader).collect::<Vec<_>>());
+    cluster.ordered(&["demote", &name(leader), "--no-wait"]);
+    cluster.votes(&others);
+    cluster.until("it is a worker", |c| raft_id(&c.home(leader)).is_none().then_some(()));
+    cluster.ordered(&["promote", &name(leader), "--no-wait"]);
+    cluster.votes(&[0, 1, 2]);
+    assert!(raft_id(&cluster.home(leader)) > id, "an id is given once");
+    cluster.settled();
+}
+
+#[test]
+fn demote_downed_manager() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let down = cluster.follower();
+    assert!(cluster.kill(down));
+    cluster.ordered(&["demote", &name(down), "--no-wait"]);
+    let others: Vec<usize> = (0..3).filter(|at| *at != down).collect();
+    cluster.votes(&others);
+    cluster.start(down);
+    cluster.until("it parks its log when it is back", |c| raft_id(&c.home(down)).is_none().then_some(()));
+    cluster.votes(&others);
+    cluster.settled();
+}
+
+#[test]
+fn demote_to_single_manager() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let stays = cluster.led();
+    let others: Vec<String> = (0..3).filter(|at| *at != stays).map(name).collect();
+    cluster.ordered(&["demote", &others[0], &others[1], "--no-wait"]);
+    cluster.votes(&[stays]);
+    let out = cluster.ask(stays, &["demote", &name(stays)]);
+    assert_eq!(out.status.code(), Some(4), "{out:?}");
+    cluster.note(stays);
+    cluster.settled();
+}
+
+/// Orders to and fro, faster than they can be carried out: no vote is left over, and what was said last comes about.
+/// `REMOOR_LONG`: a hundred; else thirty.
+#[test]
+fn hundred_promote_demote_rounds() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 1);
+    let mut rng = Rng(7);
+    for round in 0..if crate::lab::tool::long() { 100 } else { 30 } {
+        for verb in ["promote", "demote"] {
+            cluster.ordered(&[verb, "m2", "--no-wait"]);
+            // Mostly cut short while it learns, now and then once it votes.
+            let voted = round % 15 == 14 && verb == "promote";
+            if voted {
+                cluster.votes(&[0, 1]);
+            }
+            std::thread::sleep(Duration::from_millis(rng.next() % 400));
+        }
+    }
+    cluster.until("it is a worker and no member", |c| {
+        let alone = c.members()?.members.len() == 1;
+        (alone && raft_id(&c.home(1)).is_none()).then_some(())
+    });
+    cluster.ordered(&["promote", "m2", "m3", "--no-wait"]);
+    cluster.votes(&[0, 1, 2]);
+    cluster.settled();
+}
+
+/// The half of a change of voters is there when the leader dies: another one finishes it.
+#[test]
+fn leader_dies_in_joint() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(5, 5);
+    let mut hit = 0;
+    // To see the half takes luck: each try demotes one and takes it back.
+    for _ in 0..12 {
+        let leader = cluster.led();
+        let other = cluster.follower();
+        cluster.ordered(&["demote", &name(other), "--no-wait"]);
+        let seen = cluster.sees_joint(leader, Duration::from_secs(8));
+        if seen {
+            assert!(cluster.kill(leader));
+            hit += 1;
+            cluster.votes(&(0..5).filter(|at| *at != other).collect::<Vec<_>>());
+            cluster.start(leader);
+        }
+        cluster.ordered(&["promote", &name(other), "--no-wait"]);
+        cluster.votes(&[0, 1, 2, 3, 4]);
+        cluster.settled();
+        if hit == 2 {
+            return;
+        }
+    }
+    assert!(hit > 0, "the half of a change was never seen");
+}
+
+/// A follower that gets a snapshot is killed in the middle of it, again and again, and has everything in the end.
+#[test]
+fn snapshot_interrupted() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let late = cluster.follower();
+    let before = cluster.state(late).expect("a state").applied;
+    assert!(cluster.kill(late));
+    let leader = cluster.led();
+    cluster.fill(leader, 64, 6_500);
+    // The log of before is cut: only a snapshot can bring what is missing.
+    assert!(!cluster.home(late).join("raft/snapshot").exists());
+    let mut killed = 0;
+    // Ever later, until it comes too late.
+    for pause in (1..=40).map(|step| Duration::from_millis(100 * step)) {
+        cluster.start(late);
+        std::thread::sleep(pause);
+        let installed = cluster.home(late).join("raft/snapshot").exists();
+        assert!(cluster.kill(late));
+        if installed {
+            break;
+        }
+        killed += 1;
+    }
+    eprintln!("killed {killed} times before the snapshot was there");
+    assert!(killed > 0, "the first kill came too late");
+    cluster.start(late);
+    let after = cluster.until("it has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
+    assert!(cluster.home(late).join("raft/snapshot").exists(), "by a snapshot: {after:?}");
+    cluster.settled();
+}
+
+/// A follower gets its directory of before back: it has forgotten entries that it confirmed. Nothing that was acknowledged is lost,
+/// and the others take orders throughout.
+#[test]
+fn rolled_back_directory() {
+    if missing() {
+        return;
+    }
+    let _alone = one_at_a_time();
+    let mut cluster = Cluster::up(3, 3);
+    let back = cluster.follower();
+    let (home, copy) = (cluster.home(back), cluster.home(back).with_extension("copy"));
+    assert!(cluster.kill(back));
+    crate::local::done(std::process::Command::new("cp").arg("-a").arg(&home).arg(&copy));
+    cluster.start(back);
+    cluster.settled();
+    cluster.fill(cluster.led(), 8, 200);
+    cluster.note(back);
+    cluster.settled();
+    assert!(cluster.kill(back));
+    fs::remove_dir_all(&home).expect("removed");
+    fs::rename(&copy, &home).expect("moved");
+    cluster.start(back);
+    std::thread::sleep(Duration::from_secs(5));
+    let ended: Vec<String> = (0..3).filter(|at| !cluster.runs(*at)).map(name).collect();
+    // Who leads ends when it sees that a log has become shorter: another one leads, and it begins again as it does by systemd.
+    eprintln!("ended by themselves: {ended:?}");
+    cluster.revive();
+    cluster.note(0);
+    assert!(cluster.noted(back) && cluster.noted(0));
+    cluster.settled();
+}

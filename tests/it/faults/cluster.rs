@@ -1,0 +1,418 @@
+//! Five nodes, each a process in a network namespace of its own on one bridge; the fifth has a small disk. Clients reach them by
+//! their sockets, which no fault of the network cuts.
+
+use crate::lab::net::Net;
+use crate::lab::tool::{attempt, must, must_with};
+use crate::local::{done, remoor};
+use anyhow::Result;
+use remoor::model::Sha256;
+use remoor::rpc::client::{ApiError, Client};
+use remoor::rpc::view::{RaftMemberView, RaftStateView, RaftView};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub const NODES: usize = 5;
+/// Longer than anything here takes on a busy machine.
+pub const LONG: Duration = Duration::from_secs(240);
+const ASK: Duration = Duration::from_secs(3);
+/// Room for the program that a node keeps, and for its log.
+const DISK: &str = "size=600m,mode=0700";
+const PREFIX: &str = "remoor-faults-";
+
+pub struct Cluster {
+    net: Net,
+    dir: tempfile::TempDir,
+    pub runtime: tokio::runtime::Runtime,
+    places: Vec<Place>,
+    /// The state after each entry that was asked about, and who held it first.
+    seen: Mutex<BTreeMap<u64, (Sha256, usize)>>,
+}
+
+struct Place {
+    /// Where it is plugged in; nodes may change places.
+    end: usize,
+    child: Option<Child>,
+    /// It was started once.
+    there: bool,
+}
+
+impl Cluster {
+    /// m1 and further nodes, at most [`NODES`] in all, of which the first so many vote.
+    pub fn up(nodes: usize, voters: usize) -> Self {
+        static NEXT: AtomicU8 = AtomicU8::new(0);
+        clear_leftovers();
+        let name = format!("f{}x{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::Builder::new().prefix(&format!("{PREFIX}{name}-")).tempdir().expect("a folder");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let places = (0..NODES).map(|end| Place { end, child: None, there: false }).collect();
+        let runtime = runtime.expect("a runtime");
+        let mut cluster = Self { net: Net::new(&name), dir, runtime, places, seen: Mutex::default() };
+        cluster.plug().expect("a network");
+        fs::create_dir(cluster.home(NODES - 1)).expect("made");
+        let mount = ["mount", "-t", "tmpfs", "-o", DISK, "remoor-test"];
+        done(crate::lab::tool::command(&mount).arg(cluster.home(NODES - 1)));
+        for at in 0..nodes {
+            cluster.join(at, at < voters);
+            cluster.start(at);
+            cluster.until("it takes part", |c| c.state(if at < voters { at } else { 0 }).map(drop));
+        }
+        cluster.until("all vote", |c| (c.voters().len() == voters).then_some(()));
+        cluster
+    }
+
+    fn plug(&self) -> Result<()> {
+        self.net.create()?;
+        for end in 0..NODES {
+            must(&["ip", "netns", "add", &self.net.namespace(&port(end))])?;
+            let last = 11 + end as u8;
+            let script = self.net.plug(&port(end), last, &self.net.address(last).to_string());
+            must_with(&["sh", "-e"], Some(script.as_bytes()), ASK * 10)?;
+        }
+        Ok(())
+    }
+
+    /// Its first hours: `init` of m1, which leaves the tokens, and `join` of the others.
+    fn join(&self, at: usize, manager: bool) {
+        let (name, address) = (name(at), self.address(at).to_string());
+        if at == 0 {
+            let mut init = self.command(0);
+            init.args(["init", "--json", "--name", &name, "--advertise", &address, "--dir"]).arg(self.home(0));
+            let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
+            for role in ["manager", "worker"] {
+                let token = told[format!("{role}_token")].as_str().expect("a token");
+                fs::write(self.dir.path().join(role), token).expect("written");
+            }
+            return;
+        }
+        let mut join = self.joining(at, &name, manager);
+        done(join.arg("--dir").arg(self.home(at)));
+    }
+
+    /// `join` as that name, from the place of the node at `at`; without the directory.
+    pub fn joining(&self, at: usize, name: &str, manager: bool) -> Command {
+        let (mut join, to) = (self.command(at), format!("{}:7947", self.address(if at == 0 { 1 } else { 0 })));
+        join.args(["join", &to, "--name", name, "--advertise", &self.address(at).to_string()]);
+        if manager {
+            join.arg("--manager");
+        }
+        let token = if manager { "manager" } else { "worker" };
+        join.arg("--token-file").arg(self.dir.path().join(token));
+        join
+    }
+
+    /// `remoor` in the network of that node.
+    fn command(&self, at: usize) -> Command {
+        let mut command = Command::new("nsenter");
+        let place = self.net.namespace(&port(self.places[at].end));
+        command.arg(format!("--net=/run/netns/{place}")).arg(remoor().get_program());
+        for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub fn home(&self, at: usize) -> PathBuf {
+        self.dir.path().join(name(at))
+    }
+
+    pub fn socket(&self, at: usize) -> PathBuf {
+        self.home(at).join("s")
+    }
+
+    fn address(&self, at: usize) -> Ipv4Addr {
+        self.net.address(11 + self.places[at].end as u8)
+    }
+
+    pub fn start(&mut self, at: usize) {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log(at)).expect("a log");
+        let mut command = self.command(at);
+        command.args(["agent", "--dir"]).arg(self.home(at)).arg("--socket").arg(self.socket(at));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a daemon");
+        self.places[at].child = Some(child);
+        self.places[at].there = true;
+    }
+
+    /// The machine of the one is from now on that of the other, who was not there before.
+    pub fn moved(&mut self, one: usize, other: usize) {
+        let (a, b) = (self.places[one].end, self.places[other].end);
+        (self.places[one].end, self.places[other].end) = (b, a);
+        self.places[one].there = false;
+    }
+
+    /// Writes so many entries, by so many clients at once at the manager there.
+    pub fn fill(&self, at: usize, clients: usize, entries: usize) {
+        let (path, left) = (self.socket(at), Arc::new(AtomicUsize::new(entries)));
+        let clients = (0..clients).map(|_| {
+            let (client, left) = (Client::unix(&path).within(LONG), left.clone());
+            self.runtime.spawn(async move {
+                while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                    let order = serde_json::json!({"for_ms": 3_600_000});
+                    client.post::<Value>("/v1/nodes/m1/maintenance", &order).await.expect("an answer");
+                }
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        clients.into_iter().for_each(|client| self.runtime.block_on(client).expect("no client panics"));
+    }
+
+    pub fn log(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("{}.log", name(at)))
+    }
+
+    /// At once, without a word; true if it was running until then.
+    pub fn kill(&mut self, at: usize) -> bool {
+        let Some(mut child) = self.places[at].child.take() else { return false };
+        let ran = child.try_wait().expect("a status").is_none();
+        let _ = child.kill(); // gone already is as good
+        let status = child.wait().expect("it was ours");
+        ran && std::os::unix::process::ExitStatusExt::signal(&status) == Some(9)
+    }
+
+    /// Sends `signal`, and says in which state the process is then, as `/proc` has it.
+    pub fn signal(&self, at: usize, signal: Signal) -> Option<char> {
+        let child = self.places[at].child.as_ref()?;
+        let pid = Pid::from_child(child);
+        kill_process(pid, signal).ok()?;
+        std::thread::sleep(Duration::from_millis(50));
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    }
+
+    pub fn runs(&mut self, at: usize) -> bool {
+        self.places[at].child.as_mut().is_some_and(|child| child.try_wait().expect("a status").is_none())
+    }
+
+    /// Starts those that do not run.
+    pub fn revive(&mut self) {
+        for at in 0..NODES {
+            if self.places[at].there && !self.runs(at) {
+                self.start(at);
+            }
+        }
+    }
+
+    /// Both end, and each begins again at the place and with the address of the other.
+    pub fn swap(&mut self, one: usize, two: usize) -> bool {
+        let ran = self.kill(one) & self.kill(two);
+        let (a, b) = (self.places[one].end, self.places[two].end);
+        (self.places[one].end, self.places[two].end) = (b, a);
+        for at in [one, two] {
+            let file = self.home(at).join("node.json");
+            let mut config: Value = serde_json::from_slice(&fs::read(&file).expect("read")).expect("JSON");
+            config["advertise"] = self.address(at).to_string().into();
+            fs::write(&file, config.to_string()).expect("written");
+            self.start(at);
+        }
+        ran
+    }
+
+    // ---- the network ----
+
+    /// Puts exactly these rules in force, each a match of frames on their way over the bridge that are lost from then on.
+    pub fn cut(&self, rules: &[String]) {
+        let rules: String = rules.iter().map(|rule| format!("  {rule} counter drop\n")).collect();
+        let text = format!(
+            "add table bridge faults\ndelete table bridge faults\ntable bridge faults {{\n chain forward {{\n  \
+             type filter hook forward priority 1; policy accept;\n{rules} }}\n}}\n"
+        );
+        self.nft(&["-f", "-"], &text).expect("the rules are taken");
+    }
+
+    /// How many frames were lost by the rules in force.
+    pub fn lost(&self) -> u64 {
+        let text = self.nft(&["list", "table", "bridge", "faults"], "").unwrap_or_default();
+        let counts =
+            text.split("counter packets ").skip(1).filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+        counts.sum()
+    }
+
+    fn nft(&self, args: &[&str], input: &str) -> Result<String> {
+        let place = format!("--net=/run/netns/{}", self.net.bridge());
+        let argv = [&["nsenter", &place, "nft"], args].concat();
+        must_with(&argv, Some(input.as_bytes()), Duration::from_secs(30))
+    }
+
+    /// Frames from the one to the other.
+    pub fn way(&self, from: usize, to: usize) -> String {
+        let ends = [from, to].map(|at| port(self.places[at].end));
+        format!("iifname \"p-{}\" oifname \"p-{}\"", ends[0], ends[1])
+    }
+
+    /// Both ways between each of the first and each of the second.
+    pub fn between(&self, some: &[usize], others: &[usize]) -> Vec<String> {
+        let pairs = some.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
+        pairs.flat_map(|(a, b)| [self.way(a, b), self.way(b, a)]).collect()
+    }
+
+    // ---- questions ----
+
+    pub fn ask(&self, at: usize, args: &[&str]) -> Output {
+        remoor().args(args).arg("--socket").arg(self.socket(at)).output().expect("remoor runs")
+    }
+
+    /// An order that must be taken, by whoever leads.
+    pub fn ordered(&self, args: &[&str]) {
+        self.until(&format!("{args:?}"), |c| {
+            let out = c.ask(c.leader()?, args);
+            (out.status.code() == Some(0)).then_some(())
+        });
+    }
+
+    pub fn get<T: serde::de::DeserializeOwned>(&self, at: usize, path: &str) -> Result<T, ApiError> {
+        self.runtime.block_on(Client::unix(self.socket(at)).within(ASK).get(path))
+    }
+
+    /// What this manager has applied; None: it is none, or does not answer. Two that differ in the same entry end the test.
+    pub fn state(&self, at: usize) -> Option<RaftStateView> {
+        let state: RaftStateView = self.get(at, "/v1/raft/state").ok()?;
+        let mut seen = self.seen.lock().expect("nobody panics with it");
+        let (had, by) = *seen.entry(state.applied).or_insert((state.sha256, at));
+        let who = (name(at), name(by));
+        assert_eq!(state.sha256, had, "{} and {} hold different states of entry {}", who.0, who.1, state.applied);
+        Some(state)
+    }
+
+    /// Whether who leads shows the half of a change of voters within that time.
+    pub fn sees_joint(&self, leader: usize, within: Duration) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < within {
+            if self.get::<RaftView>(leader, "/v1/raft").is_ok_and(|view| view.joint) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Who leads, by its own word.
+    pub fn leader(&self) -> Option<usize> {
+        (0..NODES).find(|at| self.places[*at].child.is_some() && self.state(*at).is_some_and(|s| !s.as_of.stale))
+    }
+
+    pub fn led(&self) -> usize {
+        self.until("a leader", Self::leader)
+    }
+
+    pub fn members(&self) -> Option<RaftView> {
+        self.get::<RaftView>(self.leader()?, "/v1/raft").ok().filter(|view| !view.as_of.stale)
+    }
+
+    /// Who votes now, by place.
+    pub fn voters(&self) -> Vec<usize> {
+        let members = self.members().map(|view| view.members).unwrap_or_default();
+        let votes = members.iter().filter(|m| m.is != "learner").filter_map(|m| m.node.as_deref());
+        votes.filter_map(place).collect()
+    }
+
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            assert!(begun.elapsed() < LONG, "never: {what}; {:?}", self.members());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Until there is a leader, no change of voters is half done, and all members hold the same state; who they are.
+    pub fn settled(&mut self) -> Vec<usize> {
+        for at in 0..NODES {
+            assert!(!self.places[at].there || self.runs(at), "{} has ended", name(at));
+        }
+        self.until("all managers hold the same", |c| {
+            let view = c.members()?;
+            if view.joint || !view.committed || !view.members.iter().all(whole) {
+                return None;
+            }
+            let places: Vec<usize> = view.members.iter().filter_map(|m| place(m.node.as_deref()?)).collect();
+            let states = places.iter().map(|at| c.state(*at)).collect::<Option<Vec<_>>>()?;
+            let same =
+                states.iter().all(|s| (s.applied, s.sha256, s.joint) == (states[0].applied, states[0].sha256, false));
+            same.then_some(places)
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for at in 0..NODES {
+            self.kill(at);
+        }
+        if std::thread::panicking() {
+            let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join(PREFIX.to_owned() + &std::process::id().to_string());
+            let _ = fs::create_dir_all(&kept); // what can't be kept is told below
+            for at in 0..NODES {
+                let copied = fs::copy(self.log(at), kept.join(format!("{}.log", name(at))));
+                eprintln!("the log of {}: {copied:?} bytes in {}", name(at), kept.display());
+            }
+        }
+        attempt(&["umount", "-l", &self.home(NODES - 1).display().to_string()]);
+        self.net.remove();
+    }
+}
+
+/// Of a member: it is a node's, and stays.
+fn whole(member: &RaftMemberView) -> bool {
+    member.node.is_some() && !member.orphan && !member.leaving
+}
+
+pub fn name(at: usize) -> String {
+    format!("m{}", at + 1)
+}
+
+fn place(name: &str) -> Option<usize> {
+    (0..NODES).find(|at| self::name(*at) == name)
+}
+
+fn port(end: usize) -> String {
+    format!("n{end}")
+}
+
+/// That a namespace can be made here, and frames of a bridge dropped.
+pub fn probe() -> Result<()> {
+    let net = Net::new(&format!("f{}p", std::process::id()));
+    let made = net.create();
+    net.remove();
+    made
+}
+
+/// Takes away what a run left that was killed: its processes, namespaces, disk and folder.
+fn clear_leftovers() {
+    /// Of a name that begins so.
+    fn owner(name: &str) -> Option<u32> {
+        let digits: String = name.strip_prefix('f')?.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    }
+    let dead = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
+    let list = |dir: &Path| -> Vec<String> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+    };
+    for namespace in list(Path::new("/run/netns")) {
+        let Some(lab) = namespace.strip_prefix("remoor-lab.") else { continue };
+        if owner(lab).filter(dead).is_none() {
+            continue;
+        }
+        let pids = must(&["ip", "netns", "pids", &namespace]).unwrap_or_default();
+        for pid in pids.lines().filter_map(|line| Pid::from_raw(line.trim().parse().ok()?)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        attempt(&["ip", "netns", "del", &namespace]);
+    }
+    let folders = std::env::temp_dir();
+    for folder in list(&folders) {
+        if folder.strip_prefix(PREFIX).and_then(owner).filter(dead).is_some() {
+            let path = folders.join(&folder);
+            attempt(&["umount", "-l", &path.join(name(NODES - 1)).display().to_string()]);
+            let _ = fs::remove_dir_all(&path); // the next run tries again
+        }
+    }
+}

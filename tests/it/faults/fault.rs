@@ -1,0 +1,177 @@
+//! What is broken in a round, and what shows that it was.
+
+use super::Rng;
+use super::cluster::{Cluster, NODES, name};
+use rustix::process::Signal;
+use std::io::Write;
+use std::time::Duration;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    KillLeader,
+    KillFollower,
+    KillAll,
+    StopLeader,
+    StopFollower,
+    LeaderAlone,
+    MinorityAway,
+    MajorityAway,
+    LeaderDeaf,
+    LeaderMute,
+    Bridge,
+    Flapping,
+    Loss,
+    DiskFull,
+    Swapped,
+    KillInJoint,
+}
+
+pub const ALL: [Fault; 16] = [
+    Fault::KillLeader,
+    Fault::KillFollower,
+    Fault::KillAll,
+    Fault::StopLeader,
+    Fault::StopFollower,
+    Fault::LeaderAlone,
+    Fault::MinorityAway,
+    Fault::MajorityAway,
+    Fault::LeaderDeaf,
+    Fault::LeaderMute,
+    Fault::Bridge,
+    Fault::Flapping,
+    Fault::Loss,
+    Fault::DiskFull,
+    Fault::Swapped,
+    Fault::KillInJoint,
+];
+
+/// Longer than an election takes.
+const HOLD: Duration = Duration::from_millis(5_000);
+
+/// Breaks it, holds it, and mends it; what shows that it was broken. None: it could not be brought about this time.
+pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
+    let leader = cluster.led();
+    let mut followers: Vec<usize> = cluster.voters().into_iter().filter(|at| *at != leader).collect();
+    rng.shuffle(&mut followers);
+    let others: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
+    let follower = followers.first().copied()?;
+    match fault {
+        Fault::KillLeader => killed(cluster, &[leader], rng),
+        Fault::KillFollower => killed(cluster, &[follower], rng),
+        Fault::KillAll => killed(cluster, &[0, 1, 2, 3, 4], rng),
+        Fault::StopLeader => stopped(cluster, leader),
+        Fault::StopFollower => stopped(cluster, follower),
+        Fault::LeaderAlone => cut(cluster, &cluster.between(&[leader], &others)),
+        Fault::MinorityAway => {
+            let away = &followers[..followers.len() / 2];
+            cut(cluster, &cluster.between(away, &rest(away)))
+        }
+        Fault::MajorityAway => {
+            let away = &followers[..followers.len() / 2 + 1];
+            cut(cluster, &cluster.between(away, &rest(away)))
+        }
+        Fault::LeaderDeaf => cut(cluster, &others.iter().map(|at| cluster.way(*at, leader)).collect::<Vec<_>>()),
+        Fault::LeaderMute => cut(cluster, &others.iter().map(|at| cluster.way(leader, *at)).collect::<Vec<_>>()),
+        Fault::Bridge => {
+            // Who leads and half of the others don't hear the rest; one hears all.
+            let (between, side) = (follower, &followers[1..]);
+            let far: Vec<usize> = side[..side.len().div_ceil(2)].to_vec();
+            let near: Vec<usize> = (0..NODES).filter(|at| *at != between && !far.contains(at)).collect();
+            cut(cluster, &cluster.between(&near, &far))
+        }
+        Fault::Flapping => flapping(cluster, &cluster.between(&[leader, follower], &rest(&[leader, follower]))),
+        Fault::Loss => {
+            let percent = 5 + rng.below(26);
+            let all = cluster
+                .between(&[leader], &others)
+                .into_iter()
+                .chain(cluster.between(&[follower], &rest(&[leader, follower])));
+            let some = |rule: String| format!("{rule} numgen random mod 100 < {percent}");
+            cut(cluster, &all.map(some).collect::<Vec<_>>()).map(|proof| format!("{percent} %: {proof}"))
+        }
+        Fault::DiskFull => full(cluster),
+        Fault::Swapped => {
+            let (one, two) = (others[rng.below(others.len())], leader);
+            let ran = cluster.swap(one, two);
+            std::thread::sleep(HOLD);
+            ran.then(|| format!("{} and {} have changed places", name(one), name(two)))
+        }
+        Fault::KillInJoint => joint(cluster, leader, follower, rng),
+    }
+}
+
+fn rest(some: &[usize]) -> Vec<usize> {
+    (0..NODES).filter(|at| !some.contains(at)).collect()
+}
+
+fn killed(cluster: &mut Cluster, who: &[usize], rng: &mut Rng) -> Option<String> {
+    let died = who.iter().filter(|at| cluster.kill(**at)).count();
+    std::thread::sleep(if who.len() == NODES { HOLD / 5 } else { HOLD });
+    for at in who {
+        cluster.start(*at);
+        std::thread::sleep(Duration::from_millis(rng.next() % 300));
+    }
+    (died == who.len()).then(|| format!("{died} died by signal 9"))
+}
+
+fn stopped(cluster: &Cluster, at: usize) -> Option<String> {
+    let state = cluster.signal(at, Signal::STOP);
+    std::thread::sleep(HOLD);
+    let then = cluster.signal(at, Signal::CONT);
+    (state == Some('T') && then != Some('T')).then(|| format!("{} was in state T", name(at)))
+}
+
+fn cut(cluster: &Cluster, rules: &[String]) -> Option<String> {
+    cluster.cut(rules);
+    std::thread::sleep(HOLD);
+    let lost = cluster.lost();
+    cluster.cut(&[]);
+    (lost > 0).then(|| format!("{lost} frames lost"))
+}
+
+fn flapping(cluster: &Cluster, rules: &[String]) -> Option<String> {
+    let (mut lost, mut times) = (0, 0);
+    for pause in [700, 300, 900, 500, 1_100, 400] {
+        cluster.cut(rules);
+        std::thread::sleep(Duration::from_millis(pause));
+        let now = cluster.lost();
+        lost += now;
+        times += usize::from(now > 0);
+        cluster.cut(&[]);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    (times > 1).then(|| format!("{lost} frames lost in {times} cuts"))
+}
+
+/// Of m5, which has a small one. A daemon that can't write its log ends.
+fn full(cluster: &mut Cluster) -> Option<String> {
+    let ballast = cluster.home(NODES - 1).join("ballast");
+    let filled = std::fs::File::create(&ballast).map(|mut file| {
+        loop {
+            if let Err(error) = file.write_all(&[0; 65_536]) {
+                return error.kind();
+            }
+        }
+    });
+    std::thread::sleep(HOLD);
+    let ran = cluster.runs(NODES - 1);
+    std::fs::remove_file(&ballast).expect("removed");
+    cluster.revive();
+    let is_full = matches!(filled, Ok(std::io::ErrorKind::StorageFull));
+    is_full.then(|| format!("no space left; m5 {}", if ran { "went on" } else { "had ended" }))
+}
+
+/// A change of voters is ordered, and who leads dies once the first half of it is there.
+fn joint(cluster: &mut Cluster, leader: usize, follower: usize, rng: &mut Rng) -> Option<String> {
+    if cluster.voters().len() <= 3 {
+        // The other faults want a minority to take away.
+        for at in 0..NODES {
+            cluster.ask(leader, &["promote", &name(at), "--no-wait"]);
+        }
+        return None;
+    }
+    cluster.ask(leader, &["demote", &name(follower), "--no-wait"]);
+    let seen = cluster.sees_joint(leader, HOLD);
+    let killed = killed(cluster, &[leader], rng);
+    killed.filter(|_| seen).map(|_| format!("{} died while the change was half done", name(leader)))
+}

@@ -1,0 +1,255 @@
+//! Whether a history of writes and reads of one register can have happened one after the other: Wing and Gong's search with
+//! Lowe's memory of what was tried. Each write has a value of its own, which is what makes it short.
+
+use std::collections::HashSet;
+
+/// Places tried before the search gives up; a history of a round takes some hundreds.
+const TRIED_MAX: usize = 2_000_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    Write(u64),
+    Read(u64),
+}
+
+/// Something a client did, between two moments of one clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Op {
+    pub client: usize,
+    pub act: Act,
+    pub asked: u64,
+    /// None: never answered, or by an answer that leaves it open. It may have happened at any time after, or never.
+    pub answered: Option<u64>,
+}
+
+impl Op {
+    fn ends(&self) -> u64 {
+        self.answered.unwrap_or(u64::MAX)
+    }
+}
+
+/// Finds an order of `ops` that keeps who was done before whom, and in which each read gives what was written last; `first` is
+/// what the register held before. Err: there is none, or it was not found in time; with the part that did not fit.
+pub fn check(first: u64, ops: &[Op]) -> Result<(), String> {
+    let read: HashSet<u64> =
+        ops.iter().filter_map(|op| if let Act::Read(v) = op.act { Some(v) } else { None }).collect();
+    // A read without an answer says nothing, and a write without one that nobody saw need not have happened.
+    let told = |op: &&Op| op.answered.is_some() || matches!(op.act, Act::Write(v) if read.contains(&v));
+    let mut ops: Vec<Op> = ops.iter().filter(told).copied().collect();
+    ops.sort_by_key(|op| (op.asked, op.ends()));
+    let mut search = Search { ops: &ops, tried: HashSet::new(), deepest: Vec::new() };
+    search.run(first)
+}
+
+struct Search<'a> {
+    ops: &'a [Op],
+    tried: HashSet<(Vec<u64>, u64)>,
+    /// The longest order found so far.
+    deepest: Vec<usize>,
+}
+
+/// A partial order of what happened: which are done, in which order, and what the register holds then.
+struct Place {
+    done: Vec<u64>,
+    order: Vec<usize>,
+    value: u64,
+    /// All before it are done.
+    from: usize,
+}
+
+impl Place {
+    fn is_done(&self, at: usize) -> bool {
+        self.done[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    fn take(&mut self, at: usize) {
+        self.done[at / 64] |= 1 << (at % 64);
+        self.order.push(at);
+    }
+}
+
+impl Search<'_> {
+    fn run(&mut self, first: u64) -> Result<(), String> {
+        let begin = Place { done: vec![0; self.ops.len() / 64 + 1], order: Vec::new(), value: first, from: 0 };
+        let mut open = vec![begin];
+        while let Some(mut place) = open.pop() {
+            self.read_on(&mut place);
+            if place.order.len() > self.deepest.len() {
+                self.deepest.clone_from(&place.order);
+            }
+            let left = (place.from..self.ops.len()).filter(|at| !place.is_done(*at));
+            if left.clone().all(|at| self.ops[at].answered.is_none()) {
+                return Ok(());
+            }
+            // A value that was overwritten never comes back: who is yet to read it can't any more.
+            let next: Vec<usize> = self.next(&place).filter(|at| matches!(self.ops[*at].act, Act::Write(_))).collect();
+            if left.clone().any(|at| self.ops[at].act == Act::Read(place.value)) {
+                continue;
+            }
+            for at in next {
+                let Act::Write(value) = self.ops[at].act else { continue };
+                let mut after = Place { done: place.done.clone(), order: place.order.clone(), value, from: place.from };
+                after.take(at);
+                if self.tried.insert((after.done.clone(), value)) {
+                    open.push(after);
+                }
+            }
+            if self.tried.len() > TRIED_MAX {
+                return Err(format!("no order found in {TRIED_MAX} places; {}", self.stuck(first)));
+            }
+        }
+        Err(self.stuck(first))
+    }
+
+    /// Takes the reads of the present value: nothing is lost by doing them as early as can be.
+    fn read_on(&self, place: &mut Place) {
+        loop {
+            while place.from < self.ops.len() && place.is_done(place.from) {
+                place.from += 1;
+            }
+            let fits = self.next(place).filter(|at| self.ops[*at].act == Act::Read(place.value)).collect::<Vec<_>>();
+            if fits.is_empty() {
+                return;
+            }
+            fits.into_iter().for_each(|at| place.take(at));
+        }
+    }
+
+    /// Those that may be next: asked before any other that is left was answered.
+    fn next<'b>(&'b self, place: &'b Place) -> impl Iterator<Item = usize> + 'b {
+        let left = move || (place.from..self.ops.len()).filter(|at| !place.is_done(*at));
+        let soonest = left().map(|at| self.ops[at].ends()).min().unwrap_or(u64::MAX);
+        left().take_while(move |at| self.ops[*at].asked <= soonest)
+    }
+
+    fn stuck(&self, first: u64) -> String {
+        let value = self.deepest.iter().rev().find_map(|at| match self.ops[*at].act {
+            Act::Write(value) => Some(value),
+            Act::Read(_) => None,
+        });
+        let done: HashSet<usize> = self.deepest.iter().copied().collect();
+        let left = (0..self.ops.len()).filter(|at| !done.contains(at)).take(12);
+        let left: Vec<String> = left.map(|at| format!("{:?}", self.ops[at])).collect();
+        let last: Vec<String> =
+            self.deepest.iter().rev().take(6).rev().map(|at| format!("{:?}", self.ops[*at])).collect();
+        format!(
+            "{} of {} done, {} held; last\n  {}\nleft\n  {}",
+            done.len(),
+            self.ops.len(),
+            value.unwrap_or(first),
+            last.join("\n  "),
+            left.join("\n  ")
+        )
+    }
+}
+
+fn op(client: usize, act: Act, asked: u64, answered: u64) -> Op {
+    Op { client, act, asked, answered: Some(answered) }
+}
+
+fn open(client: usize, act: Act, asked: u64) -> Op {
+    Op { client, act, asked, answered: None }
+}
+
+#[test]
+fn histories_that_can_be_are_found_to_be() {
+    use Act::{Read, Write};
+    let good: [&[Op]; 7] = [
+        &[],
+        &[op(0, Read(0), 1, 2), op(0, Write(1), 3, 4), op(1, Read(1), 5, 6)],
+        // Two at the same time may be in either order, and a reader beside them sees any.
+        &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(2), 3, 4), op(2, Read(1), 5, 6)],
+        &[op(0, Write(1), 1, 9), op(1, Write(2), 2, 8), op(2, Read(1), 3, 4), op(2, Read(2), 10, 11)],
+        // Without an answer: never, or much later.
+        &[open(0, Write(1), 1), op(1, Read(0), 5, 6), op(1, Write(2), 7, 8), op(1, Read(2), 9, 10)],
+        &[open(0, Write(1), 1), op(1, Write(2), 7, 8), op(1, Read(2), 9, 10), op(1, Read(1), 11, 12)],
+        &[open(0, Read(7), 1), op(1, Read(0), 5, 6)],
+    ];
+    for (at, ops) in good.into_iter().enumerate() {
+        assert_eq!(check(0, ops), Ok(()), "history {at}");
+    }
+}
+
+#[test]
+fn histories_that_can_not_be_are_refused() {
+    use Act::{Read, Write};
+    let wrong: [(&str, &[Op]); 8] = [
+        ("stale read", &[op(0, Write(1), 1, 2), op(0, Write(2), 3, 4), op(1, Read(1), 5, 6)]),
+        ("lost write", &[op(0, Write(1), 1, 2), op(1, Read(0), 3, 4)]),
+        ("lost write, seen once", &[op(0, Write(1), 1, 2), op(1, Read(1), 3, 4), op(1, Read(0), 5, 6)]),
+        ("never written", &[op(0, Write(1), 1, 2), op(1, Read(7), 3, 4)]),
+        ("read before it was asked for", &[op(1, Read(1), 1, 2), op(0, Write(1), 3, 4)]),
+        (
+            "two readers that disagree",
+            &[
+                op(0, Write(1), 1, 20),
+                op(1, Write(2), 1, 20),
+                op(2, Read(1), 2, 3),
+                op(2, Read(2), 4, 5),
+                op(3, Read(2), 2, 3),
+                op(3, Read(1), 6, 7),
+            ],
+        ),
+        ("an open write that comes and goes", &[open(0, Write(1), 1), op(1, Read(1), 2, 3), op(1, Read(0), 4, 5)]),
+        (
+            "an open write that happened twice",
+            &[open(0, Write(1), 1), op(1, Read(1), 2, 3), op(1, Write(2), 4, 5), op(1, Read(1), 6, 7)],
+        ),
+    ];
+    for (what, ops) in wrong {
+        assert!(check(0, ops).is_err(), "{what}");
+    }
+}
+
+/// Clients of a register that is right, at random; then the same with one answer changed to what was overwritten before.
+#[test]
+fn at_random_the_right_ones_pass_and_a_changed_answer_does_not() {
+    for seed in 1..=20 {
+        let mut rng = super::Rng(seed);
+        let (mut clock, mut value, mut written) = (1, 0, 0);
+        // What each of eight clients is at: when it asked, what, and whether it has happened.
+        let mut busy: Vec<Option<(u64, Act, bool)>> = vec![None; 8];
+        let mut ops = Vec::new();
+        for _ in 0..2_000 {
+            clock += 1;
+            let client = rng.below(8);
+            busy[client] = match busy[client] {
+                None if rng.below(2) == 0 => {
+                    written += 1;
+                    Some((clock, Act::Write(written), false))
+                }
+                None => Some((clock, Act::Read(0), false)),
+                Some((asked, Act::Write(wrote), false)) => {
+                    // Of one in twenty nobody hears again; half of these happen.
+                    let lost = rng.below(20) == 0;
+                    if !lost || rng.below(2) == 0 {
+                        value = wrote;
+                    }
+                    if lost {
+                        ops.push(open(client, Act::Write(wrote), asked));
+                    }
+                    (!lost).then_some((asked, Act::Write(wrote), true))
+                }
+                Some((asked, Act::Read(_), false)) => Some((asked, Act::Read(value), true)),
+                Some((asked, act, true)) => {
+                    ops.push(op(client, act, asked, clock));
+                    None
+                }
+            };
+        }
+        // What happened and was not answered yet.
+        for (client, (asked, act, _)) in busy.into_iter().enumerate().filter_map(|(at, busy)| Some((at, busy?))) {
+            ops.push(open(client, act, asked));
+        }
+        assert_eq!(check(0, &ops), Ok(()), "seed {seed}");
+        let late = (0..ops.len()).rev().find(|at| matches!(ops[*at].act, Act::Read(_)) && ops[*at].answered.is_some());
+        let late = late.expect("a read");
+        let writes: Vec<Op> =
+            ops.iter().filter(|op| matches!(op.act, Act::Write(_)) && op.answered.is_some()).copied().collect();
+        let over = |old: &&Op| writes.iter().any(|new| new.asked > old.ends() && new.ends() < ops[late].asked);
+        let gone: Vec<Op> = writes.iter().filter(over).copied().collect();
+        let Act::Write(old) = gone[rng.below(gone.len())].act else { unreachable!("writes") };
+        ops[late].act = Act::Read(old);
+        assert!(check(0, &ops).is_err(), "seed {seed}: {:?} passed", ops[late]);
+    }
+}

@@ -1,0 +1,482 @@
+//! Who may come in and stay, with real processes on this machine's loopback: certificates that are renewed while the daemons run,
+//! one that ran out, tokens that are replaced, machines that wait to be let in, clocks and copies. No lab, no root.
+
+use crate::local::{Daemon, done, net, one_manager, remoor, until};
+use remoor::model::{NodeId, Wall};
+use remoor::rpc::agent::PeersReply;
+use remoor::rpc::client::{ApiError, Client};
+use remoor::rpc::identity::{Credentials, NodeKey, certificate_not_after, fingerprint};
+use remoor::rpc::join::{self, JoinError, JoinRequest};
+use remoor::rpc::tls::ClientTls;
+use remoor::rpc::token::{Secret, Token};
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::SystemTime;
+
+/// Long enough to be asked for within, short enough to run out while a test waits.
+const LIFE_S: u64 = 20;
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+fn now() -> Wall {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    Wall(since.as_millis() as u64)
+}
+
+/// m1, whose certificates for others hold for [`LIFE_S`], or as long as is usual.
+struct Cluster {
+    dir: tempfile::TempDir,
+    at: Box<dyn Fn(u8) -> Ipv4Addr>,
+    m1: Daemon,
+}
+
+impl Cluster {
+    fn new(brief: bool) -> Self {
+        let (dir, at) = (tempfile::tempdir().expect("a folder"), Box::new(net()));
+        let mut m1 = one_manager(dir.path(), at(1));
+        if brief {
+            m1.kill();
+            let node = dir.path().join("m1/node.json");
+            let mut config: Value = serde_json::from_slice(&fs::read(&node).expect("read")).expect("JSON");
+            config["certificate_life_s"] = LIFE_S.into();
+            fs::write(&node, config.to_string()).expect("written");
+            m1 = Daemon::start(&dir.path().join("m1"));
+            until("m1 leads again", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+        }
+        Self { dir, at, m1 }
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn joining(&self, folder: &str, name: &str, last: u8) -> Command {
+        let (mut join, at) = (remoor(), (self.at)(last).to_string());
+        join.args(["join", &self.api(1), "--name", name, "--advertise", &at, "--dir"]).arg(self.folder(folder));
+        join
+    }
+
+    fn worker(&self, name: &str, last: u8) -> Daemon {
+        done(self.joining(name, name, last).arg("--token-file").arg(self.folder("worker")));
+        Daemon::start(&self.folder(name))
+    }
+
+    fn api(&self, last: u8) -> String {
+        format!("{}:7947", (self.at)(last))
+    }
+
+    fn credentials(&self, name: &str) -> Credentials {
+        Credentials::load(&self.folder(name)).expect("read").expect("credentials")
+    }
+
+    fn ends(&self, name: &str) -> Wall {
+        certificate_not_after(&self.credentials(name).cert_pem).expect("a certificate")
+    }
+
+    /// Asks m1 for the peers, as this node.
+    fn peers_as(&self, name: &str) -> Result<PeersReply, ApiError> {
+        let tls = ClientTls::member(&self.credentials(name).tls()).expect("TLS");
+        wait(Client::tls(self.api(1), &tls, None).get("/agent/v1/peers"))
+    }
+
+    fn waiting(&self) -> Vec<Value> {
+        self.m1.json("nodes")["pending"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let nodes = self.m1.json("nodes")["nodes"].as_array().cloned().unwrap_or_default();
+        nodes.iter().filter_map(|n| n["name"].as_str()).map(str::to_owned).collect()
+    }
+
+    fn public_token(&self) -> String {
+        let tokens: Value = serde_json::from_slice(&self.m1.ask(&["token", "list", "--json"]).stdout).expect("JSON");
+        tokens["public"].as_str().expect("a token").to_owned()
+    }
+}
+
+fn said(out: &Output) -> String {
+    String::from_utf8_lossy(&[out.stdout.as_slice(), out.stderr.as_slice()].concat()).into_owned()
+}
+
+/// A command that waits, and is ended with the test.
+struct Waiting(Option<Child>);
+
+impl Waiting {
+    fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self(Some(child.expect("remoor runs")))
+    }
+
+    fn end(mut self) -> Output {
+        self.0.take().expect("once").wait_with_output().expect("it ends")
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn certificates_are_renewed_while_the_daemons_run_and_used_at_once() {
+    let cluster = Cluster::new(true);
+    let w1 = cluster.worker("w1", 2);
+    done(cluster.joining("m2", "m2", 3).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    let (joined_w1, joined_m2) = (cluster.credentials("w1"), cluster.credentials("m2"));
+    let m2 = Daemon::start(&cluster.folder("m2"));
+    let first = certificate_not_after(&joined_w1.cert_pem).expect("a certificate");
+    assert!(first.since(now()) <= (LIFE_S + 1) * 1000, "it is brief");
+
+    // m2 issues its own, as its own node.json says: for as long as is usual.
+    until("the manager m2 has renewed its own", || {
+        (cluster.ends("m2").since(now()) > 80 * 24 * 3_600_000).then_some(())
+    });
+    until("w1 has renewed its own twice, and the first is over", || {
+        (cluster.ends("w1").0 > first.0 + LIFE_S * 1000 && now() > first).then_some(())
+    });
+    let renewed = cluster.credentials("w1");
+    let kept = |c: &Credentials| (c.node, c.name.clone(), c.key_pem.clone(), c.gossip_key.clone(), c.ca_pem.clone());
+    assert_eq!(kept(&renewed), kept(&joined_w1), "all but the certificate is as it was");
+
+    // What runs uses them: m1 and each of the two take one another for who they are, by TLS, in both directions.
+    let tls = ClientTls::member(&cluster.credentials("m1").tls()).expect("TLS");
+    for (last, node) in [(2, joined_w1.node), (3, joined_m2.node)] {
+        let answer = wait(Client::tls(cluster.api(last), &tls, Some(node)).get::<Value>("/nothing"));
+        let error = answer.expect_err("nothing is there");
+        assert!(matches!(error, ApiError::Status { .. }), "the server's certificate is a valid one: {error:?}");
+    }
+    until("the agent of w1 was answered by a manager after the first certificate was over", || {
+        let view = w1.json("status");
+        let at: jiff::Timestamp = view["manager"]["at"].as_str()?.parse().ok()?;
+        (at.as_millisecond() as u64 > first.0 && view["manager"]["error"].is_null()).then_some(())
+    });
+    until("m2 votes and knows the leader", || {
+        let status = m2.json("status");
+        let me = status["nodes"].as_array()?.iter().find(|n| n["name"] == "m2").cloned()?;
+        (matches!(me["manager"].as_str(), Some("voter" | "leader")) && status["as_of"]["stale"] == false).then_some(())
+    });
+    // The first one is worth nothing any more, but for asking for another.
+    let old = ClientTls::member(&joined_w1.tls()).expect("TLS");
+    let refused = wait(Client::tls(cluster.api(1), &old, None).get::<PeersReply>("/agent/v1/peers"));
+    assert_eq!(refused.expect_err("refused").code(), Some("credential-expired"));
+}
+
+/// SCENARIOS E24.
+#[test]
+fn a_node_that_was_off_until_its_certificate_ran_out_is_accepted_again_as_who_it_was() {
+    let cluster = Cluster::new(true);
+    let mut w1 = cluster.worker("w1", 2);
+    until("w1 is there", || (cluster.m1.json("status")["nodes"][1]["presence"] == "alive").then_some(()));
+    w1.kill();
+    let (before, ends) = (cluster.credentials("w1"), cluster.ends("w1"));
+    until("its certificate has run out", || (now() > ends.after(1_500)).then_some(()));
+    assert_eq!(cluster.peers_as("w1").expect_err("refused").code(), Some("credential-expired"));
+    let _w1 = Daemon::start(&cluster.folder("w1"));
+
+    let waits = until("it waits", || cluster.waiting().into_iter().next());
+    assert_eq!(
+        (&waits["name"], &waits["why"], &waits["state"]),
+        (&"w1".into(), &"certificate".into(), &"waiting".into())
+    );
+    let key = hex::encode(before.key().expect("a key").public());
+    assert_eq!(waits["fingerprint"], fingerprint(&key));
+    assert_eq!(cluster.ends("w1"), ends, "nothing without a yes");
+    let out = cluster.m1.ask(&["accept", "w1", "--deny"]);
+    assert_eq!(out.status.code(), Some(4), "{}", said(&out));
+    let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
+    assert_eq!(out.status.code(), Some(4), "{}", said(&out));
+
+    let out = cluster.m1.ask(&["accept", "w1"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    until("it has a new certificate", || (cluster.ends("w1") > ends).then_some(()));
+    let after = cluster.credentials("w1");
+    assert_eq!((after.node, after.key_pem), (before.node, before.key_pem));
+    until("nobody waits any more", || cluster.waiting().is_empty().then_some(()));
+    assert_eq!(cluster.names(), ["m1", "w1"]);
+    until("it is a node like before", || cluster.peers_as("w1").ok());
+}
+
+#[test]
+fn a_replaced_token_lets_nobody_in_and_is_told_apart_from_a_wrong_one() {
+    let cluster = Cluster::new(false);
+    let join = |name: &str, last: u8, token: &str| {
+        let file = cluster.folder("given");
+        fs::write(&file, token).expect("written");
+        cluster.joining(name, name, last).arg("--token-file").arg(&file).output().expect("remoor runs")
+    };
+    let rotate = |args: &[&str]| -> String {
+        let out = cluster.m1.ask(&[&["token", "rotate", "-q"], args].concat());
+        assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+        String::from_utf8(out.stdout).expect("UTF-8").trim().to_owned()
+    };
+    let first = fs::read_to_string(cluster.folder("worker")).expect("a token");
+    let second = rotate(&["--role", "worker"]);
+    let out = join("w1", 2, &first);
+    assert!(out.status.code() == Some(4) && said(&out).contains("was replaced"), "{}", said(&out));
+    assert!(said(&out).contains("next: a new one, on a manager: remoor token rotate --role worker"), "{}", said(&out));
+    assert_eq!(join("w1", 2, &second).status.code(), Some(0));
+
+    let third = rotate(&["--role", "worker", "--keep-old", "1h"]);
+    assert_eq!(join("w2", 3, &second).status.code(), Some(0), "it goes on for an hour");
+    assert_eq!(join("w3", 4, &third).status.code(), Some(0));
+    let public = cluster.public_token();
+    let out = join("w4", 5, &format!("{public}-{}", "ab".repeat(16)));
+    let text = said(&out);
+    assert!(out.status.code() == Some(4) && text.contains("not valid here") && text.contains("next: "), "{text}");
+    let out = join("w4", 5, &fs::read_to_string(cluster.folder("manager")).expect("a token"));
+    assert!(
+        out.status.code() == Some(4) && said(&out).contains("a manager's"),
+        "the other role's stands: {}",
+        said(&out)
+    );
+    assert_eq!(cluster.names(), ["m1", "w1", "w2", "w3"]);
+
+    // Since when, and never a secret: neither in the list nor in the history.
+    let list = said(&cluster.m1.ask(&["token", "list"]));
+    assert!(list.contains("worker") && list.contains("root@m1") || list.contains("uid "), "{list}");
+    let history = said(&cluster.m1.ask(&["history"]));
+    assert!(history.contains("the worker token was rotated"), "{history}");
+    for token in [&first, &second, &third] {
+        let secret = token.trim().rsplit('-').next().expect("a secret");
+        assert!(!list.contains(secret) && !history.contains(secret));
+        let log = fs::read_to_string(cluster.folder("m1/log")).expect("a log");
+        assert!(!log.contains(secret), "nor in the daemon's log");
+    }
+}
+
+#[test]
+fn a_machine_without_a_secret_waits_for_a_yes_or_a_no() {
+    let cluster = Cluster::new(false);
+    let public = cluster.public_token();
+    let token = ["--token", public.as_str()];
+    let waits = |name: &str| {
+        until("it waits", || cluster.waiting().into_iter().find(|p| p["name"] == name && p["state"] == "waiting"))
+    };
+
+    // Nobody answers it in time: it is told what it has to compare, and is no node.
+    let out = cluster.joining("w1", "w1", 2).args(token).args(["--wait", "1s"]).output().expect("remoor runs");
+    let text = said(&out);
+    let shown = waits("w1")["fingerprint"].as_str().expect("a fingerprint").to_owned();
+    assert!(out.status.code() == Some(3) && text.contains(&shown) && text.contains("remoor accept w1"), "{text}");
+    assert!(shown.starts_with("SHA256:") && !cluster.folder("w1/identity.json").exists());
+
+    // It may come with the yes that was said meanwhile, and in the role that was said.
+    let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", "SHA256:another"]);
+    assert!(out.status.code() == Some(4) && said(&out).contains(&shown), "{}", said(&out));
+    let again = Waiting::start(cluster.joining("w1", "w1", 2).args(token));
+    // Another machine of that name is refused, and changes nothing.
+    let out = cluster.joining("thief", "w1", 9).args(token).output().expect("remoor runs");
+    assert!(out.status.code() == Some(4) && said(&out).contains("with another key"), "{}", said(&out));
+    assert_eq!(cluster.names(), ["m1"]);
+    let out = cluster.m1.ask(&["accept", "w1", "--fingerprint", &shown]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    let out = again.end();
+    assert!(out.status.success() && said(&out).contains("w1 joined"), "{}", said(&out));
+    let w1 = Daemon::start(&cluster.folder("w1"));
+    until("it is a node like others", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    assert_eq!(cluster.waiting(), Vec::<Value>::new(), "who has come waits no more");
+
+    // A no ends it at once.
+    let denied = Waiting::start(cluster.joining("w2", "w2", 3).args(token));
+    waits("w2");
+    let table = said(&cluster.m1.ask(&["nodes"]));
+    assert!(table.lines().any(|l| l.starts_with("w2") && l.contains("waiting") && l.contains("SHA256:")), "{table}");
+    let out = cluster.m1.ask(&["accept", "w2", "--deny"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    let out = denied.end();
+    assert!(out.status.code() == Some(4) && said(&out).contains("denied"), "{}", said(&out));
+    let out = cluster.m1.ask(&["accept", "w9"]);
+    assert!(out.status.code() == Some(4) && said(&out).contains("nobody waits"), "{}", said(&out));
+    assert_eq!(cluster.names(), ["m1", "w1"]);
+
+    // As a manager, where the operator says so.
+    let third = Waiting::start(cluster.joining("m2", "m2", 4).args(token));
+    waits("m2");
+    let out = cluster.m1.ask(&["accept", "m2", "--role", "manager"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert!(third.end().status.success());
+    let _m2 = Daemon::start(&cluster.folder("m2"));
+    until("m2 votes", || {
+        let nodes = cluster.m1.json("status")["nodes"].as_array().cloned()?;
+        nodes.iter().any(|n| n["name"] == "m2" && n["manager"] == "voter").then_some(())
+    });
+}
+
+#[test]
+fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
+    let cluster = Cluster::new(false);
+    let w1 = cluster.worker("w1", 2);
+    until("w1 is there", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    let text = fs::read_to_string(cluster.folder("worker")).expect("a token");
+    let (token, public) = (Token::parse(&text).expect("a token"), Token::parse(&cluster.public_token()));
+    let key = NodeKey::generate().expect("a key");
+    let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
+    let request = JoinRequest {
+        secret: Secret::default(),
+        name: "w2".into(),
+        advertise: cluster.api(3),
+        gossip_addr: format!("{}:7946", (cluster.at)(3)),
+        node_public_key: hex::encode(key.public()),
+        tls_csr_pem: key.csr_pem().expect("a request"),
+        ssh_host_keys: Vec::new(),
+        machine_id: "0123456789abcdef0123456789abcdef".to_owned(),
+        version: "0.1.0".to_owned(),
+        want_manager: false,
+        boot: "another boot".to_owned(),
+        answers: false,
+        drain: false,
+        zone: String::new(),
+        now: None,
+    };
+    let refused = |token: &Token, request: JoinRequest| match wait(join::join(&cluster.api(1), token, request)) {
+        Err(JoinError::Api { source: ApiError::Status { code, message, next, .. }, .. }) => {
+            assert!(next.is_some(), "{message}");
+            (code, message)
+        }
+        other => panic!("{other:?}"),
+    };
+    let before = (cluster.names(), cluster.waiting());
+    let public = public.expect("a token");
+    for by in [&token, &public] {
+        let behind = JoinRequest { now: Some(Wall(now().0 - 3_600_000)), ..request.clone() };
+        let (code, message) = refused(by, behind);
+        assert!(code == "clock-skew" && message.contains("behind") && message.contains("(-36"), "{message}");
+        let (code, message) = refused(by, JoinRequest { now: Some(now().after(120_000)), ..request.clone() });
+        assert!(code == "clock-skew" && message.contains("ahead of") && message.contains("(+1"), "{message}");
+        if !machine_id.is_empty() {
+            let (code, message) = refused(by, JoinRequest { machine_id: machine_id.clone(), ..request.clone() });
+            assert!(code == "refused" && message.contains("w2 has the machine id of m1"), "{message}");
+        }
+        let (code, message) = refused(by, JoinRequest { name: "w1".into(), ..request.clone() });
+        assert!(code == "refused" && message.contains("another key"), "{message}");
+    }
+    assert_eq!((cluster.names(), cluster.waiting()), before);
+    let reply = wait(join::join(&cluster.api(1), &token, request)).expect("in time, and a machine of its own");
+    assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
+}
+
+#[test]
+fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_return() {
+    let cluster = Cluster::new(false);
+    let mut w1 = cluster.worker("w1", 2);
+    let mut w2 = cluster.worker("w2", 3);
+    let alive = |wanted: &[&str]| {
+        until(&format!("{wanted:?} are alive"), || {
+            let nodes = cluster.m1.json("status")["nodes"].as_array().cloned()?;
+            let alive = |name: &&str| nodes.iter().any(|n| n["name"] == **name && n["presence"] == "alive");
+            wanted.iter().all(alive).then_some(())
+        });
+    };
+    alive(&["m1", "w1", "w2"]);
+    w2.kill();
+    until("w2 is missed", || (cluster.m1.json("status")["nodes"][2]["presence"] == "away").then_some(()));
+    let key = |name: &str| cluster.credentials(name).gossip_key;
+    let old = key("m1");
+    assert!(old == key("w1") && old == key("w2"));
+
+    let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    let out = cluster.m1.ask(&["key", "rotate", "gossip"]);
+    assert!(out.status.code() == Some(4) && said(&out).contains("on its way already"), "{}", said(&out));
+    let text = said(&cluster.m1.ask(&["key", "status"]));
+    assert!(text.contains("all take it in") && text.contains("w2"), "{text}");
+    until("the new key is the only one", || {
+        let keys = {
+            let out = cluster.m1.ask(&["key", "status", "--json"]);
+            serde_json::from_slice::<Value>(&out.stdout).unwrap_or_default()
+        };
+        (keys["gossip"].is_null() && keys["serial"].as_u64()? > 0).then_some(())
+    });
+    until("m1 and w1 hold it and no other", || {
+        let held = ["m1", "w1"].map(|name| cluster.credentials(name));
+        held.iter().all(|c| c.gossip_others.is_empty() && c.gossip_key == held[0].gossip_key).then_some(())
+    });
+    let new = key("m1");
+    assert!(new != old && key("w2") == old);
+    alive(&["m1", "w1"]);
+
+    // Who was away has the old one only; it comes back by its certificate.
+    let _w2 = Daemon::start(&cluster.folder("w2"));
+    alive(&["w2"]);
+    until("w2 holds the new one", || (key("w2") == new).then_some(()));
+    // So it is after a restart, and for who joins now.
+    w1.kill();
+    until("w1 is missed", || (cluster.m1.json("status")["nodes"][1]["presence"] == "away").then_some(()));
+    let _w1 = Daemon::start(&cluster.folder("w1"));
+    let _w3 = cluster.worker("w3", 4);
+    assert!(key("w3") == new);
+    alive(&["w1", "w2", "w3"]);
+    let history = cluster.m1.json("history").to_string();
+    assert!(history.contains("the new gossip key is the only one") && !history.contains(new.to_hex().reveal()));
+    for name in ["m1", "w1", "w2"] {
+        let log = fs::read_to_string(cluster.folder(name).join("log")).expect("a log");
+        assert!(!log.contains(new.to_hex().reveal()) && !log.contains(old.to_hex().reveal()), "{name}");
+    }
+}
+
+#[test]
+fn the_first_gossip_key_may_be_ones_own() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("key");
+    let key = "5a".repeat(32);
+    let init = |text: &str, mode: u32| {
+        fs::write(&file, text).expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+        let mut init = remoor();
+        init.args(["init", "--name", "m1", "--advertise", "127.0.0.1", "--gossip-key-file"]).arg(&file);
+        init.arg("--dir").arg(dir.path().join("m1")).output().expect("remoor runs")
+    };
+    for (text, mode, why) in [(key.as_str(), 0o644, "others may use it"), ("abc", 0o600, "not 64 hex digits")] {
+        let out = init(text, mode);
+        assert!(
+            out.status.code() == Some(2) && said(&out).contains(why) && !said(&out).contains(&key),
+            "{}",
+            said(&out)
+        );
+        assert!(!dir.path().join("m1/identity.json").exists());
+    }
+    let out = init(&format!("{key}\n"), 0o600);
+    assert!(out.status.success() && !said(&out).contains(&key), "{}", said(&out));
+    let credentials = Credentials::load(&dir.path().join("m1")).expect("read").expect("credentials");
+    assert_eq!(credentials.gossip_key.to_hex().reveal(), key);
+}
+
+/// The bounds of a path: what a worker's certificate opens is its own renewal and no other's.
+#[test]
+fn a_certificate_is_renewed_for_its_own_node_and_key_only() {
+    let cluster = Cluster::new(false);
+    for (name, last) in [("w1", 2), ("w2", 3)] {
+        done(cluster.joining(name, name, last).arg("--token-file").arg(cluster.folder("worker")));
+    }
+    let (w1, w2) = (cluster.credentials("w1"), cluster.credentials("w2"));
+    let ask = |by: Option<&Credentials>, csr: String| {
+        let tls = match by {
+            Some(credentials) => ClientTls::member(&credentials.tls()).expect("TLS"),
+            None => {
+                ClientTls::joiner(Token::parse(&cluster.public_token()).expect("a token").ca_digest()).expect("TLS")
+            }
+        };
+        let body = serde_json::json!({ "tls_csr_pem": csr });
+        wait(Client::tls(cluster.api(1), &tls, None).post::<Value>("/agent/v1/renew", &body))
+    };
+    let csr = |c: &Credentials| c.key().expect("a key").csr_pem().expect("a request");
+    let code = |answer: Result<Value, ApiError>| answer.expect_err("refused").code().map(str::to_owned);
+    assert_eq!(code(ask(Some(&w1), csr(&w2))).as_deref(), Some("forbidden"), "another's key");
+    let fresh = NodeKey::generate().expect("a key").csr_pem().expect("a request");
+    assert_eq!(code(ask(Some(&w1), fresh)).as_deref(), Some("forbidden"), "a new key");
+    assert_eq!(code(ask(Some(&w1), "rubbish".to_owned())).as_deref(), Some("bad-request"));
+    assert_eq!(code(ask(None, csr(&w1))).as_deref(), Some("unauthenticated"), "without a certificate");
+    let reply = ask(Some(&w1), csr(&w1)).expect("its own");
+    let cert = reply["cert_pem"].as_str().expect("a certificate");
+    assert!(certificate_not_after(cert).expect("a certificate").since(now()) > 89 * 24 * 3_600_000);
+}

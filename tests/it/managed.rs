@@ -1,0 +1,240 @@
+//! A manager part that comes and goes in a daemon that goes on, with real processes on this machine's loopback: who may order
+//! it, what a kill in the middle leaves, and what the agent notices of it: nothing. No lab, no root.
+
+use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
+use remoor::model::{ClusterId, Epoch, NodeId, RaftId};
+use remoor::rpc::agent::PeersReply;
+use remoor::rpc::client::{ApiError, Client};
+use remoor::rpc::identity::{Credentials, TlsIdentity};
+use remoor::rpc::node::{MANAGE_PATH, ManageReply, ManageRequest};
+use remoor::rpc::tls::ClientTls;
+use remoor::rpc::view::AgentView;
+use serde_json::Value;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+fn identity(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
+}
+
+fn node(dir: &Path) -> NodeId {
+    NodeId(identity(dir)["node"].as_u64().expect("a node id"))
+}
+
+fn tls(dir: &Path) -> TlsIdentity {
+    Credentials::load(dir).expect("read").expect("credentials").tls()
+}
+
+/// What the agent of a daemon says of itself, whatever else it is.
+fn agent(dir: &Path) -> Option<AgentView> {
+    wait(Client::unix(dir.join("s")).within(Duration::from_secs(5)).get("/v1/agent")).ok()
+}
+
+fn removed(dir: &Path, id: &str) -> Vec<PathBuf> {
+    let names = fs::read_dir(dir).expect("listed").map(|e| e.expect("an entry").path());
+    let start = format!("raft.removed-{id}-");
+    names.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&start))).collect()
+}
+
+/// Orders for the node of `to`, which is at `at`, in the name of whom `by` are the credentials.
+struct Orders {
+    to: PathBuf,
+    at: Ipv4Addr,
+    managers: PeersReply,
+}
+
+impl Orders {
+    fn new(to: &Path, at: Ipv4Addr, manager: &Path, manager_at: Ipv4Addr) -> Self {
+        let tls = ClientTls::member(&tls(manager)).expect("TLS");
+        let client = Client::tls(format!("{manager_at}:7947"), &tls, Some(node(manager)));
+        let managers = wait(client.get("/agent/v1/peers")).expect("peers");
+        Self { to: to.to_owned(), at, managers }
+    }
+
+    fn request(&self, raft: u64) -> ManageRequest {
+        let identity = identity(&self.to);
+        ManageRequest {
+            cluster: ClusterId::from(identity["cluster"].as_str().expect("a cluster")),
+            epoch: Epoch(identity["epoch"].as_u64().expect("an epoch")),
+            node: node(&self.to),
+            raft: RaftId(raft),
+            managers: self.managers.managers.clone(),
+        }
+    }
+
+    fn give(&self, by: &TlsIdentity, request: &ManageRequest) -> Result<ManageReply, ApiError> {
+        let tls = ClientTls::member(by).expect("TLS");
+        let client = Client::tls(format!("{}:7947", self.at), &tls, Some(node(&self.to)));
+        wait(client.post(MANAGE_PATH, request))
+    }
+
+    fn code(&self, by: &TlsIdentity, request: &ManageRequest) -> String {
+        match self.give(by, request) {
+            Ok(reply) => format!("{reply:?}"),
+            Err(error) => error.code().map_or_else(|| error.to_string(), str::to_owned),
+        }
+    }
+}
+
+fn joining(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
+    let mut join = remoor();
+    join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]).arg(home);
+    if token == "manager" {
+        join.arg("--manager");
+    }
+    join.arg("--token-file").arg(dir.join(token));
+    join
+}
+
+fn join(dir: &Path, name: &str, token: &str, to: Ipv4Addr, at: Ipv4Addr, home: &Path) {
+    done(&mut joining(dir, name, token, to, at, home));
+}
+
+#[test]
+fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_aside() {
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let at = |name: &str| dir.path().join(name);
+    let (m1, w1, w2) = (at("m1"), at("w1"), at("w2"));
+    let _manager = one_manager(dir.path(), host(1));
+    join(dir.path(), "w1", "worker", host(1), host(2), &w1);
+    join(dir.path(), "w2", "worker", host(1), host(3), &w2);
+    let mut worker = Daemon::start(&w1);
+    let view = until("w1 met its manager", || agent(&w1).filter(|view| view.manager.name.is_some()));
+    assert!(!view.node.manager);
+    let orders = Orders::new(&w1, host(2), &m1, host(1));
+    let (manager, other) = (tls(&m1), tls(&w2));
+    let operator = TlsIdentity::load(&m1.join("operator.json")).expect("an operator");
+
+    let good = orders.request(2);
+    let code = until("w1 knows w2", || Some(orders.code(&other, &good)).filter(|code| code != "retry"));
+    assert_eq!(code, "forbidden", "it knows that w2 is a worker");
+    assert_eq!(orders.code(&operator, &good), "unauthenticated");
+    for (code, wrong) in [
+        ("wrong-cluster", ManageRequest { cluster: "another".into(), ..good.clone() }),
+        ("wrong-epoch", ManageRequest { epoch: Epoch(good.epoch.0 + 1), ..good.clone() }),
+        ("wrong-node", ManageRequest { node: NodeId(good.node.0 + 1), ..good.clone() }),
+        ("bad-request", ManageRequest { raft: RaftId(1), ..good.clone() }),
+        ("bad-request", ManageRequest { raft: RaftId(0), ..good.clone() }),
+    ] {
+        assert_eq!(orders.code(&manager, &wrong), code);
+    }
+    let client = Client::tls(format!("{}:7947", host(2)), &ClientTls::member(&manager).expect("TLS"), Some(node(&w1)));
+    for path in ["/v1/status", "/agent/v1/peers", "/manager/v1/ca"] {
+        let answer = wait(client.get::<Value>(path)).expect_err("a worker answers nothing else");
+        assert_eq!(answer.code(), Some("not-found"), "{path}");
+    }
+    assert!(!w1.join("raft").exists() && removed(&w1, "2").is_empty(), "a refusal changes nothing");
+
+    // An id that was passed in the log and is nobody's: its only message is the question whether it stands.
+    let socket = fs::metadata(w1.join("s")).expect("a socket").ino();
+    let begun = Instant::now();
+    until("w1 hears of the end", || (orders.code(&manager, &good) == "retired").then_some(()));
+    eprintln!("parked after {:?}", begun.elapsed());
+    let kept = removed(&w1, "2");
+    assert!(kept.len() == 1 && kept[0].join("log.redb").exists(), "{kept:?}");
+    assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
+    let now = identity(&w1);
+    assert_eq!((&now["raft"], &now["log_begun"], &now["retired"]), (&Value::Null, &false.into(), &2.into()));
+    let log = fs::read_to_string(w1.join("log")).expect("a log");
+    assert!(log.contains("manages the cluster no more") && log.contains("or remoor promote w1"), "{log}");
+    assert_eq!(orders.code(&manager, &good), "retired", "an order that comes late begins nothing");
+    assert_eq!(removed(&w1, "2").len(), 1);
+    let after = agent(&w1).expect("the agent goes on");
+    assert_eq!((&after.node.instance, after.node.manager), (&view.node.instance, false));
+    assert_eq!(fs::metadata(w1.join("s")).expect("a socket").ino(), socket);
+
+    // What a crash left between the identity and the log.
+    worker.kill();
+    fs::create_dir(w1.join("raft")).expect("made");
+    fs::write(w1.join("raft/log.redb"), "left").expect("written");
+    fs::create_dir(w1.join("ca")).expect("made");
+    fs::write(w1.join("ca/ca.key"), "left").expect("written");
+    let _worker = Daemon::start(&w1);
+    until("w1 is there again", || agent(&w1));
+    assert!(!w1.join("raft").exists() && !w1.join("ca").exists());
+    assert!(removed(&w1, "2").iter().any(|kept| kept.join("ca/ca.key").exists()));
+}
+
+#[test]
+fn a_node_becomes_a_manager_parks_and_becomes_one_again_while_its_agent_goes_on() {
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let at = |name: &str| dir.path().join(name);
+    let (m1, m4) = (at("m1"), at("m4"));
+    let [first, _second, _third] = three_managers(dir.path(), host);
+    let voters = || {
+        let status = first.json("status");
+        let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter")) && n["presence"] == "alive";
+        status["nodes"].as_array().map_or(0, |nodes| nodes.iter().filter(votes).count())
+    };
+    until("three voters", || (voters() == 3).then_some(()));
+    // m4 was let in as a manager, and has not begun: as one that is promoted.
+    join(dir.path(), "m4", "manager", host(1), host(4), &m4);
+    let granted = identity(&m4)["raft"].as_u64().expect("an id");
+    let mut worker = identity(&m4);
+    worker["raft"] = Value::Null;
+    fs::write(m4.join("identity.json"), worker.to_string()).expect("written");
+    let mut fourth = Daemon::start(&m4);
+    until("m4 is there", || agent(&m4).filter(|view| view.peers_alive >= 2));
+    let manager = tls(&m1);
+    let orders = Orders::new(&m4, host(4), &m1, host(1));
+
+    // A kill at any moment of the order leaves what the next start, or the next order, goes on from.
+    for ms in [0, 5, 15, 40, 90, 200, 500] {
+        std::thread::scope(|scope| {
+            let given = scope.spawn(|| orders.give(&manager, &orders.request(granted)));
+            std::thread::sleep(Duration::from_millis(ms));
+            fourth.kill();
+            let _whatever = given.join().expect("no panic");
+        });
+        fourth = Daemon::start(&m4);
+        until("m4 is there after the kill", || agent(&m4));
+        assert!(removed(&m4, "unknown").is_empty(), "what was begun is gone on with");
+    }
+    let before = agent(&m4).expect("an agent").node.instance;
+    let reply = |raft| until("the order is carried out", || orders.give(&manager, &orders.request(raft)).ok());
+    assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) });
+    assert_eq!(reply(granted), ManageReply { raft: RaftId(granted) }, "twice is once");
+    until("four voters", || (voters() == 4).then_some(()));
+    assert_eq!(fourth.ask(&["status"]).status.code(), Some(0), "it answers as a manager");
+    let view = agent(&m4).expect("an agent");
+    assert_eq!((&view.node.instance, view.node.manager), (&before, true));
+    assert!(m4.join("ca").exists());
+
+    // Somebody joins with its key while it runs, and is refused (SCENARIOS E13).
+    fs::create_dir(at("again")).expect("made");
+    fs::copy(m4.join("node.key"), at("again").join("node.key")).expect("copied");
+    let out = joining(dir.path(), "m4", "manager", host(1), host(5), &at("again")).output().expect("remoor runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains("it is not joined a second time"), "{said}");
+    assert_eq!(voters(), 4);
+
+    // Let go, its id is nobody's; promoted again it has another one.
+    let begun = Instant::now();
+    let out = first.ask(&["demote", "m4"]);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    until("the old log is aside", || removed(&m4, &granted.to_string()).pop());
+    eprintln!("parked after {:?}", begun.elapsed());
+    let kept = removed(&m4, &granted.to_string());
+    assert!(kept[0].join("log.redb").exists() && kept[0].join("ca").exists(), "{kept:?}");
+    assert_eq!(agent(&m4).expect("an agent").node.instance, before);
+    assert_eq!(orders.code(&manager, &orders.request(granted)), "retired", "an order that comes late begins nothing");
+    let out = first.ask(&["promote", "m4"]);
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+    let newer = identity(&m4)["raft"].as_u64().expect("an id");
+    assert!(newer > granted);
+    assert_eq!(reply(newer), ManageReply { raft: RaftId(newer) });
+    until("its new log has caught up", || {
+        let state = fourth.json("status");
+        (state["as_of"]["leader"].is_string() && voters() == 4).then_some(())
+    });
+    let view = agent(&m4).expect("an agent");
+    assert_eq!((&view.node.instance, view.node.manager), (&before, true));
+}

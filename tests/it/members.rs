@@ -1,0 +1,224 @@
+//! Managers come and go, as processes on this machine's loopback: workers are promoted and demoted again while they run, the
+//! leader is sent away, the dead are, and who was sent away while it was down parks its log when it comes back. No lab, no root.
+
+use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// Nodes by place: m1 is at 0.
+struct Cluster {
+    dir: tempfile::TempDir,
+    names: Vec<&'static str>,
+    daemons: Vec<Daemon>,
+}
+
+impl Cluster {
+    /// One manager m1, and workers w1 and w2.
+    fn of_one() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = net();
+        let mut daemons = vec![one_manager(dir.path(), host(1))];
+        for (name, last) in [("w1", 2), ("w2", 3)] {
+            daemons.push(worker(dir.path(), name, host(1), host(last)));
+        }
+        let cluster = Self { dir, names: vec!["m1", "w1", "w2"], daemons };
+        until("all three are there", || {
+            let status = cluster.daemons[0].json("status");
+            let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
+            (alive == 3).then_some(())
+        });
+        cluster
+    }
+
+    fn of_three() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let daemons = three_managers(dir.path(), net()).into();
+        let cluster = Self { dir, names: vec!["m1", "m2", "m3"], daemons };
+        cluster.votes(0, &["m1", "m2", "m3"]);
+        cluster
+    }
+
+    fn folder(&self, at: usize) -> PathBuf {
+        self.dir.path().join(self.names[at])
+    }
+
+    /// Until exactly these vote, as the node at this place has it, which knows a leader.
+    fn votes(&self, at: usize, wanted: &[&str]) {
+        let wanted: BTreeSet<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+        until(&format!("{wanted:?} vote, says {}", self.names[at]), || {
+            let status = self.daemons[at].json("status");
+            let nodes = status["nodes"].as_array()?.clone();
+            let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
+            let found: BTreeSet<String> =
+                nodes.iter().filter(votes).filter_map(|n| n["name"].as_str()).map(str::to_owned).collect();
+            (found == wanted && status["as_of"]["stale"] == false).then_some(())
+        });
+    }
+
+    /// Who leads, as the node at this place has it.
+    fn leader(&self, at: usize) -> usize {
+        until("a leader", || {
+            let status = self.daemons[at].json("status");
+            let leader = status["as_of"]["leader"].as_str()?.to_owned();
+            self.names.iter().position(|name| *name == leader)
+        })
+    }
+
+    fn order(&self, at: usize, args: &[&str]) -> (Option<i32>, String) {
+        let out = self.daemons[at].ask(args);
+        let said = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn ordered(&self, at: usize, args: &[&str]) -> String {
+        let (code, said) = self.order(at, args);
+        assert_eq!(code, Some(0), "{args:?}: {said}");
+        said
+    }
+
+    /// The Raft id in the node's identity; None: it is a worker.
+    fn raft_id(&self, at: usize) -> Option<u64> {
+        let bytes = fs::read(self.folder(at).join("identity.json")).expect("an identity");
+        serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()
+    }
+
+    /// Until the node at this place is a worker that kept aside what it had as the manager of this id.
+    fn parked(&self, at: usize, id: u64) {
+        let prefix = format!("raft.removed-{id}-");
+        let aside = until("it is a worker and its log is parked", || {
+            let entries = fs::read_dir(self.folder(at)).ok()?.flatten();
+            let aside = entries.map(|e| e.path()).find(|p| named(p).starts_with(&prefix))?;
+            self.raft_id(at).is_none().then_some(aside)
+        });
+        assert!(aside.join("log.redb").exists(), "nothing is deleted");
+        let folder = self.folder(at);
+        assert!(!folder.join("raft").exists() && !folder.join("ca").exists() && !folder.join("ssh.key").exists());
+        until("its socket answers as a worker's", || {
+            (self.daemons[at].json("status")["kind"] == "agent").then_some(())
+        });
+    }
+}
+
+fn named(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn worker(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr) -> Daemon {
+    let mut join = remoor();
+    join.args(["join", &format!("{manager}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]);
+    done(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("worker")));
+    Daemon::start(&dir.join(name))
+}
+
+/// One manager becomes three, the founder and leader goes and comes back under another id, and two go at once.
+#[test]
+fn managers_come_and_go_and_nobody_is_missed() {
+    let cluster = Cluster::of_one();
+    let (code, said) = cluster.order(0, &["demote", "m1"]);
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("the only manager"), "{said}");
+
+    cluster.ordered(0, &["promote", "w1", "w2"]);
+    for at in 0..3 {
+        cluster.votes(at, &["m1", "w1", "w2"]);
+    }
+    let first = cluster.raft_id(1).expect("an id");
+
+    // DemotePromoteLeader: leadership goes first, then the voter, then its id; another one when it is back.
+    assert_eq!(cluster.leader(1), 0);
+    cluster.ordered(1, &["demote", "m1"]);
+    cluster.votes(1, &["w1", "w2"]);
+    cluster.parked(0, 1);
+    assert_ne!(cluster.leader(1), 0);
+    cluster.ordered(2, &["promote", "m1"]);
+    cluster.votes(0, &["m1", "w1", "w2"]);
+    let again = cluster.raft_id(0).expect("an id");
+    assert!(again > first, "{again} was granted after {first}");
+
+    // DemoteToSingleManager, in one order; in another one all three are too many, and nothing of it is done.
+    let (code, said) = cluster.order(0, &["demote", "m1", "w1", "w2"]);
+    assert_eq!(code, Some(4), "{said}");
+    cluster.votes(0, &["m1", "w1", "w2"]);
+    cluster.ordered(0, &["demote", "w1", "w2"]);
+    cluster.votes(0, &["m1"]);
+    cluster.parked(1, first);
+    cluster.ordered(0, &["maintenance", "w1", "--for", "1h"]);
+
+    let history = cluster.daemons[0].json("history").to_string();
+    assert!(
+        !history.contains("\"away\"") && !history.contains("absence"),
+        "a role is no reason to be missed: {history}"
+    );
+}
+
+/// Who alone leads and is to go leads on until the one that takes its place is back, whom it tells how.
+#[test]
+fn the_only_manager_goes_when_its_successor_is_back() {
+    let mut cluster = Cluster::of_one();
+    cluster.daemons[1].kill();
+    cluster.ordered(0, &["promote", "w1", "--no-wait"]);
+    cluster.ordered(0, &["demote", "m1", "--no-wait"]);
+    until("it says what it waits for", || {
+        cluster.order(0, &["nodes"]).1.contains("it is the only voter").then_some(())
+    });
+    cluster.ordered(0, &["maintenance", "w2", "--for", "1h"]);
+    let folder = cluster.folder(1);
+    cluster.daemons[1] = Daemon::start(&folder);
+    cluster.votes(1, &["w1"]);
+    cluster.parked(0, 1);
+    // Who knew the old one only hears of the new one from it.
+    let folder = cluster.folder(2);
+    cluster.daemons[2].kill();
+    cluster.daemons[2] = Daemon::start(&folder);
+    for at in [0, 2] {
+        until(&format!("the agent of {} knows the new manager", cluster.names[at]), || {
+            (cluster.daemons[at].json("status")["manager"]["name"] == "w1").then_some(())
+        });
+    }
+    let (code, history) = cluster.order(1, &["history", "w2"]);
+    assert!(code == Some(0) && history.contains("maintenance"), "{history}");
+}
+
+/// DemoteDownedManager: the dead one goes while the two others are there, and finds out when it comes back. Of two that are
+/// left with one of them dead nobody goes: it says what it waits for, and the order can be taken back.
+#[test]
+fn a_dead_manager_is_sent_away_and_parks_its_log_when_it_comes_back() {
+    let mut cluster = Cluster::of_three();
+    let leader = cluster.leader(0);
+    let [dead, other] = [(leader + 1) % 3, (leader + 2) % 3];
+    let (gone, id) = (cluster.names[dead], cluster.raft_id(dead).expect("an id"));
+    cluster.daemons[dead].kill();
+
+    // The one that lives can't go: one of two would be left.
+    let lives = cluster.names[other];
+    let same = cluster.raft_id(other);
+    cluster.ordered(leader, &["demote", lives, "--no-wait"]);
+    until("it says what it waits for", || {
+        let (_, said) = cluster.order(leader, &["nodes"]);
+        said.contains("waiting for quorum").then_some(())
+    });
+    cluster.ordered(leader, &["promote", lives]);
+    assert_eq!(cluster.raft_id(other), same, "SCENARIOS E3");
+
+    cluster.ordered(leader, &["demote", gone]);
+    cluster.votes(leader, &[cluster.names[leader], lives]);
+    let folder = cluster.folder(dead);
+    cluster.daemons[dead] = Daemon::start(&folder);
+    cluster.parked(dead, id);
+    cluster.votes(leader, &[cluster.names[leader], lives]);
+
+    // The cluster goes on without either: a decision of before is there after the leader was killed and came back.
+    cluster.ordered(other, &["maintenance", gone, "--for", "1h"]);
+    cluster.ordered(leader, &["promote", gone]);
+    cluster.votes(dead, &["m1", "m2", "m3"]);
+    assert!(cluster.raft_id(dead) > Some(id));
+    cluster.daemons[leader].kill();
+    let history = until("the others lead on", || {
+        let (code, said) = cluster.order(dead, &["history", gone]);
+        (code == Some(0)).then_some(said)
+    });
+    assert!(history.contains("maintenance"), "{history}");
+}

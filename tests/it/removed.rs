@@ -1,0 +1,301 @@
+//! Nodes are taken out for good, as processes on this machine's loopback: what is refused, what who was removed is told
+//! and does, and that it gets in nowhere, whom it asks and for whom it asks. No lab, no root.
+
+use crate::local::{Daemon, done, net, one_manager, remoor, three_managers, until};
+use remoor::rpc::client::Client;
+use remoor::rpc::identity::{Credentials, TlsIdentity};
+use remoor::rpc::tls::ClientTls;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+fn joining(dir: &Path, name: &str, manager: Ipv4Addr, at: Ipv4Addr, home: &Path) -> Command {
+    let mut join = remoor();
+    join.args(["join", &format!("{manager}:7947"), "--name", name, "--advertise", &at.to_string(), "--dir"]).arg(home);
+    join.arg("--token-file").arg(dir.join("worker"));
+    join
+}
+
+fn order(daemon: &Daemon, args: &[&str]) -> (Option<i32>, String) {
+    let out = daemon.ask(args);
+    (out.status.code(), String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned())
+}
+
+#[track_caller]
+fn refused(daemon: &Daemon, args: &[&str], why: &str) {
+    let (code, said) = order(daemon, args);
+    assert!(code == Some(4) && said.contains(why), "{args:?}: {code:?} {said}");
+}
+
+/// Names and ids of the nodes that this manager has.
+fn nodes(manager: &Daemon) -> Option<BTreeSet<(String, u64)>> {
+    let status = manager.json("status");
+    let node = |n: &Value| Some((n["name"].as_str()?.to_owned(), n["id"].as_u64()?));
+    status["nodes"].as_array()?.iter().map(node).collect()
+}
+
+fn names(manager: &Daemon) -> Vec<String> {
+    nodes(manager).unwrap_or_default().into_iter().map(|(name, _)| name).collect()
+}
+
+/// Until this agent says that its node was removed.
+fn parked(daemon: &Daemon, name: &str) {
+    let why = until(&format!("{name} knows that it was removed"), || {
+        daemon.json("status")["node"]["removed"].as_str().map(str::to_owned)
+    });
+    assert!(why.starts_with(&format!("{name} was removed from the cluster at 20")), "{why}");
+    let (code, said) = order(daemon, &["status"]);
+    assert!(code == Some(3) && said.contains("REMOVED") && said.contains("empty data directory"), "{said}");
+}
+
+/// Until `name` is not among the peers that this agent has as alive.
+fn unseen(daemon: &Daemon, name: &str) {
+    until(&format!("nobody gossips with {name}"), || {
+        let view = daemon.json("status");
+        let peers = view["peers"].as_array()?;
+        (!peers.iter().any(|p| p["name"] == name && p["presence"] == "alive")).then_some(())
+    });
+}
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+/// What the manager at `at` answers whoever has these credentials, by its code; `ok` where it does.
+struct Visitor {
+    tls: ClientTls,
+    at: Ipv4Addr,
+}
+
+impl Visitor {
+    fn node(dir: &Path, at: Ipv4Addr) -> Self {
+        let tls = Credentials::load(dir).expect("read").expect("credentials").tls();
+        Self { tls: ClientTls::member(&tls).expect("TLS"), at }
+    }
+
+    fn code(&self, method: &str, path: &str) -> String {
+        let client = Client::tls(format!("{}:7947", self.at), &self.tls, None).within(Duration::from_secs(30));
+        let answer = match method {
+            "get" => wait(client.get_bytes(path)),
+            _ => wait(client.post_bytes(path, "nothing of any kind".into())),
+        };
+        match answer {
+            Ok(_) => "ok".to_owned(),
+            Err(error) => error.code().map_or_else(|| error.to_string(), str::to_owned),
+        }
+    }
+}
+
+/// Method and path of every route of a manager, with something in the place of what varies.
+fn routes() -> Vec<(&'static str, String)> {
+    let source = include_str!("../../src/manager/api/mod.rs");
+    let mut routes = Vec::new();
+    for line in source.lines() {
+        let Some((path, methods)) = line.trim().strip_prefix(".route(\"").and_then(|l| l.split_once('"')) else {
+            continue;
+        };
+        let path: Vec<&str> = path
+            .split('/')
+            .map(|part| match part {
+                "{name}" => "m1",
+                "{kind}" => "vote",
+                "{order}" => "pause",
+                "{sha}" => "0000000000000000000000000000000000000000000000000000000000000000",
+                part if part.starts_with('{') => "1",
+                part => part,
+            })
+            .collect();
+        for method in ["get", "post"] {
+            if methods.contains(&format!("{method}(")) {
+                routes.push((method, path.join("/")));
+            }
+        }
+    }
+    assert!(routes.len() > 30, "{routes:?}");
+    routes
+}
+
+/// Every route of the manager at `at`, asked by two workers, a removed node, its own node, an operator and nobody.
+fn doors(dir: &Path, at: Ipv4Addr, worker: &str, removed: &str) {
+    let operator = TlsIdentity::load(&dir.join("m1/operator.json")).expect("an operator");
+    let operator = Visitor { tls: ClientTls::member(&operator).expect("TLS"), at };
+    let token = fs::read_to_string(dir.join("worker")).expect("a token");
+    let digest = token.trim().split('-').nth(2).expect("the CA's digest");
+    let nobody = Visitor { tls: ClientTls::joiner(digest).expect("TLS"), at };
+    let (worker, removed) = (Visitor::node(&dir.join(worker), at), Visitor::node(&dir.join(removed), at));
+    let manager = Visitor::node(&dir.join("m1"), at);
+    for (method, path) in routes() {
+        let what = format!("{method} {path}");
+        let top = path.split('/').nth(1).unwrap_or_default();
+        assert_eq!(nobody.code(method, &path), "unauthenticated", "{what}");
+        if top == "raft" {
+            // Whoever speaks Raft says as whom, and this says nothing of the kind.
+            for visitor in [&worker, &removed, &manager] {
+                assert_ne!(visitor.code(method, &path), "ok", "{what}");
+            }
+        } else {
+            assert_eq!(removed.code(method, &path), "node-removed", "{what}");
+            let code = worker.code(method, &path);
+            assert_eq!(code == "forbidden", top != "agent", "{what}: {code}");
+        }
+        if top == "v1" {
+            continue; // operators may, and managers for them
+        }
+        assert_eq!(operator.code(method, &path), "unauthenticated", "{what}");
+        let code = manager.code(method, &path);
+        assert!(
+            top == "raft" || !["forbidden", "unauthenticated", "node-removed"].contains(&code.as_str()),
+            "{what}: {code}"
+        );
+    }
+    for method in ["get", "post"] {
+        assert_eq!(removed.code(method, "/no/such/thing"), "not-found");
+    }
+}
+
+#[test]
+fn a_worker_is_taken_out_parks_and_another_takes_its_name() {
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let at = |name: &str| dir.path().join(name);
+    let m1 = one_manager(dir.path(), host(1));
+    let mut workers: Vec<Daemon> = Vec::new();
+    for (name, last) in [("w1", 2), ("w2", 3), ("w3", 4)] {
+        done(&mut joining(dir.path(), name, host(1), host(last), &at(name)));
+        workers.push(Daemon::start(&at(name)));
+    }
+    until("all four are there", || {
+        let status = m1.json("status");
+        let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
+        (alive == 4).then_some(())
+    });
+    let before = nodes(&m1).expect("nodes");
+
+    refused(&m1, &["remove", "w1", "--yes"], "node w1 is up; stop it or use --force");
+    refused(&m1, &["remove", "w1"], "was not confirmed; nothing was changed");
+    refused(&m1, &["remove", "m1", "--yes"], "m1 is a manager");
+    refused(&m1, &["remove", "w1", "m1", "--force", "--yes"], "only manager");
+    assert_eq!(nodes(&m1).as_ref(), Some(&before), "one order: all or none");
+
+    workers[0].kill();
+    let said = until("w1 was away for long enough", || {
+        let (code, said) = order(&m1, &["remove", "w1", "--yes"]);
+        assert!(code == Some(0) || said.contains("is up") || said.contains("is away for less"), "{said}");
+        (code == Some(0)).then_some(said)
+    });
+    assert!(said.contains("its name is free"), "{said}");
+    assert_eq!(names(&m1), ["m1", "w2", "w3"]);
+    let (code, said) = order(&m1, &["nodes", "--removed"]);
+    assert!(code == Some(0) && said.contains("w1") && said.contains("REMEMBERED UNTIL"), "{said}");
+    let history = order(&m1, &["history", "w1"]).1;
+    assert!(history.contains("unknown: removed") && history.contains("removed for good"), "{history}");
+
+    // It comes back, and again: it is told so, nobody takes it for a node, and nothing of it is lost.
+    for _ in 0..2 {
+        workers[0] = Daemon::start(&at("w1"));
+        parked(&workers[0], "w1");
+        workers[0].kill();
+    }
+    assert!(at("w1").join("node.key").exists() && at("w1").join("identity.json").exists());
+    assert_eq!(names(&m1), ["m1", "w2", "w3"]);
+    assert_eq!(order(&m1, &["history", "w1"]).1.lines().count(), history.lines().count(), "nothing happened to it");
+    unseen(&workers[1], "w1");
+
+    // Its key is not let in, under whatever name; a machine of its name with a key of its own is.
+    fs::create_dir(at("copy")).expect("made");
+    fs::copy(at("w1").join("node.key"), at("copy").join("node.key")).expect("copied");
+    let out = joining(dir.path(), "w9", host(1), host(2), &at("copy")).output().expect("remoor runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && said.contains("was removed for good"), "{said}");
+    done(&mut joining(dir.path(), "w1", host(1), host(2), &at("again")));
+    let again = Daemon::start(&at("again"));
+    until("the new w1 is there", || {
+        let status = m1.json("status");
+        let node = status["nodes"].as_array()?.iter().find(|n| n["name"] == "w1" && n["presence"] == "alive")?;
+        let old = before.iter().find(|(name, _)| name == "w1")?;
+        (node["id"].as_u64()? > old.1).then_some(())
+    });
+    assert_eq!(again.json("status")["node"]["removed"], Value::Null);
+
+    // One that is up: it is told at once.
+    let (code, said) = order(&m1, &["remove", "w2", "--force", "--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    parked(&workers[1], "w2");
+    unseen(&workers[2], "w2");
+    let log = fs::read_to_string(at("w2").join("log")).expect("a log");
+    assert!(log.contains("w2 was removed from the cluster") && log.contains("has deleted nothing"), "{log}");
+    assert_eq!(names(&m1), ["m1", "w1", "w3"]);
+
+    doors(dir.path(), host(1), "w3", "w2");
+}
+
+#[test]
+fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let mut daemons = Vec::from(three_managers(dir.path(), host));
+    let votes = |daemon: &Daemon| -> Option<BTreeSet<String>> {
+        let status = daemon.json("status");
+        if status["as_of"]["stale"] != false {
+            return None;
+        }
+        let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
+        status["nodes"].as_array()?.iter().filter(votes).map(|n| n["name"].as_str().map(str::to_owned)).collect()
+    };
+    let voted = |daemon: &Daemon, wanted: &[usize]| {
+        let wanted: BTreeSet<String> = wanted.iter().map(|at| format!("m{}", at + 1)).collect();
+        until(&format!("{wanted:?} vote"), || (votes(daemon)? == wanted).then_some(()));
+    };
+    voted(&daemons[0], &[0, 1, 2]);
+    let leader = until("a leader", || {
+        let name = daemons[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
+        (0..3).find(|at| name == format!("m{}", at + 1))
+    });
+    let [victim, other] = [(leader + 1) % 3, (leader + 2) % 3];
+    let name = |at: usize| format!("m{}", at + 1);
+    let home = |at: usize| dir.path().join(name(at));
+    let identity: Value =
+        serde_json::from_slice(&fs::read(home(victim).join("identity.json")).expect("an identity")).expect("JSON");
+    let raft = identity["raft"].as_u64().expect("an id");
+
+    // Dead, removed by way of a follower, and back with all that it had, knowing the follower only.
+    daemons[victim].kill();
+    let (code, said) = order(&daemons[other], &["remove", &name(victim), "--force", "--yes"]);
+    assert!(code == Some(0) && said.contains("it leaves Raft first"), "{said}");
+    voted(&daemons[leader], &[leader, other]);
+    let left = BTreeSet::from([name(leader), name(other)]);
+    assert_eq!(names(&daemons[leader]).into_iter().collect::<BTreeSet<_>>(), left);
+    let book = home(victim).join("peers.json");
+    let mut peers: Value = serde_json::from_slice(&fs::read(&book).expect("read")).expect("JSON");
+    for list in peers.as_array_mut().expect("two lists") {
+        list.as_array_mut().expect("peers").retain(|p| p["name"] == name(other));
+    }
+    fs::write(&book, peers.to_string()).expect("written");
+    daemons[victim] = Daemon::start(&home(victim));
+    parked(&daemons[victim], &name(victim));
+    let aside = until("its log is aside", || {
+        let entries = fs::read_dir(home(victim)).ok()?.flatten().map(|e| e.path());
+        entries.into_iter().find(|p| p.to_string_lossy().contains(&format!("raft.removed-{raft}-")))
+    });
+    assert!(aside.join("log.redb").exists(), "nothing is deleted");
+    // Orders in its name, and such that it passes on, are refused wherever it gives them.
+    for to in [leader, other] {
+        let visitor = Visitor::node(&home(victim), host(to as u8 + 1));
+        let client = Client::tls(format!("{}:7947", visitor.at), &visitor.tls, None).on_behalf("root@m1");
+        let pause: Result<Value, _> = wait(client.post(&format!("/v1/nodes/{}/pause", name(other)), &json!({})));
+        assert_eq!(pause.expect_err("refused").code(), Some("node-removed"));
+    }
+    voted(&daemons[leader], &[leader, other]);
+    assert_eq!(names(&daemons[leader]).into_iter().collect::<BTreeSet<_>>(), left);
+
+    // The leader itself, in its own words: another one leads first, and brings it to its end.
+    let (code, said) = order(&daemons[leader], &["remove", &name(leader), "--force", "--yes"]);
+    assert_eq!(code, Some(0), "{said}");
+    voted(&daemons[other], &[other]);
+    assert_eq!(names(&daemons[other]), [name(other)]);
+    parked(&daemons[leader], &name(leader));
+    let (_, said) = order(&daemons[other], &["nodes", "--removed"]);
+    assert!(said.contains(&name(leader)) && said.contains(&name(victim)), "{said}");
+}

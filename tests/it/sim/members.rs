@@ -1,0 +1,112 @@
+//! The simulation of membership: the real role manager and the real inventory, on a model of Raft that is faithful where
+//! membership rests upon it: logs, elections, joint lists of members, leaders that are none any more.
+//!
+//! ```text
+//!   seed ─> options ─> world (nodes, sides, logs) ─> laws
+//!        faults and operators ──┘   └── engine::Roles::step, Inventory::apply
+//! ```
+//! A small world beside the big one, which has three managers for good. First with faults, then without, until all is as
+//! desired. `REMOOR_SEED=n` runs one seed; `REMOOR_SIM_SEEDS=n` that many.
+
+mod driver;
+mod faults;
+mod laws;
+mod options;
+mod part;
+mod planted;
+mod removal;
+mod world;
+
+use super::search::{self, Outcome, Search};
+use options::Options;
+use world::World;
+
+/// A planted bug must be found within so many seeds.
+const SEEDS_TO_DETECTION: u64 = 1_000;
+/// What must have happened in a run of the default length.
+const FAULTS: [&str; 42] = [
+    "a change for an older list is refused",
+    "a change while one is in flight is refused",
+    "a half change of another leader is finished",
+    "a member is not retired",
+    "a node is removed",
+    "a part is parked",
+    "a removed key is refused",
+    "a removed node begins anew",
+    "all managers down",
+    "another address",
+    "burst of entries",
+    "enlisted no more",
+    "host cut off",
+    "host down",
+    "hosts parted in two",
+    "leader cut off",
+    "leader died between the halves",
+    "leader down",
+    "leadership declined",
+    "leadership handed over",
+    "leadership not taken",
+    "let in again",
+    "log lost",
+    "operator: a dead manager is demoted",
+    "operator: a manager is removed",
+    "operator: a worker is removed",
+    "operator: a worker joins as a manager",
+    "operator: burst of demotions",
+    "operator: demote",
+    "operator: demote and promote",
+    "operator: promote",
+    "operator: promote and demote",
+    "operator: several demoted as one order",
+    "operator: the leader is demoted",
+    "removed once it had left Raft",
+    "step doubled",
+    "step failed",
+    "step late",
+    "step lost",
+    "step of one that leads no more",
+    "takes few entries",
+    "voters changed",
+];
+
+/// One seed from beginning to end.
+fn run(options: Options) -> Outcome {
+    let (bad, fine) = (options.faults_ms, options.calm_ms);
+    let mut world = World::new(options);
+    world.run_until(bad);
+    world.clear();
+    let mut missing = None;
+    let mut rest = 0;
+    while world.broken.is_none() && rest < 5 && world.now < bad + fine {
+        let next = world.now + 1_000;
+        world.run_until(next);
+        missing = world.missing();
+        rest = if missing.is_none() && !world.comes_late() { rest + 1 } else { 0 };
+    }
+    if let Some(what) = missing {
+        world.breaks("rest", || format!("{} s after the last fault, missing: {what}", fine / 1_000));
+    }
+    Outcome { broken: world.broken, fired: world.fired, steps: world.steps, trace: world.trace.into() }
+}
+
+fn search() -> Search<impl Fn(u64, bool) -> Outcome + Sync> {
+    let run = |seed, trace| run(Options { trace, ..Options::of(seed) });
+    Search { name: "sim::members", seeds: 10_000, faults: &FAULTS, faults_from: 1_000, run }
+}
+
+#[test]
+fn seeds() {
+    search().seeds();
+}
+
+#[test]
+fn same_seed_same_story() {
+    search().same_story();
+}
+
+/// Every law can be broken.
+#[test]
+fn planted_bugs_are_found() {
+    let broken = |planted, seed| run(Options { planted: Some(planted), ..Options::of(seed) }).broken;
+    search::detects(&planted::ALL, SEEDS_TO_DETECTION, broken);
+}

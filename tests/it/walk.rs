@@ -1,0 +1,242 @@
+//! The walk of docs/operating.md, line by line, with real daemons on this machine's loopback: each command is run where the text
+//! says, and what it prints must be what stands there. Numbers, times and ids are compared as such, not by their value; `...` stands for
+//! any lines. `REMOOR_WALK=write` writes what was printed into the text instead.
+
+use crate::local::{Daemon, done, net, one_manager, remoor};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md");
+const BEGIN: &str = "## A walk";
+/// How long what is printed may take to become what stands there.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// So long a command that asks is left to settle where its output is written down.
+const SETTLE: Duration = Duration::from_secs(15);
+/// Verbs that change nothing: asked again until they print what is expected.
+const ASKS: [&str; 4] = ["status", "nodes", "raft-members", "history"];
+
+/// `w1# remoor nodes    # 3`, and the lines that it prints.
+#[derive(Debug)]
+struct Step {
+    line: usize,
+    node: String,
+    argv: Vec<String>,
+    code: i32,
+    wanted: Vec<String>,
+}
+
+fn steps(text: &str) -> Vec<Step> {
+    let (mut steps, mut inside, mut walk) = (Vec::<Step>::new(), false, false);
+    for (at, line) in text.lines().enumerate() {
+        if line.starts_with("## ") {
+            walk = line.starts_with(BEGIN);
+        }
+        match line {
+            "```console" if walk => inside = true,
+            "```" => inside = false,
+            _ if inside => match line.split_once("# ").filter(|(node, _)| is_node(node)) {
+                Some((node, command)) => {
+                    let (command, code) = command.split_once(" # ").unwrap_or((command, "0"));
+                    steps.push(Step {
+                        line: at,
+                        node: node.to_owned(),
+                        argv: command.split_whitespace().map(str::to_owned).collect(),
+                        code: code.trim().parse().expect("an exit code"),
+                        wanted: Vec::new(),
+                    });
+                }
+                None => steps.last_mut().expect("a command first").wanted.push(line.to_owned()),
+            },
+            _ => {}
+        }
+    }
+    steps
+}
+
+fn is_node(text: &str) -> bool {
+    text.len() == 2 && text.starts_with(['m', 'w'])
+}
+
+struct Machines {
+    dir: tempfile::TempDir,
+    daemons: BTreeMap<String, Daemon>,
+    /// As it is here, and as it stands in the text.
+    names: Vec<(String, String)>,
+}
+
+impl Machines {
+    /// m1 leads; w1, w2 and w3 are workers.
+    fn up() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let host = net();
+        let mut daemons = BTreeMap::from([("m1".to_owned(), one_manager(dir.path(), host(1)))]);
+        let mut names = vec![(format!("{}:", host(1)), "10.0.0.11:".to_owned())];
+        for (name, last) in [("w1", 4), ("w2", 5), ("w3", 6)] {
+            let (mut join, own) = (remoor(), host(last).to_string());
+            join.args(["join", &format!("{}:7947", host(1)), "--name", name, "--advertise", &own, "--dir"]);
+            done(join.arg(dir.path().join(name)).arg("--token-file").arg(dir.path().join("worker")));
+            daemons.insert(name.to_owned(), Daemon::start(&dir.path().join(name)));
+            names.push((format!("{own}:"), format!("10.0.0.1{last}:")));
+        }
+        for name in ["m1", "w1", "w2", "w3"] {
+            names.push((dir.path().join(name).display().to_string(), "/var/lib/remoor".to_owned()));
+        }
+        names.push((dir.path().display().to_string(), "/root".to_owned()));
+        Self { dir, daemons, names }
+    }
+
+    fn home(&self, node: &str) -> PathBuf {
+        self.dir.path().join(node)
+    }
+
+    /// Its exit code, and what it printed, as the text has it.
+    fn run(&mut self, step: &Step) -> (i32, Vec<String>) {
+        let argv: Vec<&str> = step.argv.iter().map(String::as_str).collect();
+        let home = self.home(&step.node);
+        match argv.as_slice() {
+            ["systemctl", "start", "remoor"] => {
+                self.daemons.insert(step.node.clone(), Daemon::start(&home));
+                (0, Vec::new())
+            }
+            ["systemctl", "stop", "remoor"] => {
+                let daemon = self.daemons.get_mut(&step.node).expect("a node");
+                let id =
+                    i32::try_from(daemon.child.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a process");
+                rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("it runs");
+                daemon.child.wait().expect("it ends");
+                (0, Vec::new())
+            }
+            ["poweroff", "-f"] => {
+                self.daemons.get_mut(&step.node).expect("a node").kill();
+                (0, Vec::new())
+            }
+            ["rm", "-r", "/var/lib/remoor"] => {
+                fs::remove_dir_all(&home).expect("removed");
+                (0, Vec::new())
+            }
+            ["remoor", args @ ..] => {
+                let here = |arg: &&str| arg.replace("/root", &self.dir.path().display().to_string());
+                let mut command = remoor();
+                command.args(args.iter().map(here)).env("REMOOR_DIR", &home).env("REMOOR_SOCKET", home.join("s"));
+                let out = command.output().expect("remoor runs");
+                let mut text = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+                for (is, told) in &self.names {
+                    text = text.replace(is.as_str(), told);
+                }
+                let lines = text.lines().filter(|l| !l.starts_with("waiting: ")).map(|l| l.trim_end().to_owned());
+                (out.status.code().unwrap_or(-1), lines.collect())
+            }
+            other => panic!("line {}: who runs {other:?}?", step.line + 1),
+        }
+    }
+}
+
+/// Without what differs from one run to the next.
+fn plain(line: &str) -> String {
+    let word = |word: &str| -> String {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let id = bare.len() >= 8 && bare.bytes().all(|b| b.is_ascii_hexdigit());
+        if id { word.replace(bare, "#") } else { word.to_owned() }
+    };
+    let words: Vec<String> = line.split_whitespace().map(word).collect();
+    let mut out = String::new();
+    for c in words.join(" ").chars() {
+        match c.is_ascii_digit() {
+            true if out.ends_with('#') => {}
+            true => out.push('#'),
+            false => out.push(c),
+        }
+    }
+    // A time of today, an age in seconds or minutes.
+    out.replace("#.#", "#").replace("# ms", "# s").replace("# m ", "# s ")
+}
+
+/// `...` stands for any lines.
+fn fits(wanted: &[String], got: &[String]) -> bool {
+    match wanted.split_first() {
+        None => got.is_empty(),
+        Some((first, rest)) if first == "..." => (0..=got.len()).any(|skip| fits(rest, &got[skip..])),
+        Some((first, rest)) => {
+            got.split_first().is_some_and(|(line, more)| names(first) == names(line) && fits(rest, more))
+        }
+    }
+}
+
+/// Names of nodes keep their numbers: w1 is not w2.
+fn names(line: &str) -> String {
+    let keep = |word: &str| -> String {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if is_node(bare) { word.replace('1', "a").replace('2', "b").replace('3', "c") } else { word.to_owned() }
+    };
+    plain(&line.split_whitespace().map(keep).collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn the_walk_of_the_operating_page_is_as_it_stands_there() {
+    let text = fs::read_to_string(TEXT).expect("the page");
+    let steps = steps(&text);
+    assert!(steps.len() > 20, "the walk has {} commands", steps.len());
+    let mut machines = Machines::up();
+    if std::env::var("REMOOR_WALK").is_ok_and(|what| what == "write") {
+        return write(&text, &steps, &mut machines);
+    }
+    for step in &steps {
+        let begun = Instant::now();
+        let asks = step.argv.get(1).is_some_and(|verb| ASKS.contains(&verb.as_str()));
+        loop {
+            let (code, got) = machines.run(step);
+            if code == step.code && fits(&step.wanted, &got) {
+                break;
+            }
+            // What was refused changed nothing, and may be ordered again.
+            let again = (asks || code == 4) && begun.elapsed() < PATIENCE;
+            let wanted = step.wanted.join("\n");
+            let at = step.line + 1;
+            assert!(
+                again,
+                "line {at}: {:?} ended with {code}:\n{}\n--- but there stands:\n{wanted}",
+                step.argv,
+                got.join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+}
+
+fn write(text: &str, steps: &[Step], machines: &mut Machines) {
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut out, mut next) = (Vec::<String>::new(), 0);
+    for step in steps {
+        out.extend(lines[next..=step.line].iter().map(|l| (*l).to_owned()));
+        next = step.line + 1 + step.wanted.len();
+        if step.argv.get(1).is_some_and(|verb| ASKS.contains(&verb.as_str())) {
+            std::thread::sleep(SETTLE);
+        }
+        let (mut code, mut got) = machines.run(step);
+        let begun = Instant::now();
+        while code != step.code && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(500));
+            (code, got) = machines.run(step);
+        }
+        assert_eq!(code, step.code, "line {}: {:?}: {got:?}", step.line + 1, step.argv);
+        out.extend(got);
+    }
+    out.extend(lines[next..].iter().map(|l| (*l).to_owned()));
+    fs::write(Path::new(TEXT), out.join("\n") + "\n").expect("written");
+}
+
+#[test]
+fn what_does_not_stand_there_is_noticed() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let fits = |wanted: &str, got: &str| fits(&lines(wanted), &lines(got));
+    assert!(fits("w1 votes now\n...\nend 3", "w1   votes now\nx\ny\nend 17"));
+    assert!(fits("seen at 2026-03-05T12:05:00.000Z by m1", "seen at 2027-11-25T02:15:10.123Z by m1"));
+    assert!(!fits("w1 votes now", "w2 votes now") && !fits("w1*  4", "w2*  5"), "another node");
+    assert!(!fits("a\nb", "a") && !fits("a", "a\nb") && !fits("3 managers", "no managers"));
+    let page = "## A walk\n\n```console\nm1# remoor status # 3\nx\n\nw1# poweroff -f\n```\n## B\n```console\nm1# remoor nodes\n```\n";
+    let steps = steps(page);
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    assert_eq!((steps[0].code, steps[0].argv.len(), steps[0].wanted.len()), (3, 2, 2), "{steps:?}");
+}
