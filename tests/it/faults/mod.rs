@@ -13,7 +13,7 @@ mod linear;
 mod rounds;
 
 use crate::lab::tool;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Chance that can be repeated: splitmix64.
 #[derive(Debug, Clone)]
@@ -46,8 +46,10 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether there can be no network namespaces here, said so that nobody overlooks it; a failure where they are required.
+/// Whether there can be no network namespaces here, said so that nobody overlooks it; a failure where they are required. Tried
+/// once, because tests that begin together would try it under one name.
 fn missing() -> bool {
+    static LACKING: OnceLock<Option<String>> = OnceLock::new();
     let lacks = || -> Option<String> {
         if !rustix::process::geteuid().is_root() {
             return Some("network namespaces need root".to_owned());
@@ -58,7 +60,7 @@ fn missing() -> bool {
         }
         cluster::probe().err().map(|e| format!("{e:#}"))
     };
-    let Some(why) = lacks() else { return false };
+    let Some(why) = LACKING.get_or_init(lacks) else { return false };
     assert!(std::env::var_os("REMOOR_LAB_REQUIRED").is_none(), "no network namespaces: {why}");
     eprintln!("SKIPPED: MANAGERS UNDER FAULTS: {why}");
     true
