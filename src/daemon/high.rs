@@ -2,7 +2,7 @@
 //! and would break promises that the other managers rely on.
 //!
 //! Only what is applied counts, since what is not committed yet may rightly be taken back. A copy of the whole data directory holds an
-//! older file too, and is not noticed by it.
+//! older file too: that one is noticed by the other managers (`raft/life.rs`), whose record is written here as well.
 
 use super::layout::Layout;
 use super::run::DaemonError;
@@ -49,6 +49,7 @@ pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped
             () = tokio::time::sleep(EVERY) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
+        raft.note_lives().await;
         if seen > noted {
             let high = High { epoch, raft: id, index: seen };
             let path = path(&layout);

@@ -1,5 +1,6 @@
 //! What can go wrong, and for each whether anything changed and whether to try again.
 
+use super::life::Refused;
 use crate::disk::DiskError;
 use crate::model::{ClusterId, Epoch, RaftId};
 use std::path::PathBuf;
@@ -51,6 +52,9 @@ pub enum RaftError {
     /// A message in this member's own name; nothing was changed.
     #[error("message in the name of raft id {ours}, which is this member itself")]
     WrongSender { ours: RaftId },
+    /// A message, or an answer, of a member that is not who it was; nothing was changed.
+    #[error("raft id {id}: {}", refused.stale)]
+    Stale { id: RaftId, refused: Refused },
     /// Not a message that this version understands; nothing was changed.
     #[error("unreadable message: {why}")]
     BadMessage { why: String },

@@ -301,10 +301,10 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     .expect("only the third asks for votes, and hears no leader");
     assert!(!members[2].state().borrow().has("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
-    assert_eq!(members[0].sender(&claim).unwrap(), RaftId(3));
+    assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
     // Who is asked by name answers for itself only.
     let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
-    assert_eq!(members[0].sender(&claim_to(1)).unwrap(), RaftId(3));
+    assert_eq!(members[0].sender(&claim_to(1)).unwrap().from, RaftId(3));
     assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));
     assert!(
         matches!(members[0].handle("claim", claim).await, Err(RaftError::BadMessage { .. })),
