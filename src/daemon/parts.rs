@@ -20,9 +20,9 @@ use crate::rpc::token::Secret;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
 use axum::Router;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
@@ -37,6 +37,8 @@ const CA_MAX: Duration = Duration::from_secs(30);
 const UNLED: Duration = Duration::from_secs(3);
 /// Between two such questions, and how long each may take.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
+/// While a leader is heard, each manager is told so often.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
 /// A start waits so long for managers that don't answer; of those that begin at the same time none does.
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
@@ -234,12 +236,13 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
     }
 }
 
-/// Tells each manager once, while it is asked, who this member is, and asks whether the own id still stands as long as no
-/// leader is heard. Each of them, one after the other: one that lags would say yes for ever.
+/// Tells each manager from time to time how far this member is, so that it is known beside the leader too, and asks whether
+/// the own id still stands as long as no leader is heard. Each of them, one after the other: one that lags would say yes for
+/// ever.
 async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: ClientTls, retired: Retirement) {
     let mut status = raft.status();
     let mut next = 0;
-    let mut met = BTreeSet::new();
+    let mut met = BTreeMap::<NodeId, Instant>::new();
     loop {
         tokio::time::sleep(CLAIM_EVERY).await;
         let now = status.borrow_and_update().clone();
@@ -249,9 +252,9 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: Clien
         let mut managers = sponsors.peers();
         managers.retain(|m| m.id != me);
         let led = raft.unled() < UNLED && now.last_log.is_some();
-        met.retain(|id| managers.iter().any(|m| m.id == *id));
+        met.retain(|_, at| at.elapsed() < TELL_EVERY);
         if led || now.is_leader {
-            managers.retain(|m| !met.contains(&m.id));
+            managers.retain(|m| !met.contains_key(&m.id));
         }
         if managers.is_empty() {
             continue;
@@ -261,7 +264,7 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: Clien
         let Ok(body) = raft.claim(RaftId(0)) else { return };
         let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CLAIM_WITHIN);
         match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
-            Ok(_) => drop(met.insert(manager.id)),
+            Ok(_) => drop(met.insert(manager.id, Instant::now())),
             Err(error) => retired.hear(&error, manager.name.as_str()),
         }
     }

@@ -90,7 +90,10 @@ impl std::fmt::Display for Stale {
                 write!(f, "its start {number} is another one than is known: there are two copies of its data directory")
             }
             Self::Older { number, known } => {
-                write!(f, "it comes with start {number}, and start {known} is known: its data directory is an older copy")
+                write!(
+                    f,
+                    "it comes with start {number}, and start {known} is known: its data directory is an older copy"
+                )
             }
             Self::Behind { number, known, born, told } => write!(
                 f,
@@ -253,9 +256,7 @@ fn born_of(born: Mark, kept: Mark) -> Mark {
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RaftError> {
     match std::fs::read(path) {
-        Ok(bytes) => {
-            record::decode(&bytes).map(Some).map_err(|why| RaftError::Corrupt { path: path.to_owned(), why })
-        }
+        Ok(bytes) => record::decode(&bytes).map(Some).map_err(|why| RaftError::Corrupt { path: path.to_owned(), why }),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(DiskError::io("reading", path)(e).into()),
     }
@@ -332,7 +333,9 @@ mod tests {
     async fn who_comes_back_with_less_than_it_told_of_is_refused_however_often_it_started() {
         let top = tempfile::tempdir().expect("a folder");
         let (own, home) = (top.path().join("own"), top.path().join("m1"));
-        [&own, &home].map(|path| std::fs::create_dir(path).expect("made"));
+        for path in [&own, &home] {
+            std::fs::create_dir(path).expect("made");
+        }
         let m1 = begin(&home, mark(0, 0));
         let kept = Arc::new(Kept::default());
         let life = Lives::begin(&own, mark(3, 40), kept.clone()).expect("a life");
@@ -352,7 +355,11 @@ mod tests {
             let claim = begin(&own, born).claim();
             let (number, known, told) = (claim.life.number, 3, mark(5, 90));
             let wanted = Stale::Behind { number, known, born, told };
-            assert_eq!(stale(m1.meet(M2, Some(claim)).await), Some(wanted), "also after a start of the one that judges");
+            assert_eq!(
+                stale(m1.meet(M2, Some(claim)).await),
+                Some(wanted),
+                "also after a start of the one that judges"
+            );
         }
         m1.meet(M2, Some(begin(&own, mark(5, 90)).claim())).await.expect("all is there");
     }

@@ -17,6 +17,7 @@ mod playbooks;
 mod removed;
 mod sim;
 mod solo;
+mod stale;
 mod three;
 mod tidy;
 mod walk;
