@@ -17,6 +17,9 @@ pub enum RaftError {
     /// What is on disk contradicts itself. Never reset: a member that forgets its vote or its log can lose what others rely on.
     #[error("{} is corrupted ({why}); deleting it alone would break promises that the other managers rely on", path.display())]
     Corrupt { path: PathBuf, why: String },
+    /// Written by a later program; nothing was started, and nothing was changed.
+    #[error("{} was written by a newer program ({why})", path.display())]
+    TooNew { path: PathBuf, why: String },
     /// This member took part before, and its log is not there any more; nothing was started or made.
     #[error(
         "{} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the other \

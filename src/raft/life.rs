@@ -256,7 +256,7 @@ fn born_of(born: Mark, kept: Mark) -> Mark {
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, RaftError> {
     match std::fs::read(path) {
-        Ok(bytes) => record::decode(&bytes).map(Some).map_err(|why| RaftError::Corrupt { path: path.to_owned(), why }),
+        Ok(bytes) => record::decode(&bytes).map(Some).map_err(|why| record::refused(path, why)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(DiskError::io("reading", path)(e).into()),
     }

@@ -92,7 +92,7 @@ struct Held<S: StateMachine> {
 impl<S: StateMachine> LogStore<S> {
     /// Opens the log at `path`, making an empty one if there is none. A damaged log, or one of another owner, is refused.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
-        let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
+        let corrupt = |why: String| record::refused(path, why);
         if !path.exists() {
             create(path, owner)?;
         }

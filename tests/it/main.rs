@@ -2,6 +2,7 @@
 
 mod disaster;
 mod faults;
+mod formats;
 mod hosts;
 mod identity;
 mod killed;

@@ -33,7 +33,12 @@ pub async fn raft(
         return Ok(Vec::new());
     }
     let reply = shared.raft.handle(&kind, body.to_vec()).await;
-    let reply = reply.map_err(|e| Failure::new(Code::Conflict, e.to_string()))?;
+    let reply = reply.map_err(|error| {
+        if let RaftError::BadMessage { why } = &error {
+            shared.notices.tell("unreadable", None, &format!("what another manager sends can't be read here: {why}"));
+        }
+        Failure::new(Code::Conflict, error.to_string())
+    })?;
     if matches!(kind.as_str(), "append" | "snapshot") {
         shared.hear_leader();
     }
