@@ -35,6 +35,8 @@ use tokio::sync::Mutex;
 
 /// More members than a cluster has; of former ones those with the lowest ids are forgotten first.
 const PEERS_MAX: usize = 64;
+/// A message of an earlier life that comes so soon after the first one of the next was on its way then.
+const LATE_MS: u64 = 1_000;
 
 /// What a disk holds for ever: a term of a vote, and a committed entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -201,7 +203,9 @@ impl Lives {
             && let Err(stale) = known.judge(&claim)
         {
             let refused = Refused { stale, since: known.since };
-            if self.refusals_mut().insert(from, refused).map(|before| before.stale) != Some(stale) {
+            // What the life before sent last may come after the next one's first message.
+            let late = matches!(stale, Stale::Older { .. }) && now().since(known.since) < LATE_MS;
+            if !late && self.refusals_mut().insert(from, refused).map(|before| before.stale) != Some(stale) {
                 tracing::error!(raft = %from, %stale, "a manager is refused");
             }
             return Err(RaftError::Stale { id: from, refused });
