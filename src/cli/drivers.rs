@@ -205,6 +205,12 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     use daemon::RestoreError as E;
     let error = match daemon::restore(options) {
         Ok(restored) => return Ok(restored),
+        // Of a directory that is no node's nothing is to be put back.
+        Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
+            let stop = Stop::of(&anyhow::Error::from(error));
+            let next = "--dir with a directory that is empty, or not there yet, and that this user may write";
+            return Err(Stop { exit: Exit::Refused, ..stop }.next(next).into());
+        }
         Err(E::Recover(error)) => return Err(of_recovery(error, &options.dir)),
         Err(E::Backup(error)) => return Err(of_backup(error)),
         Err(error) => error,

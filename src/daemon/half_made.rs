@@ -16,6 +16,8 @@ const OF_JOIN: &[u8] = b"remoor join was at work here; the same command goes on\
 const OF_RESTORE: &[u8] = b"remoor restore was at work here; the same command goes on\n";
 /// All that `init` and `join` write, without the node's key, which a next try uses again.
 const MADE: [&str; 7] = ["raft", "ca", "ssh.key", "credentials.json", "operator.json", "peers.json", "node.json"];
+/// What `restore` writes beside that: the key is that of the machine whose backup it is, and nobody else may join with it.
+const RESTORED: [&str; 2] = ["node.key", "backup.json"];
 /// Of these nobody has a second copy; a directory that holds them belonged to a node.
 const PRECIOUS: [&str; 2] = ["raft", "ca"];
 
@@ -29,7 +31,9 @@ pub(super) fn clear(dir: &Path) -> Result<(), AdminError> {
             None => Ok(()),
         };
     }
-    for path in MADE.map(|name| dir.join(name)) {
+    let restored = std::fs::read(dir.join(MARK)).is_ok_and(|text| text == OF_RESTORE);
+    let more: &[&str] = if restored { &RESTORED } else { &[] };
+    for path in MADE.iter().chain(more).map(|name| dir.join(name)) {
         let removed = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
         match removed {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -126,6 +130,9 @@ mod tests {
         begin(dir.path(), Making::Node).expect("a mark");
         clear(dir.path()).expect("unfinished");
         assert_eq!((file("raft").exists(), file("node.key").exists(), file("blobs").exists()), (false, true, true));
+        begin(dir.path(), Making::Restored).expect("a mark");
+        clear(dir.path()).expect("unfinished");
+        assert!(!file("node.key").exists(), "of the machine whose backup it is");
         end(dir.path()).expect("ended");
         end(dir.path()).expect("twice is no error");
         assert!(!file(MARK).exists());

@@ -2,7 +2,7 @@
 //! and would break promises that the other managers rely on.
 //!
 //! Only what is applied counts, since what is not committed yet may rightly be taken back. A copy of the whole data directory holds an
-//! older file too, and is not noticed by it.
+//! older file too: that one is noticed by the other managers (`raft/life.rs`), whose record is written here as well.
 
 use super::layout::Layout;
 use super::run::DaemonError;
@@ -28,16 +28,24 @@ fn path(layout: &Layout) -> PathBuf {
     layout.0.join("raft.high")
 }
 
+/// How far this member has applied the log, as far as it was noted. Blocks.
+pub fn noted(layout: &Layout, identity: &Identity, id: RaftId) -> Result<u64, DiskError> {
+    let noted = read_or_set_aside::<Option<High>>(&path(layout))?.or_default();
+    Ok(noted.filter(|high| high.raft == id && high.epoch == identity.epoch).map_or(0, |high| high.index))
+}
+
 /// Refuses a log that ends before what this member has applied. Blocks.
 pub fn check(layout: &Layout, identity: &Identity, log: &RaftConfig) -> Result<(), DaemonError> {
-    let noted = read_or_set_aside::<Option<High>>(&path(layout))?.or_default();
-    let Some(high) = noted.filter(|high| high.raft == log.id && high.epoch == identity.epoch) else { return Ok(()) };
+    let applied = noted(layout, identity, log.id)?;
+    if applied == 0 {
+        return Ok(());
+    }
     let ends = last_index::<Inventory>(log)?;
-    if ends >= high.index {
+    if ends >= applied {
         return Ok(());
     }
     let (raft, data) = (layout.raft(), layout.0.clone());
-    Err(RaftError::RolledBack { raft, data, ends, applied: high.index }.into())
+    Err(RaftError::RolledBack { raft, data, ends, applied }.into())
 }
 
 /// Notes it from time to time, until `stopped`.
@@ -49,6 +57,7 @@ pub async fn keep(raft: Raft<Inventory>, layout: Layout, id: RaftId, mut stopped
             () = tokio::time::sleep(EVERY) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
         }
+        raft.note_lives().await;
         if seen > noted {
             let high = High { epoch, raft: id, index: seen };
             let path = path(&layout);

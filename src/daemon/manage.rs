@@ -14,7 +14,7 @@ use super::parts::{Ear, ManagerPart, Parts, begin_log};
 use super::run::DaemonError;
 use super::runtime::Threads;
 use super::switch::Switch;
-use super::transport::Retirement;
+use super::transport::{End, Retirement};
 use crate::agent::{self, Own};
 use crate::disk::{DataDir, DiskError, Identity};
 use crate::manager::{Shared, Sponsors};
@@ -103,11 +103,14 @@ impl Manage {
                 self.try_again(&mut now, id, Vec::new());
                 Ok(())
             }
-            Err(DaemonError::Retired(_)) => {
-                self.retire(&mut now).await;
-                Ok(())
-            }
-            other => other,
+            Err(error) => match end_of(&error) {
+                Some(end) => {
+                    self.retire(&mut now, end).await;
+                    Ok(())
+                }
+                None => Err(error),
+            },
+            Ok(()) => Ok(()),
         }
     }
 
@@ -190,13 +193,13 @@ impl Manage {
     }
 
     /// Parks the part once it has heard of its end.
-    async fn park_once(self, id: RaftId, mut retired: watch::Receiver<bool>) {
-        if retired.wait_for(|retired| *retired).await.is_err() {
+    async fn park_once(self, id: RaftId, mut retired: watch::Receiver<Option<End>>) {
+        let Ok(Some(end)) = retired.wait_for(Option::is_some).await.map(|end| end.clone()) else {
             return; // it was stopped
-        }
+        };
         let mut now = self.state.lock().await;
         if now.running.as_ref().is_some_and(|r| r.id == id) {
-            self.retire(&mut now).await;
+            self.retire(&mut now, end).await;
         }
     }
 
@@ -215,11 +218,13 @@ impl Manage {
                 }
                 match manage.start(&mut now, id, order.clone()).await {
                     Ok(()) => break,
-                    Err(DaemonError::Retired(_)) => {
-                        manage.retire(&mut now).await;
-                        break;
-                    }
-                    Err(error) => tracing::warn!(error = chain(&error), "the manager part does not run; tried again"),
+                    Err(error) => match end_of(&error) {
+                        Some(end) => {
+                            manage.retire(&mut now, end).await;
+                            break;
+                        }
+                        None => tracing::warn!(error = chain(&error), "the manager part does not run; tried again"),
+                    },
                 }
             }
             let mut now = manage.state.lock().await;
@@ -227,8 +232,9 @@ impl Manage {
         });
     }
 
-    /// The end of a part whose id is nobody's any more, whether it runs or not: this node is a worker.
-    async fn retire(&self, now: &mut Now) {
+    /// The end of a part whose id is nobody's any more, or whose log is not what it was, whether it runs or not: this node is
+    /// a worker, and nothing is begun under that id again.
+    async fn retire(&self, now: &mut Now, end: End) {
         let Some(id) = now.identity.raft else { return };
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
         // The end of the id may be that of the node.
@@ -241,18 +247,25 @@ impl Manage {
             Ok(()) => self.aside(Some(id)).await,
             Err(error) => Err(error),
         };
-        match aside {
-            Ok(to) => tracing::warn!(
+        match (aside, end) {
+            (Ok(to), End::Stale(why)) => tracing::error!(
+                raft = %id, kept = %to.unwrap_or_default().display(), why,
+                "stale-directory: this data directory is a copy, or an older one that was put back: it would vote twice and \
+                 forget what it has acknowledged, so this node manages the cluster no more; its log was put aside, with the \
+                 cluster's keys, and nothing was deleted; next: put nothing back; remoor demote {name} on another manager, \
+                 then remoor promote {name}; of a machine that is a copy of one that lives, move the data directory away"
+            ),
+            (Ok(to), End::Retired) => tracing::warn!(
                 raft = %id, kept = %to.unwrap_or_default().display(),
                 "this node manages the cluster no more: its Raft id is retired; its log was put aside, with the cluster's \
                  keys, and it goes on as a worker; next: delete what was kept once it is not needed, or remoor promote {name}"
             ),
-            Err(error) => {
+            (Err(error), end) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(
-                    raft = %id, error,
-                    "this node manages the cluster no more: its Raft id is retired; its log could not be put aside, which \
-                     is tried at the next start; it goes on as a worker"
+                    raft = %id, error, ?end,
+                    "this node manages the cluster no more; its log could not be put aside, which is tried at the next \
+                     start; it goes on as a worker"
                 );
             }
         }
@@ -362,7 +375,7 @@ impl Manage {
         };
         if before != Some(id) {
             if before.is_some() {
-                self.retire(now).await;
+                self.retire(now, End::Retired).await;
             }
             // Nothing is moved while the disk still names an id: a log that is gone is no leftover, and ends the next start.
             self.store(now).await.map_err(|e| failed(&e))?;
@@ -377,14 +390,16 @@ impl Manage {
         self.log(now).await.map_err(|e| failed(&e))?;
         match self.start(now, id, order.managers.clone()).await {
             Ok(()) => Ok(reply),
-            Err(DaemonError::Retired(_)) => {
-                self.retire(now).await;
-                Err(Failure::new(Code::Retired, format!("Raft id {id} is retired already")))
-            }
-            Err(error) => {
-                self.try_again(now, id, order.managers);
-                Err(failed(&error))
-            }
+            Err(error) => match end_of(&error) {
+                Some(end) => {
+                    self.retire(now, end).await;
+                    Err(Failure::new(Code::Retired, format!("this node has parked what it had of Raft id {id}")))
+                }
+                None => {
+                    self.try_again(now, id, order.managers);
+                    Err(failed(&error))
+                }
+            },
         }
     }
 
@@ -445,6 +460,15 @@ impl Manage {
             return Ok(());
         };
         Err(Failure::new(code, text))
+    }
+}
+
+/// Whether a part that could not be started never will be.
+fn end_of(error: &DaemonError) -> Option<End> {
+    match error {
+        DaemonError::Retired(_) => Some(End::Retired),
+        DaemonError::Stale(why) => Some(End::Stale(why.clone())),
+        _ => None,
     }
 }
 

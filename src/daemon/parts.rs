@@ -5,7 +5,7 @@ use super::keyring::Keyring;
 use super::layout::Layout;
 use super::run::DaemonError;
 use super::ssh_key;
-use super::transport::{Retirement, TlsTransport};
+use super::transport::{End, Retirement, TlsTransport, end_of};
 use crate::disk::{BlobStore, DataDir, Identity};
 use crate::gossip::MemberEvent;
 use crate::manager::api::{self, JoinDesk, JoinParts};
@@ -20,8 +20,9 @@ use crate::rpc::token::Secret;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
 use axum::Router;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
@@ -36,7 +37,11 @@ const CA_MAX: Duration = Duration::from_secs(30);
 const UNLED: Duration = Duration::from_secs(3);
 /// Between two such questions, and how long each may take.
 const CLAIM_EVERY: Duration = Duration::from_secs(1);
+/// While a leader is heard, each manager is told so often.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
+/// A start waits so long for managers that don't answer; of those that begin at the same time none does.
+const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
 /// Who wants gossip's events: all members that are there, then what happens.
 pub type Ear = mpsc::UnboundedSender<MemberEvent>;
@@ -73,9 +78,10 @@ impl Parts {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
         let config = raft_config(&self.layout, &self.identity, self.raft);
-        let (raft, applied) = Raft::start(config, Arc::new(transport)).await?;
-        let tls = self.keyring.client();
-        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), self.identity.node, tls, self.retired.clone()));
+        let (tls, me) = (self.keyring.client(), self.identity.node);
+        let ask = async |body: Vec<u8>| ask_at_start(&self.sponsors, me, &tls, body).await;
+        let (raft, applied) = Raft::start_asking(config, Arc::new(transport), ask).await?;
+        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, tls, self.retired.clone()));
         tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
         tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));
         let stop = raft.clone();
@@ -95,7 +101,10 @@ impl Parts {
         let mut retired = self.retired.follow();
         let ca = tokio::select! {
             ca = tokio::time::timeout(CA_MAX, self.ca()) => ca.map_err(|_| DaemonError::NoCa)??,
-            Ok(_) = retired.wait_for(|retired| *retired) => return Err(DaemonError::Retired(self.raft)),
+            Ok(end) = retired.wait_for(Option::is_some) => return Err(match end.clone() {
+                Some(End::Stale(why)) => DaemonError::Stale(why),
+                _ => DaemonError::Retired(self.raft),
+            }),
         };
         std::fs::create_dir_all(self.layout.runs())
             .map_err(|source| DaemonError::Listen { what: self.layout.runs().display().to_string(), source })?;
@@ -210,11 +219,30 @@ fn remote(layout: &Layout) -> Result<Remote, SshError> {
     })
 }
 
-/// Asks the managers whether the own id still stands, as long as no leader is heard. Each of them, one after the other: one
-/// that lags would say yes for ever.
+/// Before anything of a start is done: whether the other managers take this directory for what it was. Who does not answer
+/// at once is asked later.
+async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Vec<u8>) -> Result<(), DaemonError> {
+    let others = sponsors.peers().into_iter().filter(|m| m.id != me);
+    let asked = others.map(|manager| {
+        let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(START_ASK_WITHIN);
+        let body = body.clone();
+        async move { client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await.err() }
+    });
+    let said = futures_util::future::join_all(asked).await;
+    match said.iter().flatten().find_map(end_of) {
+        Some(End::Stale(why)) => Err(DaemonError::Stale(why)),
+        // That the id is retired is heard again, and then that part is put aside as a whole.
+        _ => Ok(()),
+    }
+}
+
+/// Tells each manager from time to time how far this member is, so that it is known beside the leader too, and asks whether
+/// the own id still stands as long as no leader is heard. Each of them, one after the other: one that lags would say yes for
+/// ever.
 async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: ClientTls, retired: Retirement) {
     let mut status = raft.status();
     let mut next = 0;
+    let mut met = BTreeMap::<NodeId, Instant>::new();
     loop {
         tokio::time::sleep(CLAIM_EVERY).await;
         let now = status.borrow_and_update().clone();
@@ -224,15 +252,20 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: Clien
         let mut managers = sponsors.peers();
         managers.retain(|m| m.id != me);
         let led = raft.unled() < UNLED && now.last_log.is_some();
-        if now.is_leader || led || managers.is_empty() {
+        met.retain(|_, at| at.elapsed() < TELL_EVERY);
+        if led || now.is_leader {
+            managers.retain(|m| !met.contains_key(&m.id));
+        }
+        if managers.is_empty() {
             continue;
         }
         next = (next + 1) % managers.len();
         let manager = &managers[next];
         let Ok(body) = raft.claim(RaftId(0)) else { return };
         let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CLAIM_WITHIN);
-        if let Err(error) = client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
-            retired.hear(&error, manager.name.as_str());
+        match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
+            Ok(_) => drop(met.insert(manager.id, Instant::now())),
+            Err(error) => retired.hear(&error, manager.name.as_str()),
         }
     }
 }
@@ -242,7 +275,7 @@ async fn watch_own(raft: Raft<Inventory>, node: NodeId, id: RaftId, retired: Ret
     let mut state = raft.state();
     let over = |inventory: &Arc<Inventory>| matches!(Standing::of(inventory, node, id), Standing::Retired);
     if state.wait_for(over).await.is_ok() {
-        retired.heard("the own log");
+        retired.heard(End::Retired, "the own log");
     }
 }
 

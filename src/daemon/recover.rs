@@ -3,6 +3,7 @@
 
 use super::admin::AdminError;
 use super::half_made;
+use super::high;
 use super::layout::{Layout, NodeConfig};
 use super::refound::{self, Founded, RefoundError};
 use crate::disk::{DataDir, DiskError, Identity};
@@ -32,6 +33,8 @@ pub struct RecoverOptions {
     pub even_if_majority_alive: bool,
     /// Also where another manager answers that knows more than this one.
     pub even_if_behind: bool,
+    /// Also where the log here is an older one than this manager had.
+    pub even_if_rolled_back: bool,
 }
 
 /// An address, and the API and gossip ports where they are others than before.
@@ -113,6 +116,7 @@ pub enum Objection {
     MajorityAlive { up: usize, of: usize, others: Vec<String> },
     Superseded { by: String, epoch: Epoch },
     Behind { survivor: String, term: u64, index: u64 },
+    RolledBack { ends: u64, applied: u64 },
 }
 
 impl Objection {
@@ -128,6 +132,11 @@ impl Objection {
             Self::Behind { survivor, .. } => {
                 format!("the same command on {survivor}; --even-if-behind gives up what only {survivor} knows")
             }
+            Self::RolledBack { ends, applied } => format!(
+                "put the newer raft/ back, or the same command on another survivor; --even-if-rolled-back gives up what was \
+                 decided in the entries {} to {applied}",
+                ends + 1
+            ),
         }
     }
 }
@@ -146,6 +155,11 @@ impl std::fmt::Display for Objection {
             Self::Behind { survivor, term, index } => {
                 write!(f, "{survivor} knows more: its log ends at entry {index} of term {term}")
             }
+            Self::RolledBack { ends, applied } => write!(
+                f,
+                "the log here ends at entry {ends}, and this manager had applied entry {applied}: it was put back from an \
+                 older copy"
+            ),
         }
     }
 }
@@ -263,9 +277,14 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let found = (last.term, last.index);
     let open = last.state.jobs.values().filter(|j| j.open_attempt().is_some());
     let open = open.filter_map(|j| Some(last.state.node(j.node)?.name().to_string())).collect();
+    let applied = high::noted(&layout, &identity, id)?;
     let mut objections = objections(&identity, found, &last.voters, &others);
+    if found.1 < applied {
+        objections.push(Objection::RolledBack { ends: found.1, applied });
+    }
     objections.retain(|o| match o {
         Objection::Behind { .. } => !options.even_if_behind,
+        Objection::RolledBack { .. } => !options.even_if_rolled_back,
         // The cluster goes on without this node: nothing makes that the past.
         Objection::Superseded { .. } => true,
         _ => !options.even_if_majority_alive,

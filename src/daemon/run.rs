@@ -65,6 +65,8 @@ pub enum DaemonError {
     NoCa,
     #[error("Raft id {0} of this node is retired")]
     Retired(RaftId),
+    #[error("the data directory is not what this manager had: {0}")]
+    Stale(String),
     #[error("the threads of the manager part can't be started")]
     Threads(#[source] std::io::Error),
     #[error("Raft stopped by itself; the daemon ends so that it is started anew")]

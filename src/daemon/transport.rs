@@ -13,29 +13,43 @@ use tokio::sync::watch;
 /// Raft has shorter deadlines of its own; this ends what they forgot.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// Whether a manager part has heard that its Raft id is nobody's any more, or that the cluster is in a newer epoch. Clones are
-/// the same.
+/// Why a manager part ends for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Its Raft id is nobody's any more.
+    Retired,
+    /// Its data directory is a copy, or an older one, by the words of another manager.
+    Stale(String),
+}
+
+/// Whether a manager part has heard of its end, or that the cluster is in a newer epoch. Clones are the same.
 #[derive(Clone)]
 pub struct Retirement {
-    heard: Arc<watch::Sender<bool>>,
+    heard: Arc<watch::Sender<Option<End>>>,
     epoch: Arc<watch::Sender<Epoch>>,
 }
 
 impl Retirement {
     pub fn new() -> Self {
-        Self { heard: Arc::new(watch::channel(false).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
+        Self { heard: Arc::new(watch::channel(None).0), epoch: Arc::new(watch::channel(Epoch(0)).0) }
     }
 
-    pub fn heard(&self, from: &str) {
-        if !self.heard.send_replace(true) {
-            tracing::info!(%from, "it is said that the own Raft id is retired");
-        }
+    /// The first word counts.
+    pub fn heard(&self, end: End, from: &str) {
+        self.heard.send_if_modified(|heard| {
+            let first = heard.is_none();
+            if first {
+                tracing::info!(%from, ?end, "it is said that this manager part is at its end");
+                *heard = Some(end);
+            }
+            first
+        });
     }
 
     /// Of what another manager answered to a message of this one.
     pub fn hear(&self, error: &ApiError, from: &str) {
-        if error.code() == Some(Code::Retired.as_str()) {
-            self.heard(from);
+        if let Some(end) = end_of(error) {
+            self.heard(end, from);
         }
         if let ApiError::Status { code, details, .. } = error
             && code == Code::WrongEpoch.as_str()
@@ -49,13 +63,25 @@ impl Retirement {
         }
     }
 
-    pub fn follow(&self) -> watch::Receiver<bool> {
+    pub fn follow(&self) -> watch::Receiver<Option<End>> {
         self.heard.subscribe()
     }
 
     /// The newest epoch in which another manager said to be.
     pub fn follow_epoch(&self) -> watch::Receiver<Epoch> {
         self.epoch.subscribe()
+    }
+}
+
+/// What an answer says of the end of the one that asked.
+pub fn end_of(error: &ApiError) -> Option<End> {
+    match error {
+        ApiError::Status { code, .. } if code == Code::Retired.as_str() => Some(End::Retired),
+        ApiError::Status { code, message, details, .. } if code == Code::StaleDirectory.as_str() => {
+            let since = details["since"].as_str().unwrap_or("a start of before");
+            Some(End::Stale(format!("{message} (met {since})")))
+        }
+        _ => None,
     }
 }
 
@@ -140,12 +166,12 @@ mod tests {
         let send = |kind| transport.send(RaftId(3), addr.clone(), kind, Vec::new());
 
         send("pre-vote").await.expect_err("refused");
-        assert!(!*retired.follow().borrow(), "by a node that may be anybody");
+        assert_eq!(*retired.follow().borrow(), None, "by a node that may be anybody");
         peers.redirect(Whereabouts { ids: [(RaftId(3), NodeId(7))].into(), ..Whereabouts::default() });
         send("vote").await.expect_err("refused");
-        assert!(!*retired.follow().borrow(), "for another reason");
+        assert_eq!(*retired.follow().borrow(), None, "for another reason");
         send("pre-vote").await.expect_err("refused");
-        assert!(*retired.follow().borrow());
+        assert_eq!(*retired.follow().borrow(), Some(End::Retired));
         server.abort();
     }
 }

@@ -13,7 +13,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const IDENTITY_VERSION: u32 = 1;
+/// Format of the data directory, as `version` of its identity says. Raised when an earlier program would take something in it
+/// for something else; what is only added is left out by serde's defaults and needs no other number. A directory of a later
+/// format is refused before anything in it is touched. There is no earlier one: who raises this adds the upgrade, which ends
+/// with the identity.
+pub const DATA_FORMAT: u32 = 1;
 /// Written when a run on the node begins, and when its attempt was closed.
 pub const FENCE: &str = "fence.json";
 /// Who this node is; there from the moment at which it has joined a cluster.
@@ -44,7 +48,7 @@ const LOOK_POLL: Duration = Duration::from_millis(20);
 /// Who this node is, as the cluster granted it. An empty directory has none and joins as a new member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Format of the file, 1.
+    /// [`DATA_FORMAT`].
     pub version: u32,
     pub cluster: ClusterId,
     pub epoch: Epoch,
@@ -72,7 +76,7 @@ impl Identity {
         })?;
         let incarnation = hex::encode(random);
         Ok(Self {
-            version: IDENTITY_VERSION,
+            version: DATA_FORMAT,
             cluster,
             epoch,
             node,
@@ -95,11 +99,16 @@ pub struct DataDir {
 impl DataDir {
     /// Opens `dir` (made with mode 0700 if absent) for this process alone; a second opener gets [`DiskError::Held`]. A
     /// directory of remoor, or an empty one, that others may enter is shut to them, with a warning: it holds keys. Any
-    /// other is refused with [`DiskError::Foreign`], and is as it was.
+    /// other is refused with [`DiskError::Foreign`], and is as it was; so is one of a later format, with [`DiskError::TooNew`].
     pub fn open(dir: &Path) -> Result<Self, DiskError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(DiskError::io("creating directory", dir))?;
         keep_private(dir)?;
-        Ok(Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? })
+        let opened = Self { path: dir.to_owned(), _lock: lock(&dir.join("lock"))? };
+        // Any other fault of the identity is for who needs it.
+        match opened.identity() {
+            Err(newer @ DiskError::TooNew { .. }) => Err(newer),
+            _ => Ok(opened),
+        }
     }
 
     /// Says by `agent.lock` that an agent runs here, until the returned value is gone; an executor that examines this node
@@ -143,8 +152,11 @@ impl DataDir {
             version: u32,
         }
         let Versioned { version } = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
-        if version > IDENTITY_VERSION {
-            return Err(DiskError::TooNew { path, found: version, known: IDENTITY_VERSION });
+        if version > DATA_FORMAT {
+            return Err(DiskError::TooNew { path, found: version, known: DATA_FORMAT });
+        }
+        if version == 0 {
+            return Err(corrupt("there is no format 0".to_owned()));
         }
         let identity: Identity = serde_json::from_slice(&bytes).map_err(|e| corrupt(e.to_string()))?;
         if identity.cluster.as_str().is_empty() || identity.incarnation.is_empty() {
@@ -331,7 +343,8 @@ mod tests {
         data.store_identity(&identity()).unwrap();
         let path = dir.path().join("identity.json");
         let good = std::fs::read_to_string(&path).unwrap();
-        for bad in ["", "{", &good[..good.len() / 2], &good.replace("\"c1\"", "\"\"")] {
+        let (nowhere, none) = (good.replace("\"c1\"", "\"\""), good.replace("\"version\": 1", "\"version\": 0"));
+        for bad in ["", "{", &good[..good.len() / 2], &nowhere, &none] {
             std::fs::write(&path, bad).unwrap();
             let error = data.identity().unwrap_err();
             assert!(matches!(&error, DiskError::Corrupt { .. }), "{bad:?}: {error}");
@@ -340,5 +353,8 @@ mod tests {
         }
         std::fs::write(&path, r#"{"version": 2}"#).unwrap();
         assert!(matches!(data.identity(), Err(DiskError::TooNew { found: 2, .. })));
+        drop(data);
+        let error = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("format 2") && error.contains("up to 1: install the newer program"), "{error}");
     }
 }

@@ -23,7 +23,7 @@ const LENGTH: usize = 4;
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Files of a manager's directory that are in a backup, as far as they are there, and folders of such.
-pub const FILES: [&str; 5] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json"];
+pub const FILES: [&str; 6] = ["node.key", "credentials.json", "ssh.key", "operator.json", "node.json", keeper::FILE];
 pub const FOLDERS: [&str; 1] = ["ca"];
 
 #[derive(Debug, thiserror::Error)]
@@ -70,13 +70,20 @@ pub struct Head {
 }
 
 /// All of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Backup {
     pub head: Head,
     pub state: Inventory,
     pub blobs: BTreeMap<Sha256, Vec<u8>>,
     /// By path from the data directory.
     pub files: BTreeMap<String, Vec<u8>>,
+}
+
+/// Not the files: there are keys among them.
+impl std::fmt::Debug for Backup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backup").field("head", &self.head).finish_non_exhaustive()
+    }
 }
 
 /// Who makes one, and where in the log.
@@ -272,6 +279,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 1, "nothing is left beside it");
         let read = Backup::read(&path).expect("read");
         assert_eq!((&read.head, &read.state, &read.files), (&head, &backup().state, &backup().files));
+        assert!(!format!("{read:?}").contains(&format!("{:?}", b"secret")), "{read:?}");
         assert!(matches!(backup().write(&path), Err(BackupError::Exists(_))));
 
         let bad = dir.path().join("bad");

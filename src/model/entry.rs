@@ -8,12 +8,52 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Highest format of an entry that this program reads. An entry whose meaning an earlier program would miss, by a field that
+/// counts or by another rule of applying it, is written with the next number as its first field, `format`; one without it is of
+/// format 1. A manager that gets, or finds, an entry of a later format stops there, instead of applying it as something else.
+pub const ENTRY_FORMAT: u32 = 1;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Stored")]
 pub struct Entry {
     pub at: Wall,
     /// The manager or operator that proposes it, for the journal.
     pub by: String,
     pub command: Command,
+}
+
+/// An entry as it is read: the format is looked at before what it is about.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default, rename = "format")]
+    _format: Readable,
+    at: Wall,
+    by: String,
+    command: Command,
+}
+
+impl From<Stored> for Entry {
+    fn from(Stored { _format, at, by, command }: Stored) -> Self {
+        Self { at, by, command }
+    }
+}
+
+/// The format of an entry that this program reads; another one is an error.
+#[derive(Default, Deserialize)]
+#[serde(try_from = "u32")]
+struct Readable;
+
+impl TryFrom<u32> for Readable {
+    type Error = String;
+
+    fn try_from(format: u32) -> Result<Self, String> {
+        match format {
+            ..=ENTRY_FORMAT => Ok(Self),
+            _ => Err(format!(
+                "an entry of format {format}, this program reads up to {ENTRY_FORMAT}: install the newer program"
+            )),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,5 +1,6 @@
 //! What can go wrong, and for each whether anything changed and whether to try again.
 
+use super::life::Refused;
 use crate::disk::DiskError;
 use crate::model::{ClusterId, Epoch, RaftId};
 use std::path::PathBuf;
@@ -16,6 +17,9 @@ pub enum RaftError {
     /// What is on disk contradicts itself. Never reset: a member that forgets its vote or its log can lose what others rely on.
     #[error("{} is corrupted ({why}); deleting it alone would break promises that the other managers rely on", path.display())]
     Corrupt { path: PathBuf, why: String },
+    /// Written by a later program; nothing was started, and nothing was changed.
+    #[error("{} was written by a newer program ({why})", path.display())]
+    TooNew { path: PathBuf, why: String },
     /// This member took part before, and its log is not there any more; nothing was started or made.
     #[error(
         "{} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the other \
@@ -51,6 +55,9 @@ pub enum RaftError {
     /// A message in this member's own name; nothing was changed.
     #[error("message in the name of raft id {ours}, which is this member itself")]
     WrongSender { ours: RaftId },
+    /// A message, or an answer, of a member that is not who it was; nothing was changed.
+    #[error("raft id {id}: {}", refused.stale)]
+    Stale { id: RaftId, refused: Refused },
     /// Not a message that this version understands; nothing was changed.
     #[error("unreadable message: {why}")]
     BadMessage { why: String },

@@ -1,13 +1,14 @@
 //! [`Raft`], the handle that the rest of the program uses: start, propose, read, answer peers, stop.
 
 use super::error::{ProposeError, RaftError, ReadError};
+use super::life::{Lives, Refused};
 use super::log::{self, LogStore, Owner};
 use super::machine::{Machine, News};
 use super::network::{Network, Transport};
 use super::snapshot::{Image, Snapshot, SnapshotFile};
 use super::status::{self, RaftStatus};
 use super::types::{self, Command, SnapshotMeta, Types, Vote};
-use super::wire::{self, Us};
+use super::wire::{self, Address, Us};
 use super::{StateMachine, Timing};
 use crate::disk::DiskError;
 use crate::model::{ClusterId, Epoch, RaftId};
@@ -72,24 +73,50 @@ impl<S: StateMachine> Raft<S> {
         cfg: RaftConfig,
         transport: Arc<dyn Transport>,
     ) -> Result<(Self, mpsc::UnboundedReceiver<News<S>>), RaftError> {
-        let us = Us { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id };
+        Self::start_asking(cfg, transport, async |_| Ok(())).await
+    }
+
+    /// The same, once `ask` has nothing against it: it gets a message like [`Raft::claim`]'s, for whoever takes it, before
+    /// this member votes or answers.
+    pub async fn start_asking<E: From<RaftError>>(
+        cfg: RaftConfig,
+        transport: Arc<dyn Transport>,
+        ask: impl AsyncFnOnce(Vec<u8>) -> Result<(), E>,
+    ) -> Result<(Self, mpsc::UnboundedReceiver<News<S>>), E> {
         let settings = Arc::new(settings(&cfg)?);
         let (publish, state) = watch::channel(Arc::<S>::default());
         let (feed, entries) = mpsc::unbounded_channel();
         let announce = Arc::new(AtomicBool::new(false));
-        let (log, machine) = {
+        let (log, machine, lives) = {
             let announce = announce.clone();
             let cfg = cfg.clone();
-            tokio::task::spawn_blocking(move || open(&cfg, publish, feed, announce))
-                .await
-                .map_err(|e| RaftError::Stopped { why: e.to_string() })??
+            let opening = move || {
+                let (log, machine) = open::<S>(&cfg, publish, feed, announce)?;
+                let lives = Lives::begin(&cfg.dir, log.holds(), log.kept());
+                Ok::<_, RaftError>((log, machine, lives))
+            };
+            let opened = tokio::task::spawn_blocking(opening).await;
+            opened.map_err(|e| RaftError::Stopped { why: e.to_string() })??
+        };
+        let asked = async {
+            let lives = Arc::new(lives?);
+            let us = Us { cluster: cfg.cluster.clone(), epoch: cfg.epoch, id: cfg.id, lives };
+            ask(claim(&us, RaftId(0))?).await?;
+            Ok(us)
+        };
+        let us = match asked.await {
+            Ok(us) => us,
+            Err(error) => {
+                log.close().await;
+                return Err(error);
+            }
         };
         let network = Network { us: us.clone(), transport };
         let core = match openraft::Raft::build(cfg.id.0, settings, network, log.clone(), machine).await {
             Ok(core) => core,
             Err(error) => {
                 log.close().await;
-                return Err(RaftError::Corrupt { path: cfg.dir, why: error.to_string() });
+                return Err(RaftError::Corrupt { path: cfg.dir, why: error.to_string() }.into());
             }
         };
         announce.store(true, Ordering::Release);
@@ -214,19 +241,34 @@ impl<S: StateMachine> Raft<S> {
     ///
     /// `to` alone answers it; 0: whoever gets it, since a member whose log is empty knows nobody's id.
     pub fn claim(&self, to: RaftId) -> Result<Vec<u8>, RaftError> {
-        let us = &self.inner.us;
-        wire::request(&us.address(to), &(), &[]).map_err(|e| RaftError::BadMessage { why: e.to_string() })
+        claim(&self.inner.us, to)
     }
 
-    /// Who a request of this cluster and epoch says to come from; to be compared with the caller's certificate.
-    pub fn sender(&self, body: &[u8]) -> Result<RaftId, RaftError> {
+    /// Who a request of this cluster and epoch says to come from; to be compared with the caller's certificate, and then to be
+    /// admitted.
+    pub fn sender(&self, body: &[u8]) -> Result<Address, RaftError> {
         let address = wire::sender_of(body)?;
         let us = &self.inner.us;
         address.of_cluster(us)?;
         if address.to != RaftId(0) && address.to != us.id {
             return Err(RaftError::WrongTarget { found: address.to, ours: us.id });
         }
-        Ok(address.from)
+        Ok(address)
+    }
+
+    /// Whether the sender of a message, which holds the id that it speaks by, is who it was.
+    pub async fn admit(&self, sender: &Address) -> Result<(), RaftError> {
+        self.inner.us.lives.meet(sender.from, sender.claim).await
+    }
+
+    /// Whose data directories were found to be copies or older ones, since this member started, and still are.
+    pub fn refusals(&self) -> BTreeMap<RaftId, Refused> {
+        self.inner.us.lives.refusals()
+    }
+
+    /// Writes down how far the others have come, so that it is known after a start.
+    pub async fn note_lives(&self) {
+        self.inner.us.lives.note().await;
     }
 
     /// The server's side of [`Transport`]: handles a request of another member and returns the answer to send back.
@@ -237,25 +279,25 @@ impl<S: StateMachine> Raft<S> {
         let reply = match kind {
             "append" => {
                 let (request, _) = wire::open_request(&body, us)?;
-                wire::reply(&core.append_entries(request).await.map_err(|e| stopped(&e))?)
+                wire::reply(&core.append_entries(request).await.map_err(|e| stopped(&e))?, us)
             }
             "vote" => {
                 let (request, _) = wire::open_request(&body, us)?;
-                wire::reply(&core.vote(request).await.map_err(|e| stopped(&e))?)
+                wire::reply(&core.vote(request).await.map_err(|e| stopped(&e))?, us)
             }
             "pre-vote" => {
                 let (request, _) = wire::open_request(&body, us)?;
-                wire::reply(&core.pre_vote(request).await.map_err(|e| stopped(&e))?)
+                wire::reply(&core.pre_vote(request).await.map_err(|e| stopped(&e))?, us)
             }
             "snapshot" => {
                 let ((vote, meta), state): ((Vote<S>, SnapshotMeta<S>), _) = wire::open_request(&body, us)?;
                 let image = Image::decode(state.to_vec()).map_err(|why| RaftError::BadMessage { why })?;
                 let snapshot = Snapshot::<S> { meta, snapshot: image };
-                wire::reply(&core.install_full_snapshot(vote, snapshot).await.map_err(|e| stopped(&e))?)
+                wire::reply(&core.install_full_snapshot(vote, snapshot).await.map_err(|e| stopped(&e))?, us)
             }
             "transfer" => {
                 let (request, _) = wire::open_request(&body, us)?;
-                wire::reply(&core.handle_transfer_leader(request).await.map_err(|e| stopped(&e))?)
+                wire::reply(&core.handle_transfer_leader(request).await.map_err(|e| stopped(&e))?, us)
             }
             other => Err(RaftError::BadMessage { why: format!("unknown kind {other:?}") }),
         }?;
@@ -289,6 +331,10 @@ pub fn begin_log(cfg: &RaftConfig, begun: bool) -> Result<(), RaftError> {
     log::create(&file, &Owner::of(cfg))?;
     crate::disk::sync_dir(cfg.dir.parent().unwrap_or(&cfg.dir))?;
     Ok(())
+}
+
+fn claim(us: &Us, to: RaftId) -> Result<Vec<u8>, RaftError> {
+    wire::request(&us.address(to), &(), &[]).map_err(|e| RaftError::BadMessage { why: e.to_string() })
 }
 
 type Opened<S> = (LogStore<S>, Machine<S>);

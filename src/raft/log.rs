@@ -5,6 +5,7 @@
 use super::StateMachine;
 use super::error::RaftError;
 use super::handle::RaftConfig;
+use super::life::{Kept, Mark};
 use super::record;
 use super::types::{Entry, LogId, Types, Vote};
 use super::writer::{self, Op, Slot};
@@ -51,11 +52,12 @@ impl std::fmt::Display for Owner {
 pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
+    kept: Arc<Kept>,
 }
 
 impl<S: StateMachine> Clone for LogStore<S> {
     fn clone(&self) -> Self {
-        Self { memory: self.memory.clone(), writer: self.writer.clone() }
+        Self { memory: self.memory.clone(), writer: self.writer.clone(), kept: self.kept.clone() }
     }
 }
 
@@ -65,6 +67,20 @@ struct Memory<S: StateMachine> {
     purged: Option<LogId<S>>,
     vote: Option<Vote<S>>,
     committed: Option<LogId<S>>,
+    /// The last entry that is on disk; and how often entries were taken back, since what is synced then may be one of these.
+    synced: u64,
+    taken_back: u64,
+}
+
+impl<S: StateMachine> Memory<S> {
+    fn last(&self) -> Option<LogId<S>> {
+        self.entries.last_key_value().map(|(_, held)| held.entry.log_id()).or(self.purged)
+    }
+
+    /// What is committed is never taken back, so what is synced of it is on disk for ever.
+    fn keep(&self, kept: &Kept) {
+        kept.index(self.committed.map_or(0, |id| id.index).min(self.synced));
+    }
 }
 
 struct Held<S: StateMachine> {
@@ -76,7 +92,7 @@ struct Held<S: StateMachine> {
 impl<S: StateMachine> LogStore<S> {
     /// Opens the log at `path`, making an empty one if there is none. A damaged log, or one of another owner, is refused.
     pub fn open(path: &Path, owner: &Owner) -> Result<Self, RaftError> {
-        let corrupt = |why: String| RaftError::Corrupt { path: path.to_owned(), why };
+        let corrupt = |why: String| record::refused(path, why);
         if !path.exists() {
             create(path, owner)?;
         }
@@ -95,6 +111,8 @@ impl<S: StateMachine> LogStore<S> {
             purged: optional(slot(Slot::Purged)).map_err(corrupt)?,
             vote: optional(slot(Slot::Vote)).map_err(corrupt)?,
             committed: optional(slot(Slot::Committed)).map_err(corrupt)?,
+            synced: 0,
+            taken_back: 0,
         };
         let first = memory.purged.map_or(0, |id| id.index + 1);
         for (expected, (index, bytes)) in (first..).zip(&stored.log) {
@@ -104,8 +122,12 @@ impl<S: StateMachine> LogStore<S> {
             }
             memory.entries.insert(expected, Held { entry, bytes: bytes.len() });
         }
+        memory.synced = memory.last().map_or(0, |id| id.index);
+        let kept = Arc::new(Kept::default());
+        kept.term(memory.vote.map_or(0, |vote| vote.leader_id.term));
+        memory.keep(&kept);
         let writer = writer::spawn(db, path)?;
-        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer })
+        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, kept })
     }
 
     /// The last entry that was removed from the front; a snapshot must cover it.
@@ -115,9 +137,19 @@ impl<S: StateMachine> LogStore<S> {
 
     /// Term and index of the last entry, committed or not.
     pub fn last(&self) -> Option<(u64, u64)> {
+        self.memory().last().map(|id| (id.leader_id.term, id.index))
+    }
+
+    /// The term of the last vote and the last entry, committed or not.
+    pub fn holds(&self) -> Mark {
         let memory = self.memory();
-        let last = memory.entries.last_key_value().map(|(_, held)| held.entry.log_id());
-        last.or(memory.purged).map(|id| (id.leader_id.term, id.index))
+        let term = memory.vote.map_or(0, |vote| vote.leader_id.term);
+        Mark { term, index: memory.last().map_or(0, |id| id.index) }
+    }
+
+    /// What is on disk for ever, now and later.
+    pub fn kept(&self) -> Arc<Kept> {
+        self.kept.clone()
     }
 
     /// Writes what is queued and closes the file; everything asked of the log later fails. Closing twice is no error.
@@ -196,8 +228,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
 
     async fn get_log_state(&mut self) -> io::Result<LogState<Types<S>>> {
         let memory = self.memory();
-        let last = memory.entries.last_key_value().map(|(_, held)| held.entry.log_id());
-        Ok(LogState { last_purged_log_id: memory.purged, last_log_id: last.or(memory.purged) })
+        Ok(LogState { last_purged_log_id: memory.purged, last_log_id: memory.last() })
     }
 
     async fn get_log_reader(&mut self) -> Self {
@@ -213,12 +244,17 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
         self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done: Some(done) }).await?;
         synced.await.map_err(|_| io::Error::other("the writer of the replicated log has ended"))??;
         self.memory().vote = Some(*vote);
+        self.kept.term(vote.leader_id.term);
         Ok(())
     }
 
     async fn save_committed(&mut self, committed: Option<LogId<S>>) -> io::Result<()> {
         let Some(committed) = committed else { return Ok(()) };
-        self.memory().committed = Some(committed);
+        {
+            let mut memory = self.memory();
+            memory.committed = Some(committed);
+            memory.keep(&self.kept);
+        }
         self.write(Op::Set { slot: Slot::Committed, record: record::encode(&committed)?, done: None }).await
     }
 
@@ -239,14 +275,33 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
             held.push((index, Held { entry, bytes: record.len() }));
             records.push((index, record));
         }
-        self.memory().entries.extend(held);
-        let done: writer::Done = Box::new(move |result| callback.io_completed(result));
+        let last = records.last().map_or(0, |(index, _)| *index);
+        let taken_back = {
+            let mut memory = self.memory();
+            memory.entries.extend(held);
+            memory.taken_back
+        };
+        let (memory, kept) = (self.memory.clone(), self.kept.clone());
+        let done: writer::Done = Box::new(move |result| {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            if result.is_ok() && memory.taken_back == taken_back {
+                memory.synced = memory.synced.max(last);
+                memory.keep(&kept);
+            }
+            drop(memory);
+            callback.io_completed(result);
+        });
         self.write(Op::Append { records, done }).await
     }
 
     async fn truncate_after(&mut self, last: Option<LogId<S>>) -> io::Result<()> {
         let from = last.map_or(0, |id| id.index + 1);
-        self.memory().entries.split_off(&from);
+        {
+            let mut memory = self.memory();
+            memory.entries.split_off(&from);
+            memory.taken_back += 1;
+            memory.synced = memory.synced.min(from.saturating_sub(1));
+        }
         self.write(Op::Truncate { from }).await
     }
 

@@ -11,6 +11,7 @@
 mod error;
 mod handle;
 mod inventory;
+mod life;
 mod log;
 mod machine;
 mod member;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use error::{MemberError, ProposeError, RaftError, ReadError};
 pub use handle::{Raft, RaftConfig, begin_log};
+pub use life::{Refused, Stale};
 pub use machine::{AppliedEntry, News};
 pub use network::{BoxFuture, Transport, TransportError};
 pub use offline::{LastState, last_index, last_state, seed};

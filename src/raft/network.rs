@@ -104,7 +104,12 @@ impl<S: StateMachine> Peer<S> {
                     RPCError::Unreachable(Unreachable::new(&e))
                 }
             })?;
-        wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)))
+        let opened = wire::open_reply(&answer).map_err(|e| RPCError::Network(NetworkError::new(&e)));
+        let (reply, claim) = opened?;
+        // What an older directory says it has, or votes, counts for nothing.
+        let met = self.us.lives.meet(self.target, claim).await;
+        met.map_err(|e| RPCError::Unreachable(Unreachable::new(&e)))?;
+        Ok(reply)
     }
 }
 

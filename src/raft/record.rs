@@ -2,12 +2,16 @@
 //!
 //! openraft's serialised form may change between its versions; the version byte is what lets a later program tell.
 
+use super::error::RaftError;
 use crate::model::Sha256;
 use serde::{Serialize, de::DeserializeOwned};
 use std::io;
+use std::path::Path;
 
 /// Raised whenever the form of anything stored below changes, openraft's included.
 const FORMAT: u8 = 1;
+/// What every format that is too new is answered with.
+const INSTALL: &str = "install the newer program";
 const SUM: usize = 8;
 const HEADER: usize = 1 + SUM;
 
@@ -27,13 +31,19 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
         return Err(format!("a record of {} bytes", bytes.len()));
     }
     if bytes[0] != FORMAT {
-        let known = format!("this program knows {FORMAT}: install the newer program");
+        let known = format!("this program knows {FORMAT}: {INSTALL}");
         return Err(format!("a record of format {}, {known}", bytes[0]));
     }
     if bytes[1..HEADER] != sum(bytes) {
         return Err("a record with a wrong checksum".to_owned());
     }
     rmp_serde::from_slice(&bytes[HEADER..]).map_err(|e| format!("an unreadable record: {e}"))
+}
+
+/// The error for a file with a record that [`decode`] refuses.
+pub fn refused(path: &Path, why: String) -> RaftError {
+    let path = path.to_owned();
+    if why.contains(INSTALL) { RaftError::TooNew { path, why } } else { RaftError::Corrupt { path, why } }
 }
 
 /// Over the version and the content, leaving out the place of the sum itself.

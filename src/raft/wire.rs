@@ -1,11 +1,14 @@
 //! Messages between members: a version byte, an address, a body in MessagePack, and for a snapshot the state's bytes.
 //!
 //! The address names cluster, epoch, sender and target: a message that reached another log than it was meant for is refused
-//! before its body is looked at. Whether the sender is who it says is the transport's business.
+//! before its body is looked at. Whether the sender is who it says is the transport's business; whether its directory is what it
+//! was, that of [`super::life`]: what a member says of itself stands in the address, and behind the body of an answer.
 
 use super::error::RaftError;
+use super::life::{Claim, Lives};
 use crate::model::{ClusterId, Epoch, RaftId};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::sync::Arc;
 
 /// Raised whenever the form of a message changes, openraft's included.
 const VERSION: u8 = 1;
@@ -19,6 +22,9 @@ pub struct Address {
     pub epoch: Epoch,
     pub from: RaftId,
     pub to: RaftId,
+    /// None from a program of before this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
 }
 
 impl Address {
@@ -47,16 +53,18 @@ impl Address {
 }
 
 /// Who this member is.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Us {
     pub cluster: ClusterId,
     pub epoch: Epoch,
     pub id: RaftId,
+    pub lives: Arc<Lives>,
 }
 
 impl Us {
     pub fn address(&self, to: RaftId) -> Address {
-        Address { cluster: self.cluster.clone(), epoch: self.epoch, from: self.id, to }
+        let claim = Some(self.lives.claim());
+        Address { cluster: self.cluster.clone(), epoch: self.epoch, from: self.id, to, claim }
     }
 }
 
@@ -83,14 +91,20 @@ pub fn open_request<'a, T: DeserializeOwned>(bytes: &'a [u8], ours: &Us) -> Resu
     Ok((body, rest))
 }
 
-pub fn reply<T: Serialize>(body: &T) -> Result<Vec<u8>, RaftError> {
+pub fn reply<T: Serialize>(body: &T, us: &Us) -> Result<Vec<u8>, RaftError> {
     let mut bytes = vec![VERSION];
-    rmp_serde::encode::write_named(&mut bytes, body).map_err(|e| RaftError::BadMessage { why: e.to_string() })?;
+    let written = rmp_serde::encode::write_named(&mut bytes, body)
+        .and_then(|()| rmp_serde::encode::write_named(&mut bytes, &us.lives.claim()));
+    written.map_err(|e| RaftError::BadMessage { why: e.to_string() })?;
     Ok(bytes)
 }
 
-pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RaftError> {
-    read(&mut versioned(bytes)?)
+/// The body of an answer, and what the one that answers says of itself; programs of before say nothing.
+pub fn open_reply<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, Option<Claim>), RaftError> {
+    let mut rest = versioned(bytes)?;
+    let body = read(&mut rest)?;
+    let claim = if rest.is_empty() { None } else { Some(read(&mut rest)?) };
+    Ok((body, claim))
 }
 
 fn versioned(bytes: &[u8]) -> Result<&[u8], RaftError> {

@@ -73,6 +73,8 @@ codes! {
     NodeRemoved = "node-removed", FORBIDDEN;
     /// The caller is no member of Raft any more: the id by which it speaks is nobody's, and never will be.
     Retired = "retired", FORBIDDEN;
+    /// The caller's data directory is a copy, or an older one: as a member of Raft it would break what it has promised.
+    StaleDirectory = "stale-directory", FORBIDDEN;
     /// A machine that wants to join can't be dialled at the address that it names.
     Unreachable = "unreachable", UNPROCESSABLE_ENTITY;
     /// Sent to, or by, another node than meant.

@@ -236,6 +236,10 @@ fn a_log_that_was_put_back_from_an_older_copy_is_refused_and_the_others_live_on(
     let said = fs::read_to_string(home.join("log")).expect("a log");
     assert!(!ended.success() && said.contains("was put back from an older copy"), "{said}");
     good(&cluster.managers[leader].ask(&["pause", "w2"]));
+    // Nor is the cluster founded anew on it, unless that is said.
+    let all_but = ["--dry-run", "--even-if-majority-alive", "--even-if-behind"];
+    refused(&recover(&home, &all_but), &["it was put back from an older copy", "--even-if-rolled-back gives up"]);
+    good(&recover(&home, &[&all_but[..], &["--even-if-rolled-back"]].concat()));
     fs::rename(home.join("raft"), home.join("older")).expect("moved");
     fs::rename(home.join("newer"), home.join("raft")).expect("moved");
     cluster.managers[victim] = Daemon::start(&home);

@@ -2,6 +2,7 @@
 
 mod disaster;
 mod faults;
+mod formats;
 mod hosts;
 mod identity;
 mod killed;
@@ -17,6 +18,7 @@ mod playbooks;
 mod removed;
 mod sim;
 mod solo;
+mod stale;
 mod three;
 mod tidy;
 mod walk;

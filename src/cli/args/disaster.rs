@@ -27,6 +27,9 @@ pub struct RecoverArgs {
     /// Also where another manager answers that knows more: what only it knows is lost
     #[arg(long, help_heading = "Safety")]
     pub even_if_behind: bool,
+    /// Also where raft/ here was put back from an older copy: what was decided since is lost
+    #[arg(long, help_heading = "Safety")]
+    pub even_if_rolled_back: bool,
     /// Don't ask
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,

@@ -16,6 +16,7 @@ pub fn recover(out: &Out, args: RecoverArgs) -> anyhow::Result<Exit> {
         places: args.set_addr,
         even_if_majority_alive: args.even_if_majority_alive,
         even_if_behind: args.even_if_behind,
+        even_if_rolled_back: args.even_if_rolled_back,
     };
     let recovery = match drivers::look_at(&options)? {
         LookedAt::Ready(recovery) => *recovery,

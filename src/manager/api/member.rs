@@ -13,7 +13,7 @@ use crate::rpc::identity::{GossipKey, IdentityError};
 use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
 use crate::rpc::token::Secret;
-use crate::rpc::wire::{self, Code, Failure, Json, Raw};
+use crate::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -27,12 +27,18 @@ pub async fn raft(
     Raw(body): Raw,
 ) -> Result<Vec<u8>, Failure> {
     let sender = shared.raft.sender(&body).map_err(misdirected)?;
-    raft_peer(&shared, &caller, sender)?;
+    raft_peer(&shared, &caller, sender.from)?;
+    shared.raft.admit(&sender).await.map_err(misdirected)?;
     if kind == CLAIM {
         return Ok(Vec::new());
     }
     let reply = shared.raft.handle(&kind, body.to_vec()).await;
-    let reply = reply.map_err(|e| Failure::new(Code::Conflict, e.to_string()))?;
+    let reply = reply.map_err(|error| {
+        if let RaftError::BadMessage { why } = &error {
+            shared.notices.tell("unreadable", None, &format!("what another manager sends can't be read here: {why}"));
+        }
+        Failure::new(Code::Conflict, error.to_string())
+    })?;
     if matches!(kind.as_str(), "append" | "snapshot") {
         shared.hear_leader();
     }
@@ -43,11 +49,13 @@ fn misdirected(error: RaftError) -> Failure {
     let code = match &error {
         RaftError::WrongCluster { .. } => Code::WrongCluster,
         RaftError::WrongEpoch { .. } => Code::WrongEpoch,
+        RaftError::Stale { .. } => Code::StaleDirectory,
         _ => Code::Conflict,
     };
     let failure = Failure::new(code, error.to_string());
     match error {
         RaftError::WrongEpoch { ours, .. } => failure.details(serde_json::json!({ "epoch": ours })),
+        RaftError::Stale { refused, .. } => failure.details(serde_json::json!({ "since": rfc3339(refused.since) })),
         _ => failure,
     }
 }

@@ -4,7 +4,8 @@ use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, named, operator, roles};
 use crate::engine::Presence;
-use crate::model::{Inventory, JobId, Node, Remedy, Verdict, Wall, zone_warning};
+use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
+use crate::raft::Refused;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -36,6 +37,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
+    warnings.extend(stale_directories(&shared.raft.refusals(), &inventory));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(shared.backups.warning(wall()));
     // The notices of these, of days ago perhaps, would say it twice.
@@ -56,6 +58,19 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         backup: shared.backups.view(wall()),
         pending: super::pending::views(&inventory, wall()),
     }))
+}
+
+/// Members of Raft that are refused, as long as their ids are anybody's.
+fn stale_directories(refused: &BTreeMap<RaftId, Refused>, inventory: &Inventory) -> Vec<String> {
+    let told = refused.iter().filter_map(|(id, refused)| {
+        let (name, since) = (inventory.holds(*id)?.name(), wire::rfc3339(refused.since));
+        Some(format!(
+            "{name} is refused as a manager: {} (met {since}); next: remoor demote {name}, then remoor promote {name}; \
+             operating.md says what to do with a copy",
+            refused.stale
+        ))
+    });
+    told.collect()
 }
 
 /// Agents whose program is another than this manager's, in one line each version.

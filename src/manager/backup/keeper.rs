@@ -21,7 +21,7 @@ const RETRY_MS: u64 = 60_000;
 /// A backup older than so many intervals is warned of.
 const LATE: u64 = 2;
 /// Its name in the data directory.
-const FILE: &str = "backup.json";
+pub(super) const FILE: &str = "backup.json";
 const ENDING: &str = ".remoor-backup";
 
 /// What the operator wants: one every so often, in this directory, the last `keep` of them.
@@ -127,12 +127,12 @@ impl Keeper {
             }
             let (kept, now) = (self.shared.backups.state().0.clone(), wall());
             let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
-            let name = format!("{}{ENDING}", rfc3339(now).replace(':', "").split('.').next().unwrap_or_default());
-            match self.take(plan.dir.join(name)).await {
+            let name = self.shared.me.to_string();
+            match self.take(plan.dir.join(planned(now, &name))).await {
                 Ok((head, ..)) => {
                     tracing::info!(index = head.index, "a backup was made, and verified");
                     let dir = plan.dir.clone();
-                    let pruned = tokio::task::spawn_blocking(move || prune(&dir, plan.keep)).await;
+                    let pruned = tokio::task::spawn_blocking(move || prune(&dir, &name, plan.keep)).await;
                     if let Ok(Err(error)) = pruned {
                         tracing::warn!(%error, "old backups could not be removed");
                     }
@@ -220,10 +220,16 @@ fn files(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, BackupError> {
     Ok(found)
 }
 
-/// Removes all but the last `keep` of those that a plan made; their names begin with when that was.
-fn prune(dir: &Path, keep: u32) -> Result<(), DiskError> {
+/// The name of one that this manager makes by itself; it begins with when that is.
+fn planned(now: Wall, manager: &str) -> String {
+    let time = rfc3339(now).replace(':', "");
+    format!("{}-{manager}{ENDING}", time.split('.').next().unwrap_or_default())
+}
+
+/// Removes all but the last `keep` of those that a plan of this manager made: others may have theirs in the same directory.
+fn prune(dir: &Path, manager: &str, keep: u32) -> Result<(), DiskError> {
     let entries = std::fs::read_dir(dir).map_err(DiskError::io("listing", dir))?;
-    let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_planned(p)).collect();
+    let mut made: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_planned(p, manager)).collect();
     made.sort();
     let too_many = made.len().saturating_sub(keep as usize);
     for path in made.into_iter().take(too_many) {
@@ -232,9 +238,10 @@ fn prune(dir: &Path, keep: u32) -> Result<(), DiskError> {
     Ok(())
 }
 
-fn is_planned(path: &Path) -> bool {
+fn is_planned(path: &Path, manager: &str) -> bool {
     let name = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(ENDING));
-    name.is_some_and(|n| {
+    let time = name.and_then(|n| n.strip_suffix(manager)?.strip_suffix('-'));
+    time.is_some_and(|n| {
         n.len() == 17 && n.starts_with("20") && n.bytes().all(|b| b.is_ascii_digit() || b"-T".contains(&b))
     })
 }
@@ -266,13 +273,18 @@ mod tests {
     fn only_the_oldest_of_what_was_planned_are_removed() {
         let dir = tempfile::tempdir().expect("a folder");
         let planned = ["2026-01-02T030405", "2026-01-02T090405", "2026-01-03T030405"];
-        let others = ["mine.remoor-backup", "2026-01-01T030405", "notes"];
-        for name in planned.map(|name| format!("{name}{ENDING}")).iter().map(String::as_str).chain(others) {
+        let others = ["mine.remoor-backup", "2026-01-01T030405-m1", "notes", "2026-01-01T030405.remoor-backup"];
+        let others = [&others[..], &["2026-01-01T030405-m2.remoor-backup", "2026-01-01T030405-x-m1.remoor-backup"]];
+        let others = others.concat();
+        for name in
+            planned.map(|name| format!("{name}-m1{ENDING}")).iter().map(String::as_str).chain(others.iter().copied())
+        {
             std::fs::write(dir.path().join(name), "").expect("written");
         }
-        prune(dir.path(), 2).expect("pruned");
-        let there = |name: &str| dir.path().join(format!("{name}{ENDING}")).exists();
+        prune(dir.path(), "m1", 2).expect("pruned");
+        let there = |name: &str| dir.path().join(format!("{name}-m1{ENDING}")).exists();
         assert_eq!(planned.map(there), [false, true, true]);
         assert!(others.iter().all(|name| dir.path().join(name).exists()));
+        assert!(is_planned(Path::new(&super::planned(Wall(1_700_000_000_123), "m1")), "m1"));
     }
 }

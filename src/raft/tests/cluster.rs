@@ -1,7 +1,8 @@
 //! Members in one process: agreement, fail-over, restart, partition, membership, and refusals.
 
 use super::*;
-use crate::raft::{MemberError, ReadError, last_state, seed, sender_of, wire};
+use crate::raft::life::{Lives, Mark};
+use crate::raft::{MemberError, ReadError, Stale, last_state, seed, sender_of, wire};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_founder_applies_what_is_proposed_and_finds_it_after_a_restart() {
@@ -174,11 +175,73 @@ async fn a_learner_that_never_came_is_removed_and_two_changes_at_once_are_refuse
     stop(&first, &mesh).await;
 }
 
+/// Raft id 1 in epoch 1, whose log would be there.
+fn us(dir: &Path) -> wire::Us {
+    let lives = Lives::begin(dir, Mark::default(), Arc::default()).unwrap();
+    wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1), lives: Arc::new(lives) }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+/// What such a member says it has would be taken for what it has: openraft stops where a follower has less than before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let members = three(dir.path(), &mesh).await;
+    let (home, older) = (dir.path().join("raft-3"), dir.path().join("older"));
+    members[0].propose("in the copy".to_owned()).await.unwrap();
+    until_word(&members[2], "in the copy").await;
+    stop(&members[2], &mesh).await;
+    copy(&home, &older);
+    let (third, _) = start(config(dir.path(), 3), &mesh).await;
+    members[0].propose("forgotten".to_owned()).await.unwrap();
+    until_word(&third, "forgotten").await;
+    assert!(members[0].refusals().is_empty(), "it was only started again");
+    stop(&third, &mesh).await;
+    std::fs::rename(&home, dir.path().join("newer")).unwrap();
+    copy(&older, &home);
+
+    let (third, _) = start(config(dir.path(), 3), &mesh).await;
+    let refused = tokio::time::timeout(LONG, async {
+        loop {
+            match members[0].refusals().get(&RaftId(3)) {
+                Some(refused) => return refused.stale,
+                None => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    });
+    assert_eq!(refused.await.unwrap(), Stale::Copy { number: 2 });
+    // Its requests are judged where the caller is known, which is above this folder.
+    let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
+    assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");
+    let claim = members[0].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
+    assert!(matches!(members[0].admit(&claim).await, Err(RaftError::Stale { id: RaftId(3), .. })));
+    members[0].propose("by two".to_owned()).await.unwrap();
+    let matched = members[0].status().borrow().matched.get(&RaftId(3)).copied();
+    // Alone with it there is no majority.
+    mesh.cut_off(2);
+    assert!(members[0].propose("by one".to_owned()).await.is_err());
+    assert_eq!(members[0].status().borrow().matched.get(&RaftId(3)).copied(), matched);
+    stop(&third, &mesh).await;
+    std::fs::remove_dir_all(&home).unwrap();
+    std::fs::rename(dir.path().join("newer"), &home).unwrap();
+    let (third, _) = start(config(dir.path(), 3), &mesh).await;
+    propose_somewhere(&[members[0].clone(), third.clone()], "with what it had").await;
+    for raft in [&members[0], &members[1], &third] {
+        stop(raft, &mesh).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_for_another_log_are_refused_before_they_are_looked_at() {
     let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
     let (raft, _) = start(config(dir.path(), 2), &mesh).await;
-    let us = wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1) };
+    let us = us(dir.path());
     let good = us.address(RaftId(2));
     let bodies = |address: &wire::Address| wire::request(address, &"not a vote request", &[]).unwrap();
     for kind in ["append", "vote", "pre-vote", "snapshot", "transfer"] {
@@ -254,7 +317,7 @@ async fn a_survivor_founds_the_cluster_anew_with_all_it_has_and_the_former_membe
     assert_eq!(status.voters.keys().copied().collect::<Vec<_>>(), [RaftId(2)]);
     let (next, _) = raft.propose("anew".to_owned()).await.unwrap();
     assert!(next > last.index);
-    let stale = wire::Us { cluster: "c1".into(), epoch: Epoch(1), id: RaftId(1) };
+    let stale = us(&dir.path().join("raft-1"));
     let body = wire::request(&stale.address(RaftId(2)), &"", &[]).unwrap();
     assert!(matches!(raft.handle("append", body).await, Err(RaftError::WrongEpoch { .. })));
 
@@ -301,10 +364,10 @@ async fn a_removed_voter_that_was_not_told_asks_for_votes_and_can_say_who_it_is(
     .expect("only the third asks for votes, and hears no leader");
     assert!(!members[2].state().borrow().has("without the third"));
     let claim = members[2].claim(RaftId(0)).unwrap();
-    assert_eq!(members[0].sender(&claim).unwrap(), RaftId(3));
+    assert_eq!(members[0].sender(&claim).unwrap().from, RaftId(3));
     // Who is asked by name answers for itself only.
     let claim_to = |id| members[2].claim(RaftId(id)).unwrap();
-    assert_eq!(members[0].sender(&claim_to(1)).unwrap(), RaftId(3));
+    assert_eq!(members[0].sender(&claim_to(1)).unwrap().from, RaftId(3));
     assert!(matches!(members[0].sender(&claim_to(2)), Err(RaftError::WrongTarget { .. })));
     assert!(
         matches!(members[0].handle("claim", claim).await, Err(RaftError::BadMessage { .. })),

@@ -3,6 +3,7 @@
 mod cluster;
 mod corruption;
 mod storage;
+mod versions;
 
 use super::{
     AppliedEntry, BoxFuture, News, ProposeError, Raft, RaftConfig, RaftError, RaftStatus, StateMachine, Timing,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The Raft id that a node of this directory has; None: it is a worker.
-fn raft_id(home: &Path) -> Option<u64> {
+pub fn raft_id(home: &Path) -> Option<u64> {
     let bytes = fs::read(home.join("identity.json")).expect("an identity");
     serde_json::from_slice::<Value>(&bytes).expect("JSON")["raft"].as_u64()
 }

@@ -1,7 +1,9 @@
 //! What is broken in a round, and what shows that it was.
 
 use super::Rng;
+use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
+use crate::local::done;
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
@@ -23,10 +25,11 @@ pub enum Fault {
     Loss,
     DiskFull,
     Swapped,
+    PutBack,
     KillInJoint,
 }
 
-pub const ALL: [Fault; 16] = [
+pub const ALL: [Fault; 17] = [
     Fault::KillLeader,
     Fault::KillFollower,
     Fault::KillAll,
@@ -42,6 +45,7 @@ pub const ALL: [Fault; 16] = [
     Fault::Loss,
     Fault::DiskFull,
     Fault::Swapped,
+    Fault::PutBack,
     Fault::KillInJoint,
 ];
 
@@ -95,6 +99,11 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             let ran = cluster.swap(one, two);
             std::thread::sleep(HOLD);
             ran.then(|| format!("{} and {} have changed places", name(one), name(two)))
+        }
+        Fault::PutBack => {
+            // The disk of the fifth is a mount.
+            let who = followers.iter().copied().find(|at| *at != NODES - 1)?;
+            put_back(cluster, who)
         }
         Fault::KillInJoint => joint(cluster, leader, follower, rng),
     }
@@ -159,6 +168,35 @@ fn full(cluster: &mut Cluster) -> Option<String> {
     cluster.revive();
     let is_full = matches!(filled, Ok(std::io::ErrorKind::StorageFull));
     is_full.then(|| format!("no space left; m5 {}", if ran { "went on" } else { "had ended" }))
+}
+
+/// A manager's whole directory is an older one from one start to the next. It is to be noticed, and it manages again as it is
+/// told to. None: it was made a worker meanwhile.
+fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
+    let noticed = |c: &Cluster| {
+        let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
+        log.matches("stale-directory").count()
+    };
+    let (home, before) = (cluster.home(who), noticed(cluster));
+    let (older, newer) = (home.with_extension("older"), home.with_extension("newer"));
+    cluster.kill(who);
+    done(std::process::Command::new("cp").arg("-a").arg(&home).arg(&older));
+    cluster.start(who);
+    std::thread::sleep(HOLD);
+    cluster.kill(who);
+    std::fs::rename(&home, &newer).expect("moved");
+    std::fs::rename(&older, &home).expect("moved");
+    std::fs::remove_dir_all(&newer).expect("removed");
+    cluster.start(who);
+    cluster.until("it parks", |c| raft_id(&c.home(who)).is_none().then_some(()));
+    if noticed(cluster) == before {
+        return None;
+    }
+    cluster.ordered(&["demote", &name(who), "--no-wait"]);
+    let member = |c: &Cluster| Some(c.members()?.members.iter().any(|m| m.node == Some(name(who))));
+    cluster.until("it is out", |c| (!member(c)?).then_some(()));
+    cluster.ordered(&["promote", &name(who), "--no-wait"]);
+    Some(format!("{}'s older directory was refused", name(who)))
 }
 
 /// A change of voters is ordered, and who leads dies once the first half of it is there.

@@ -1,0 +1,85 @@
+//! Data directories of other versions of the program: one that an earlier program wrote is the daemon's as it is, one of a later
+//! format is refused untouched. `tests/fixtures/data-format.sh` made the first.
+
+use crate::lab::tool::run;
+use crate::local::{Daemon, LONG, done, net, remoor, until};
+use remoor::disk::DATA_FORMAT;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// As the last program of that format left it; the node is at this address now.
+fn unpacked(dir: &Path, format: u32, at: std::net::Ipv4Addr) -> PathBuf {
+    let file = format!("{}/tests/fixtures/data-format-{format}.tar.gz", env!("CARGO_MANIFEST_DIR"));
+    done(Command::new("tar").arg("-C").arg(dir).args(["--no-same-owner", "-xzf", &file]));
+    let home = dir.join("m1");
+    edit(&home.join("node.json"), "advertise", at.to_string().into());
+    home
+}
+
+fn edit(path: &Path, key: &str, value: Value) {
+    let mut file: Value = serde_json::from_slice(&fs::read(path).expect("read")).expect("JSON");
+    file[key] = value;
+    fs::write(path, file.to_string()).expect("written");
+}
+
+#[test]
+fn a_directory_of_every_format_so_far_is_opened_and_has_what_was_decided_in_it() {
+    for format in 1..=DATA_FORMAT {
+        let dir = tempfile::tempdir().expect("a folder");
+        let home = unpacked(dir.path(), format, net()(1));
+        assert!(!home.join("raft/life").exists(), "of a program that did not count its starts");
+        let manager = Daemon::start(&home);
+        let status = until("it leads", || {
+            let out = manager.ask(&["status", "--json"]);
+            (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).expect("JSON"))
+        });
+        assert_eq!((&status["generation"], &status["managers"]), (&1.into(), &1.into()), "{status}");
+        let node = &status["nodes"][0];
+        assert_eq!((&node["name"], &node["manager"]), (&"m1".into(), &"leader".into()), "{node}");
+        let members = manager.json("raft-members");
+        assert!(members["last_applied"].as_u64() > Some(9) && members["term"].as_u64() > Some(2), "{members}");
+        let history = manager.json("history").to_string();
+        for decided in ["maintenance", "generation 1", "token"] {
+            assert!(history.contains(decided), "{decided}: {history}");
+        }
+        let out = manager.ask(&["pause", "m1"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let identity: Value =
+            serde_json::from_slice(&fs::read(home.join("identity.json")).expect("read")).expect("JSON");
+        assert_eq!(identity["version"], DATA_FORMAT);
+        assert!(home.join("raft/life").exists());
+    }
+}
+
+#[test]
+fn a_directory_of_a_later_format_is_refused_and_left_as_it_was() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let home = unpacked(dir.path(), DATA_FORMAT, net()(1));
+    edit(&home.join("identity.json"), "version", (DATA_FORMAT + 1).into());
+    let files = || {
+        let all = done(Command::new("find").arg(&home).args([
+            "-type",
+            "f",
+            "!",
+            "-name",
+            "*lock",
+            "-exec",
+            "sha256sum",
+            "{}",
+            "+",
+        ]));
+        let mut lines: Vec<String> = String::from_utf8_lossy(&all.stdout).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let before = files();
+    for verb in [&["agent", "--dir"][..], &["recover", "--force-new-cluster", "--yes", "--dir"]] {
+        let out = run(remoor().args(verb).arg(&home), None, LONG).expect("it ends");
+        let said = String::from_utf8_lossy(&out.stderr);
+        let wanted = format!("has format {}, this program knows up to {DATA_FORMAT}", DATA_FORMAT + 1);
+        assert!(out.code != 0 && said.contains(&wanted) && said.contains("install the newer program"), "{said}");
+    }
+    assert_eq!(files(), before);
+}

@@ -1,0 +1,192 @@
+//! Data directories of managers that are copied, or put back as a whole from an older copy, as processes on this machine's
+//! loopback: the others notice, the manager parks, and what it is told to do brings it back. No lab, no root.
+
+use crate::local::{Daemon, done, net, three_managers, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    host: Box<dyn Fn(u8) -> Ipv4Addr>,
+    managers: [Daemon; 3],
+}
+
+impl Cluster {
+    fn up() -> Self {
+        let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+        let managers = three_managers(dir.path(), host);
+        let cluster = Self { dir, host: Box::new(host), managers };
+        for at in 0..3 {
+            cluster.votes(at);
+        }
+        cluster
+    }
+
+    fn home(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("m{}", at + 1))
+    }
+
+    /// All three vote, as the one at this place has it.
+    fn votes(&self, at: usize) {
+        until("three vote", || (self.voters(at)?.len() == 3).then_some(()));
+    }
+
+    /// By Raft id, of the members as a manager that has a leader shows them.
+    fn voters(&self, at: usize) -> Option<BTreeSet<u64>> {
+        let status = self.managers[at].json("status");
+        let view = self.managers[at].json("raft-members");
+        let members = view["members"].as_array()?.iter().filter(|m| m["is"] != "learner");
+        (status["as_of"]["stale"] == false).then(|| members.filter_map(|m| m["id"].as_u64()).collect())
+    }
+
+    /// The place of one that does not lead, and of who leads.
+    fn follower(&self) -> (usize, usize) {
+        let leader = until("a leader", || {
+            let leader = self.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
+            leader[1..].parse::<usize>().ok().map(|n| n - 1)
+        });
+        ((leader + 1) % 3, leader)
+    }
+
+    /// So many acknowledged decisions, each of which the one at `seen` has applied afterwards.
+    fn decide(&self, leader: usize, seen: Option<usize>) {
+        for name in ["m1", "m2", "m3"] {
+            good(&self.managers[leader].ask(&["maintenance", name, "--for", "1h"]));
+        }
+        let Some(seen) = seen else { return };
+        let last = applied(&self.managers[leader]).expect("an index");
+        until("it has applied them", || (applied(&self.managers[seen])? >= last).then_some(()));
+    }
+}
+
+fn applied(manager: &Daemon) -> Option<u64> {
+    manager.json("raft-members")["last_applied"].as_u64()
+}
+
+fn text(out: &Output) -> String {
+    String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned()
+}
+
+#[track_caller]
+fn good(out: &Output) -> String {
+    assert_eq!(out.status.code(), Some(0), "{}", text(out));
+    text(out)
+}
+
+fn copy(from: &Path, to: &Path) {
+    done(Command::new("cp").arg("-a").arg(from).arg(to));
+}
+
+fn identity(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
+}
+
+/// The log that was put aside, once the identity names no Raft id any more.
+fn parked(dir: &Path) -> Option<PathBuf> {
+    let mut paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
+    let removed = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"));
+    let kept = paths.find(removed)?;
+    (identity(dir)["raft"].is_null() && kept.join("log.redb").exists()).then_some(kept)
+}
+
+/// SCENARIOS E7, E13: of a machine that was stopped to be copied, and of one whose disk was copied while it ran.
+#[test]
+fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_back() {
+    let mut cluster = Cluster::up();
+    for (stopped, why) in [(true, "it comes with start"), (false, "had told of entry")] {
+        let (victim, leader) = cluster.follower();
+        let (home, name) = (cluster.home(victim), format!("m{}", victim + 1));
+        let (older, newer) = (cluster.dir.path().join("older"), cluster.dir.path().join("newer"));
+        if stopped {
+            cluster.managers[victim].kill();
+            copy(&home, &older);
+            cluster.managers[victim] = Daemon::start(&home);
+        } else {
+            let pid = Pid::from_child(&cluster.managers[victim].child);
+            kill_process(pid, Signal::STOP).expect("stopped");
+            copy(&home, &older);
+            kill_process(pid, Signal::CONT).expect("it goes on");
+        }
+        cluster.votes(victim);
+        cluster.decide(leader, Some(victim));
+        let before = cluster.voters(leader).expect("voters");
+        // To be started again is no fault.
+        cluster.managers[victim].kill();
+        if stopped {
+            cluster.managers[victim] = Daemon::start(&home);
+            cluster.votes(victim);
+            cluster.decide(leader, Some(victim));
+            cluster.managers[victim].kill();
+        }
+        assert!(parked(&home).is_none());
+        fs::rename(&home, &newer).expect("moved");
+        fs::rename(&older, &home).expect("moved");
+        let _ = fs::remove_file(home.join("s"));
+        cluster.managers[victim] = Daemon::start(&home);
+        let kept = until("it has parked", || parked(&home));
+        let log = fs::read_to_string(home.join("log")).expect("a log");
+        assert!(log.contains("stale-directory") && log.contains(why), "{log}");
+        assert!(log.contains(&format!("remoor demote {name}")) && log.contains("put nothing back"), "{log}");
+        assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
+
+        // The others go on, with what they had, and say so.
+        let history = good(&cluster.managers[leader].ask(&["history"]));
+        cluster.decide(leader, None);
+        assert_eq!(cluster.voters(leader).expect("voters"), before, "nobody was taken out by it");
+        let status = good(&cluster.managers[leader].ask(&["status"]));
+        assert!(status.contains(&format!("{name} is refused as a manager")), "{status}");
+        // It stays out, however often it is started.
+        cluster.managers[victim].kill();
+        cluster.managers[victim] = Daemon::start(&home);
+        until("it is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
+
+        good(&cluster.managers[leader].ask(&["demote", &name, "--timeout", "4m"]));
+        good(&cluster.managers[leader].ask(&["promote", &name, "--timeout", "4m"]));
+        cluster.votes(victim);
+        assert!(!before.contains(&identity(&home)["raft"].as_u64().expect("an id")), "a new id");
+        let again = until("it has all that was decided", || {
+            let out = cluster.managers[victim].ask(&["history"]);
+            (out.status.code() == Some(0) && text(&out).lines().count() >= history.lines().count()).then(|| text(&out))
+        });
+        assert!(again.contains("maintenance"), "{again}");
+        let status = good(&cluster.managers[leader].ask(&["status"]));
+        assert!(!status.contains("is refused as a manager"), "{status}");
+        fs::remove_dir_all(&newer).expect("removed");
+    }
+}
+
+/// Both live: the one that came second is refused, and the first goes on.
+#[test]
+fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
+    let mut cluster = Cluster::up();
+    let (victim, leader) = cluster.follower();
+    let (home, second) = (cluster.home(victim), cluster.dir.path().join("second"));
+    cluster.managers[victim].kill();
+    copy(&home, &second);
+    cluster.managers[victim] = Daemon::start(&home);
+    cluster.votes(victim);
+    let before = cluster.voters(leader).expect("voters");
+    let _ = fs::remove_file(second.join("s"));
+    let mut config: Value = serde_json::from_slice(&fs::read(second.join("node.json")).expect("read")).expect("JSON");
+    config["advertise"] = (cluster.host)(9).to_string().into();
+    fs::write(second.join("node.json"), config.to_string()).expect("written");
+    let mut copied = Daemon::start(&second);
+    until("the second has parked", || parked(&second));
+    let log = fs::read_to_string(second.join("log")).expect("a log");
+    assert!(log.contains("stale-directory") && log.contains("there are two copies"), "{log}");
+    cluster.decide(leader, Some(victim));
+    assert_eq!(cluster.voters(victim).expect("voters"), before);
+    // Gossip ends the second one as a node, too.
+    let ended = until("the second ends", || copied.child.try_wait().expect("a status"));
+    assert!(!ended.success());
+    let log = fs::read_to_string(second.join("log")).expect("a log");
+    assert!(log.contains("this node's identity is in use at"), "{log}");
+    assert!(cluster.managers[victim].child.try_wait().expect("a status").is_none(), "the first one goes on");
+    cluster.decide(leader, Some(victim));
+    assert!(parked(&home).is_none());
+}
