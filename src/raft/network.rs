@@ -22,6 +22,10 @@ use std::time::Duration;
 /// A request that large gets more time, at this rate: 10 MB/s.
 const BYTES_PER_MS: u64 = 10_000;
 
+/// Entries have at least this time to be synced at the other end: given up sooner they are only sent again, to a disk that is slow
+/// already. Heartbeats, which find out who is there, are ended sooner by openraft.
+const APPEND_MIN: Duration = Duration::from_secs(1);
+
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -116,7 +120,7 @@ impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
         rpc: AppendEntriesRequest<Types<S>>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types<S>>, RPCError<Types<S>>> {
-        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl()).await
+        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl().max(APPEND_MIN)).await
     }
 
     async fn vote(
