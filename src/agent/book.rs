@@ -25,9 +25,9 @@ impl KeyBook {
     pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
         let fresh = {
             let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
-            let new = peers.filter_map(|(name, hex)| Some((name, bytes_of(hex)?))).filter(|(name, bytes)| {
-                !matches!(keys.get(*name), Some(KeyLookup::Known(key)) if key.as_bytes() == bytes)
-            });
+            let new = peers.filter_map(|(name, hex)| Some((name, bytes_of(hex)?))).filter(
+                |(name, bytes)| !matches!(keys.get(*name), Some(KeyLookup::Known(key)) if key.as_bytes() == bytes),
+            );
             let known = new.filter_map(|(name, bytes)| Some((name.clone(), VerifyingKey::from_bytes(&bytes).ok()?)));
             known.map(|(name, key)| (name, KeyLookup::Known(key))).collect()
         };

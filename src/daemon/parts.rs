@@ -46,6 +46,8 @@ pub struct Parts {
     pub layout: Layout,
     pub identity: Identity,
     pub raft: RaftId,
+    /// Where Raft runs.
+    pub raft_thread: tokio::runtime::Handle,
     pub keyring: Keyring,
     /// How long the certificates hold that it issues.
     pub certificate_life: Duration,
@@ -73,7 +75,8 @@ impl Parts {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
         let config = raft_config(&self.layout, &self.identity, self.raft);
-        let (raft, applied) = Raft::start(config, Arc::new(transport)).await?;
+        let raft = self.raft_thread.spawn(Raft::start(config, Arc::new(transport))).await;
+        let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager part ended: {e}")))??;
         let tls = self.keyring.client();
         tokio::spawn(claim(raft.clone(), self.sponsors.clone(), self.identity.node, tls, self.retired.clone()));
         tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));

@@ -313,7 +313,8 @@ mod tests {
     #[test]
     fn a_leadership_outlives_a_moment_without_answers_and_no_other_leader() {
         let (now, me) = (Instant::now(), RaftId(1));
-        let leads = RaftStatus { id: me, term: 4, leader: Some(me), is_leader: true, running: true, ..Default::default() };
+        let leads =
+            RaftStatus { id: me, term: 4, leader: Some(me), is_leader: true, running: true, ..Default::default() };
         let lapsed = RaftStatus { is_leader: false, ..leads.clone() };
         let mut tenure = Tenure { term: 4, lapsed: None };
         assert!(tenure.lasts(&leads, now) && tenure.lasts(&lapsed, now));
