@@ -57,7 +57,8 @@ pub fn thousandth(runtime: &Runtime) -> Result<Figure> {
 }
 
 fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
-    let address = Ipv4Addr::from(0x0a00_0000 + number);
+    // Of this machine, too: gossip dials whom it misses.
+    let address = Ipv4Addr::from(0x7f60_0000 + number);
     Ok(JoinRequest {
         secret: Secret::default(),
         name: format!("w{number}").as_str().into(),

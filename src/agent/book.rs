@@ -20,9 +20,18 @@ impl KeyBook {
         keys.get(name).cloned().unwrap_or(KeyLookup::Unknown)
     }
 
-    /// True if a key is new or other than before.
+    /// True if a key is new or other than before. Only such a one is worked out: that costs more than all the rest, and a
+    /// manager asks this of every node at every entry.
     pub fn set<'a>(&self, peers: impl Iterator<Item = (&'a NodeName, &'a str)>) -> bool {
-        self.learn(peers.filter_map(|(name, hex)| Some((name.clone(), KeyLookup::Known(key_of(hex)?)))).collect())
+        let fresh = {
+            let keys = self.0.read().unwrap_or_else(|p| p.into_inner());
+            let new = peers.filter_map(|(name, hex)| Some((name, bytes_of(hex)?))).filter(
+                |(name, bytes)| !matches!(keys.get(*name), Some(KeyLookup::Known(key)) if key.as_bytes() == bytes),
+            );
+            let known = new.filter_map(|(name, bytes)| Some((name.clone(), VerifyingKey::from_bytes(&bytes).ok()?)));
+            known.map(|(name, key)| (name, KeyLookup::Known(key))).collect()
+        };
+        self.learn(fresh)
     }
 
     /// Names of nodes that were removed, and of no node now. True if one is new.
@@ -38,10 +47,10 @@ impl KeyBook {
     }
 }
 
-fn key_of(text: &str) -> Option<VerifyingKey> {
+fn bytes_of(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     hex::decode_to_slice(text, &mut bytes).ok()?;
-    VerifyingKey::from_bytes(&bytes).ok()
+    Some(bytes)
 }
 
 /// The list of peers as last heard, on disk: a node finds its cluster again with all managers down.

@@ -158,6 +158,7 @@ impl Manage {
             layout: ground.layout.clone(),
             identity: now.identity.clone(),
             raft: id,
+            raft_thread: threads.raft(),
             keyring: ground.keyring.clone(),
             certificate_life: ground.certificate_life,
             sponsors: Sponsors::new(order, ground.own.follow_managers(), move || ask.ask_soon()),

@@ -51,6 +51,8 @@ pub struct Parts {
     pub layout: Layout,
     pub identity: Identity,
     pub raft: RaftId,
+    /// Where Raft runs.
+    pub raft_thread: tokio::runtime::Handle,
     pub keyring: Keyring,
     /// How long the certificates hold that it issues.
     pub certificate_life: Duration,
@@ -78,9 +80,11 @@ impl Parts {
         let peers = Arc::new(Peers::new(self.keyring.client()));
         let transport = TlsTransport { peers: peers.clone(), retired: self.retired.clone() };
         let config = raft_config(&self.layout, &self.identity, self.raft);
-        let (tls, me) = (self.keyring.client(), self.identity.node);
-        let ask = async |body: Vec<u8>| ask_at_start(&self.sponsors, me, &tls, body).await;
-        let (raft, applied) = Raft::start_asking(config, Arc::new(transport), ask).await?;
+        let (tls, me, sponsors) = (self.keyring.client(), self.identity.node, self.sponsors.clone());
+        let by = tls.clone();
+        let ask = async move |body: Vec<u8>| ask_at_start(&sponsors, me, &by, body).await;
+        let raft = self.raft_thread.spawn(Raft::start_asking(config, Arc::new(transport), ask)).await;
+        let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager part ended: {e}")))??;
         tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, tls, self.retired.clone()));
         tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
         tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));

@@ -10,8 +10,11 @@ use tokio::runtime::{Builder, Handle, Runtime};
 const AGENT_BLOCKING_MAX: usize = 8;
 /// A thread that has done its work goes, and its stack with it, long before the next look.
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
-/// Two, so that a long render does not delay Raft.
+/// Two, so that a long render does not delay an order.
 const MANAGER_THREADS: usize = 2;
+/// An entry passes through many short tasks, one after the other: on one thread nobody is woken for the next of them, which costs
+/// more than what they do. And nothing else delays them.
+const RAFT_THREADS: usize = 1;
 /// What a manager part is in the middle of, such as a write to disk, has this long to come to its end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
@@ -37,35 +40,51 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
 /// its time on a node that is promoted as on one that was started as a manager; and they go with it. Its
 /// files are moved after that; what is on a disk by then and takes longer than a second goes on in files that have other names.
 pub struct Threads {
+    work: Part,
+    raft: Part,
+}
+
+struct Part {
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-impl Threads {
-    pub fn start() -> io::Result<Self> {
-        let mut builder = Builder::new_multi_thread();
-        let runtime = builder.worker_threads(MANAGER_THREADS).thread_name("manager").enable_all().build()?;
+impl Part {
+    fn start(threads: usize, name: &str) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
         Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
     }
+}
 
-    pub fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-
-    /// Ends all tasks where they wait next.
-    pub async fn end(mut self) {
-        let Some(runtime) = self.runtime.take() else { return };
-        let ended = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(MANAGER_END_MAX));
-        if ended.await.is_err() {
-            tracing::warn!("the threads of the manager part did not end as they should");
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background(); // waiting is not allowed where this is dropped
         }
     }
 }
 
-impl Drop for Threads {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background(); // waiting is not allowed where this is dropped
+impl Threads {
+    pub fn start() -> io::Result<Self> {
+        Ok(Self { work: Part::start(MANAGER_THREADS, "manager")?, raft: Part::start(RAFT_THREADS, "raft")? })
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.work.handle.clone()
+    }
+
+    /// For Raft and nothing else.
+    pub fn raft(&self) -> Handle {
+        self.raft.handle.clone()
+    }
+
+    /// Ends all tasks where they wait next.
+    pub async fn end(mut self) {
+        let parts = [self.work.runtime.take(), self.raft.runtime.take()];
+        let end = |runtime: Runtime| tokio::task::spawn_blocking(move || runtime.shutdown_timeout(MANAGER_END_MAX));
+        let ended = futures_util::future::join_all(parts.into_iter().flatten().map(end)).await;
+        if ended.iter().any(Result::is_err) {
+            tracing::warn!("the threads of the manager part did not end as they should");
         }
     }
 }

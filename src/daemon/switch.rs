@@ -44,8 +44,15 @@ impl Switch {
     }
 }
 
+/// What is only handed on to Raft's own thread is not handed to another one first: that takes longer than all else about it, for
+/// every entry.
+fn hands_on(path: &str) -> bool {
+    path.starts_with("/raft/") && path != "/raft/snapshot"
+}
+
 async fn answer(way: Way, request: Request) -> Response {
     let reading = request.method() == Method::GET;
+    let hands_on = hands_on(request.uri().path());
     let service = TowerToHyperService::new(way.router);
     let answered = async move {
         match service.call(request).await {
@@ -53,7 +60,7 @@ async fn answer(way: Way, request: Request) -> Response {
             Err(never) => match never {},
         }
     };
-    let Some(threads) = way.threads else { return answered.await };
+    let Some(threads) = way.threads.filter(|_| !hands_on) else { return answered.await };
     // A set, so that who goes away ends the work, as without threads of its own.
     let mut task = JoinSet::new();
     task.spawn_on(answered, &threads);

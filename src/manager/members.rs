@@ -21,7 +21,7 @@ const MANAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Managers that are to carry a change answer at once.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// A member that answered so lately counts as there: several heartbeats, less than it takes to elect somebody else.
-pub const HEARD_MS: u64 = 2_000;
+pub const HEARD_MS: u64 = 1_500;
 
 /// Raft's members as the role manager looks at them.
 pub fn membership(status: &RaftStatus) -> Membership {

@@ -41,18 +41,24 @@ pub use standing::Standing;
 use crate::engine::{Event, Manager};
 use crate::gossip::MemberEvent;
 use crate::model::{GenerationSeq, Inventory, NodeName, Now, Report, Wall};
-use crate::raft::News;
+use crate::raft::{News, RaftStatus};
 use crate::rpc::view::StreamItem;
 use perform::Performer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
+
+/// A leader that no majority answers for longer than this leads no more. Without a lease it is told of by then what became of
+/// it: others elect in about this time.
+const LAPSE_MAX: Duration = Duration::from_secs(3);
 
 /// The loop of one manager, until `shutdown` says so or Raft has stopped.
 pub struct ManagerTask {
     shared: Arc<Shared>,
     engine: Option<Manager>,
+    /// Of the leadership that `engine` is made for.
+    tenure: Tenure,
     performer: Performer,
     results: mpsc::UnboundedReceiver<Event>,
     /// Who gossip has now, kept on followers too: what a new leader begins with.
@@ -70,6 +76,7 @@ impl ManagerTask {
         Self {
             shared,
             engine: None,
+            tenure: Tenure::default(),
             performer,
             results,
             members: BTreeMap::new(),
@@ -146,12 +153,20 @@ impl ManagerTask {
 
     /// Makes the engine when leadership begins, and drops it, with all that it runs, when it ends.
     async fn leadership(&mut self) {
-        let leads = self.shared.raft.status().borrow().is_leader;
-        if leads && self.engine.is_none() {
+        let status = self.shared.raft.status().borrow().clone();
+        if self.engine.is_some() && !self.tenure.lasts(&status, Instant::now()) {
+            tracing::info!(node = %self.shared.me, "leads no more");
+            self.engine = None;
+            self.performer.stop_all();
+            self.performer.forget_roles();
+            self.shared.show(None);
+        }
+        if status.is_leader && self.engine.is_none() {
             if self.shared.raft.linearizable().await.is_err() {
                 return;
             }
             tracing::info!(node = %self.shared.me, "leads now");
+            self.tenure = Tenure { term: status.term, lapsed: None };
             self.engine = Some(Manager::new(self.shared.me.clone(), self.now()));
             self.shared.begin_record(wall());
             self.performer.forget_roles();
@@ -163,12 +178,6 @@ impl ManagerTask {
                 self.feed(Event::Reach { node, by: self.shared.id, line });
             }
             self.feed(Event::Tick);
-        } else if !leads && self.engine.is_some() {
-            tracing::info!(node = %self.shared.me, "leads no more");
-            self.engine = None;
-            self.performer.stop_all();
-            self.performer.forget_roles();
-            self.shared.show(None);
         }
     }
 
@@ -266,8 +275,55 @@ impl ManagerTask {
     }
 }
 
+/// A leadership of this manager. One whose lease has run out is not over: a moment without answers, as of a disk or a machine that
+/// stood still, would otherwise have every open attempt begun anew. Meanwhile nothing it proposes is decided, and where
+/// somebody else leads after all, the fence of its attempts ends what still runs here.
+#[derive(Debug, Default)]
+struct Tenure {
+    term: u64,
+    /// Since when a majority has not answered.
+    lapsed: Option<Instant>,
+}
+
+impl Tenure {
+    /// Whether it goes on, as Raft tells of it `now`.
+    fn lasts(&mut self, status: &RaftStatus, now: Instant) -> bool {
+        if status.term != self.term || status.leader != Some(status.id) || !status.running {
+            return false;
+        }
+        if status.is_leader {
+            self.lapsed = None;
+            return true;
+        }
+        now.duration_since(*self.lapsed.get_or_insert(now)) < LAPSE_MAX
+    }
+}
+
 /// The wall clock, for stamps that people read.
 pub fn wall() -> Wall {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Wall(since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::RaftId;
+
+    #[test]
+    fn a_leadership_outlives_a_moment_without_answers_and_no_other_leader() {
+        let (now, me) = (Instant::now(), RaftId(1));
+        let leads =
+            RaftStatus { id: me, term: 4, leader: Some(me), is_leader: true, running: true, ..Default::default() };
+        let lapsed = RaftStatus { is_leader: false, ..leads.clone() };
+        let mut tenure = Tenure { term: 4, lapsed: None };
+        assert!(tenure.lasts(&leads, now) && tenure.lasts(&lapsed, now));
+        assert!(tenure.lasts(&lapsed, now + LAPSE_MAX / 2), "nobody else is heard of");
+        assert!(tenure.lasts(&leads, now + LAPSE_MAX), "a majority answers again");
+        assert!(tenure.lasts(&lapsed, now + 2 * LAPSE_MAX) && !tenure.lasts(&lapsed, now + 3 * LAPSE_MAX));
+        let mut tenure = Tenure { term: 4, lapsed: None };
+        assert!(!tenure.lasts(&RaftStatus { leader: Some(RaftId(2)), ..lapsed.clone() }, now));
+        assert!(!tenure.lasts(&RaftStatus { leader: None, ..lapsed }, now));
+        assert!(!tenure.lasts(&RaftStatus { term: 5, ..leads }, now), "it led again before anybody looked");
+    }
 }

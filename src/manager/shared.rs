@@ -209,7 +209,7 @@ impl Shared {
             let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
             super::metrics::count(&self.applied, &item.what);
             tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
-            self.emit(StreamItem::History { item: Box::new(item.as_ref().clone()), node });
+            self.emit(StreamItem::History { item: Box::new(item.clone()), node });
         }
     }
 

@@ -4,10 +4,69 @@ use super::{
     AbsenceNo, AttemptId, Cause, Finding, GenerationSeq, Gone, JobId, NodeId, NodeName, Outcome, Phase, Reason,
     ServiceName, Wall,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::sync::Arc;
 
 /// So many items are kept; older ones are dropped.
 pub const HISTORY_MAX: usize = 5_000;
+/// Items in a full part; as many parts make the tenth that is dropped at once.
+const PART: usize = 50;
+
+/// The items, oldest first, and bounded. Clones share the full parts: the state is cloned for every batch of entries, and to
+/// count a use of each of 5000 items that lie about in memory would cost more than to apply them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct History {
+    /// Of [`PART`] items each.
+    full: Vec<Arc<Vec<HistoryItem>>>,
+    last: Vec<Arc<HistoryItem>>,
+}
+
+impl History {
+    pub fn push(&mut self, item: HistoryItem) {
+        if self.len() >= HISTORY_MAX {
+            self.full.drain(..HISTORY_MAX / 10 / PART);
+        }
+        self.last.push(Arc::new(item));
+        if self.last.len() >= PART {
+            let part = std::mem::take(&mut self.last).into_iter().map(Arc::unwrap_or_clone);
+            self.full.push(Arc::new(part.collect()));
+        }
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryItem> {
+        self.full.iter().flat_map(|part| part.iter()).chain(self.last.iter().map(Arc::as_ref))
+    }
+
+    pub fn len(&self) -> usize {
+        self.full.len() * PART + self.last.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn last(&self) -> Option<&HistoryItem> {
+        self.iter().next_back()
+    }
+}
+
+impl Serialize for History {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeSeq;
+        let mut items = to.serialize_seq(Some(self.len()))?;
+        self.iter().try_for_each(|item| items.serialize_element(item))?;
+        items.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for History {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut history = Self::default();
+        Vec::<HistoryItem>::deserialize(from)?.into_iter().for_each(|item| history.push(item));
+        Ok(history)
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryItem {
@@ -121,4 +180,32 @@ pub enum Happening {
     Operator {
         text: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_a_bounded_list_in_whatever_parts_it_is_kept() {
+        let item = |index: u64| {
+            let what = Happening::Operator { text: index.to_string() };
+            HistoryItem { index, at: Wall(index), by: "alice".to_owned(), node: None, what }
+        };
+        let mut history = History::default();
+        assert!(history.is_empty() && history.last().is_none());
+        let many = HISTORY_MAX as u64 + 7;
+        for index in 1..=many {
+            history.push(item(index));
+            assert_eq!(history.last().map(|i| i.index), Some(index));
+        }
+        let kept: Vec<u64> = history.iter().map(|i| i.index).collect();
+        assert_eq!(kept, (HISTORY_MAX as u64 / 10 + 1..=many).collect::<Vec<_>>(), "a tenth was dropped");
+        assert_eq!(kept.len(), history.len());
+        assert!(history.iter().rev().map(|i| i.index).eq(kept.into_iter().rev()));
+        // On disk it is a list, as it always was.
+        let json = serde_json::to_value(&history).expect("JSON");
+        assert_eq!(json.as_array().map(Vec::len), Some(history.len()));
+        assert_eq!(serde_json::from_value::<History>(json).expect("read back"), history);
+    }
 }

@@ -66,7 +66,7 @@ pub struct Inventory {
     pub current: GenerationSeq,
     /// Open ones, and the last [`JOBS_KEPT`] closed ones.
     pub jobs: BTreeMap<JobId, Arc<Job>>,
-    pub history: Vec<Arc<HistoryItem>>,
+    pub history: History,
     pub breaker: Option<Breaker>,
     /// When an operator last closed a breaker: what happened before counts no more.
     pub resumed: Wall,
@@ -395,9 +395,6 @@ impl Inventory {
     }
 
     fn keep_item(&mut self, item: HistoryItem) {
-        if self.history.len() >= HISTORY_MAX {
-            self.history.drain(..HISTORY_MAX / 10);
-        }
-        self.history.push(Arc::new(item));
+        self.history.push(item);
     }
 }

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, RwLock, mpsc, watch};
 
 /// Longest wait for a proposal; then its outcome is unknown.
 const PROPOSE_MAX: Duration = Duration::from_secs(10);
@@ -57,6 +57,8 @@ pub(super) struct Inner<S: StateMachine> {
     pub status: watch::Receiver<RaftStatus>,
     /// Held during a change of members.
     pub change: Mutex<()>,
+    /// Each proposal has a share of it while it is handed to the core; all of it: none comes to the log.
+    pub door: RwLock<()>,
     pub log: LogStore<S>,
     state: watch::Receiver<Arc<S>>,
     /// When entries of a leader, or its heartbeat, were last taken in; at first, the start.
@@ -130,11 +132,12 @@ impl<S: StateMachine> Raft<S> {
             status::project::<S>(&report, lease)
         };
         let (status, followed) = watch::channel(first);
-        // Ends by itself when the core does.
-        tokio::spawn(status::follow::<S>(metrics, status, tick, lease));
         let led = std::sync::Mutex::new(Instant::now());
-        let inner = Inner { core, us, status: followed, change: Mutex::new(()), log, state, led };
-        Ok((Self { inner: Arc::new(inner) }, entries))
+        let (change, door) = (Mutex::new(()), RwLock::new(()));
+        let inner = Arc::new(Inner { core, us, status: followed, change, door, log, state, led });
+        // Ends by itself when the core does.
+        tokio::spawn(status::follow::<S>(metrics, Arc::downgrade(&inner), status, tick, lease));
+        Ok((Self { inner }, entries))
     }
 
     /// Makes this member the only voter of a new cluster: the founder, Raft id 1, on an empty log. Refused otherwise.
@@ -173,7 +176,9 @@ impl<S: StateMachine> Raft<S> {
         }
         let unknown = |why: String| ProposeError::Unknown { why };
         let written = tokio::time::timeout(PROPOSE_MAX, async {
+            let open = self.inner.door.read().await;
             request.await.map_err(|fatal| unknown(fatal.to_string()))?;
+            drop(open);
             answer.await.map_err(|_| unknown("raft has stopped".to_owned()))
         });
         let answer = match written.await {

@@ -3,6 +3,7 @@
 use super::StateMachine;
 use super::error::MemberError;
 use super::handle::Raft;
+use super::status::RaftStatus;
 use super::types::{self, Types};
 use crate::model::RaftId;
 use openraft::async_runtime::WatchReceiver;
@@ -13,6 +14,10 @@ use std::time::Duration;
 
 /// Longest wait for one step; then its outcome is unknown.
 const STEP_MAX: Duration = Duration::from_secs(5);
+
+/// Longest time that proposals wait for a new leader to take over, three times: until none is under way, until it has
+/// what was proposed, and until it leads. Each takes some milliseconds where it works.
+const QUIET_MAX: Duration = Duration::from_millis(500);
 
 type Change = ChangeMembers<u64, BasicNode>;
 
@@ -60,8 +65,19 @@ impl<S: StateMachine> Raft<S> {
         if !now.voters.contains_key(&to) {
             return Err(MemberError::Refused { why: format!("raft id {to} is no voter") });
         }
-        let trigger = self.inner.core.trigger().transfer_leader(to.0).await;
-        trigger.map_err(|e| MemberError::Unknown { why: e.to_string() })?;
+        {
+            // A member that lacks an entry of this log pays no heed to the order, and nobody would lead until all had missed a
+            // leader for the time of an election. So nothing is appended from before it has all until it leads.
+            let _closed = tokio::time::timeout(QUIET_MAX, self.inner.door.write()).await;
+            let unknown = |e: &dyn std::fmt::Display| MemberError::Unknown { why: e.to_string() };
+            // What was proposed before is in the log when this is answered.
+            self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
+            let last = self.inner.log.last().map_or(0, |(_, index)| index);
+            let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);
+            let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await;
+            self.inner.core.trigger().transfer_leader(to.0).await.map_err(|e| unknown(&e))?;
+            let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
+        }
         let seen = tokio::time::timeout(STEP_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
         match seen {
             Ok(Ok(status)) if status.leader == Some(to) => Ok(()),

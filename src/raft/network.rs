@@ -5,13 +5,15 @@ use super::snapshot::{Image, Snapshot};
 use super::types::{Types, Vote};
 use super::wire::{self, Us};
 use crate::model::RaftId;
+use futures_util::{Stream, StreamExt};
+use openraft::base::{BoxFuture as BaseFuture, BoxStream as BaseStream};
 use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
-use openraft::network::RPCOption;
+use openraft::network::{RPCOption, stream_append_sequential};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
-    VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::{BasicNode, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
+use openraft::{BasicNode, OptionalSend, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use serde::{Serialize, de::DeserializeOwned};
 use std::future::Future;
 use std::marker::PhantomData;
@@ -21,6 +23,13 @@ use std::time::Duration;
 
 /// A request that large gets more time, at this rate: 10 MB/s.
 const BYTES_PER_MS: u64 = 10_000;
+
+/// Entries have at least this time to be synced at the other end: given up sooner they are only sent again, to a disk that is slow
+/// already. Heartbeats, which find out who is there, are ended sooner by openraft.
+const APPEND_MIN: Duration = Duration::from_secs(1);
+
+/// Others are told so much later at most that entries are committed, and apply them, where no more entries follow.
+const COMMITTED_LATE: Duration = Duration::from_millis(5);
 
 /// A boxed future, as trait objects need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -113,6 +122,30 @@ impl<S: StateMachine> Peer<S> {
     }
 }
 
+type Answers<'s, S> =
+    Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
+
+/// The same requests, without those that only tell how far entries are committed where another one follows at once and tells it,
+/// too: these would be half of all messages. The first one goes as it is, since it asks who is there.
+///
+/// None is answered in the peer's place. openraft takes the answer to a later request for that to all before it, and counts the
+/// leader's lease from when the last one was made.
+pub fn together<S: StateMachine>(
+    input: impl Stream<Item = AppendEntriesRequest<Types<S>>> + Unpin,
+) -> impl Stream<Item = AppendEntriesRequest<Types<S>>> {
+    futures_util::stream::unfold((input.fuse(), true), async |(mut input, first)| {
+        let mut request = input.next().await?;
+        let until = tokio::time::Instant::now() + COMMITTED_LATE;
+        while !first && request.entries.is_empty() {
+            match tokio::time::timeout_at(until, input.next()).await {
+                Ok(Some(next)) => request = next,
+                Ok(None) | Err(_) => break,
+            }
+        }
+        Some((request, (input, false)))
+    })
+}
+
 impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
     type SnapshotData = Image<S>;
 
@@ -121,7 +154,14 @@ impl<S: StateMachine> RaftNetworkV2<Types<S>> for Peer<S> {
         rpc: AppendEntriesRequest<Types<S>>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<Types<S>>, RPCError<Types<S>>> {
-        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl()).await
+        self.call(RPCTypes::AppendEntries, "append", &rpc, &[], option.hard_ttl().max(APPEND_MIN)).await
+    }
+
+    fn stream_append<'s, I>(&'s mut self, input: I, option: RPCOption) -> BaseFuture<'s, Answers<'s, S>>
+    where
+        I: Stream<Item = AppendEntriesRequest<Types<S>>> + OptionalSend + Unpin + 'static,
+    {
+        stream_append_sequential(self, Box::pin(together(input)), option)
     }
 
     async fn vote(

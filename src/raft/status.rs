@@ -1,13 +1,18 @@
 //! What a member knows of its log and of the others, for people and for the layers above.
 
 use super::StateMachine;
+use super::handle::Inner;
 use super::types::Types;
 use crate::model::RaftId;
 use openraft::async_runtime::WatchReceiver;
 use openraft::{Instant, RaftMetrics, ServerState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Weak;
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// After a report that only tells how far the log is. Each entry makes several, and each wakes all who follow the status.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A member's own view; others may already know better, so print it with its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +58,11 @@ impl RaftStatus {
     /// The same without what changes by mere passing of time.
     fn lasting(&self) -> Self {
         Self { quorum_acked_ms: None, leads_until: None, acked_ms: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// The same without how far the log is: who leads and who takes part.
+    fn places(&self) -> Self {
+        Self { last_log: None, last_applied: None, matched: BTreeMap::new(), ..self.lasting() }
     }
 }
 
@@ -108,12 +118,16 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
 }
 
 /// Follows openraft's reports until it ends. Also looks once per `tick`, because a lease expires without any report.
+/// A new leader has no lease before its first heartbeat was answered, and openraft sends that at its next tick only: so `raft` is
+/// asked for it.
 pub async fn follow<S: StateMachine>(
     mut metrics: impl WatchReceiver<openraft::type_config::alias::WatchOf<Types<S>>, RaftMetrics<Types<S>>>,
+    raft: Weak<Inner<S>>,
     status: watch::Sender<RaftStatus>,
     tick: Duration,
     lease: Duration,
 ) {
+    let mut begun = 0;
     loop {
         let ended = match tokio::time::timeout(tick, metrics.changed()).await {
             Ok(Ok(())) | Err(_) => false,
@@ -122,20 +136,32 @@ pub async fn follow<S: StateMachine>(
         // A held reference would block openraft's core: copy and let go.
         let report = metrics.borrow_watched().clone();
         let mut new = project::<S>(&report, lease);
+        if report.state == ServerState::Leader && new.quorum_acked_ms.is_none() && new.term > begun {
+            begun = new.term;
+            if let Some(raft) = raft.upgrade() {
+                // An error means that it has ended, which the reports say, too.
+                let _ = raft.core.trigger().heartbeat().await;
+            }
+        }
         if ended && new.running {
             new.running = false;
             new.is_leader = false;
             new.stopped = Some("raft ended".to_owned());
         }
         let over = ended || !new.running;
+        let mut moved = false;
         // Times are always refreshed, but wake nobody.
         status.send_if_modified(|old| {
             let changed = old.lasting() != new.lasting();
+            moved = old.places() != new.places();
             *old = new;
             changed
         });
         if over {
             return;
+        }
+        if !moved {
+            tokio::time::sleep(PAUSE).await;
         }
     }
 }

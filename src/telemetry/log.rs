@@ -109,9 +109,10 @@ where
         Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
     };
-    let suspicions = Suspicions(registry.clone())
-        .with_filter(filter_fn(|meta| meta.target() == STATE && *meta.level() >= tracing::Level::INFO))
-        .with_filter(LevelFilter::DEBUG);
+    // One filter that knows its answer for each place in the code: of two, one after the other, the registry makes a span or an
+    // event of all that either of them lets through, and openraft has hundreds of them for each entry.
+    let suspects = filter_fn(|meta| meta.target() == STATE && *meta.level() >= tracing::Level::INFO);
+    let suspicions = Suspicions(registry.clone()).with_filter(suspects.with_max_level_hint(LevelFilter::DEBUG));
     tracing_subscriber::registry().with(lines).with(suspicions)
 }
 

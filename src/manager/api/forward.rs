@@ -17,7 +17,8 @@ use tokio::sync::mpsc;
 /// Orders that examine a node answer within this time.
 const WITHIN: Duration = Duration::from_secs(60);
 const STREAM_DEPTH: usize = 256;
-/// A leader that was not heard for so long is not asked: it sends a heartbeat every 300 ms, and elections take 1 to 2 s.
+/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
+/// one leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
 /// Characters in the name of somebody for whom another manager asks.
 const BEHALF_MAX: usize = 200;

@@ -108,7 +108,7 @@ pub async fn history(
     let node = query.node.map(of).transpose()?;
     let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
     let matching = inventory.history.iter().rev().filter(|i| node.is_none() || i.node == node).take(limit);
-    let mut items: Vec<_> = matching.map(|i| i.as_ref().clone()).collect();
+    let mut items: Vec<_> = matching.cloned().collect();
     items.reverse();
     Ok(Answer(HistoryView { version: 1, as_of: as_of(&shared), names: names(&inventory), items }))
 }
@@ -216,14 +216,8 @@ pub async fn why(
     let node = named(&inventory, &name)?;
     let view = node_view(&shared, &inventory, &node);
     let (not_done, next) = untold(&node, &view, Reported::of(&inventory, &node));
-    let mut history: Vec<_> = inventory
-        .history
-        .iter()
-        .rev()
-        .filter(|i| i.node == Some(node.id))
-        .take(50)
-        .map(|i| i.as_ref().clone())
-        .collect();
+    let mut history: Vec<_> =
+        inventory.history.iter().rev().filter(|i| i.node == Some(node.id)).take(50).cloned().collect();
     history.reverse();
     Ok(Answer(WhyView {
         version: 1,

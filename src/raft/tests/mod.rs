@@ -2,6 +2,7 @@
 
 mod cluster;
 mod corruption;
+mod leaders;
 mod storage;
 mod versions;
 

@@ -1,0 +1,103 @@
+//! How a leadership passes from one to the next, and what is sent to followers for an entry.
+
+use super::*;
+use crate::raft::network::together;
+use crate::raft::types::{Entry, Types};
+use futures_util::StreamExt;
+use openraft::entry::RaftEntry;
+use openraft::raft::AppendEntriesRequest;
+use std::time::Instant;
+
+/// Heartbeats, and openraft's looks at its clock, so far apart that nothing here can wait for one.
+fn slow(dir: &Path, id: u64) -> RaftConfig {
+    let mut cfg = config(dir, id);
+    cfg.timing.heartbeat_ms = 200_000;
+    (cfg.timing.election_min_ms, cfg.timing.election_max_ms) = (400_000, 800_000);
+    cfg.timing.quorum_probe_ms = 1_600_000;
+    cfg
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_takes_over_leads_at_once_and_entries_on_their_way_stop_nobody() {
+    let (dir, mesh) = (tempfile::tempdir().unwrap(), Mesh::default());
+    let (first, _) = founder_with(slow(dir.path(), 1), &mesh).await;
+    let mut members = vec![first.clone()];
+    for id in [2, 3] {
+        members.push(start(slow(dir.path(), id), &mesh).await.0);
+        first.add_learner(RaftId(id), address(id)).await.unwrap();
+    }
+    first.set_voters([1, 2, 3].map(RaftId).into()).await.unwrap();
+    for raft in &members {
+        until_status(raft, "three voters", |s| s.voters.len() == 3 && !s.joint).await;
+    }
+    let over = tokio::sync::watch::channel(false).0;
+    let writers: Vec<_> = (0..16)
+        .map(|writer| {
+            let (members, over) = (members.clone(), over.subscribe());
+            tokio::spawn(async move {
+                let mut acknowledged = Vec::new();
+                while !*over.borrow() {
+                    let word = format!("{writer} {}", acknowledged.len());
+                    propose_somewhere(&members, &word).await;
+                    acknowledged.push(word);
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    let mut leads = 0;
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let next = (leads + 1) % members.len();
+        members[leads].transfer_leader(RaftId(next as u64 + 1)).await.unwrap();
+        until_status(&members[next], "the next one to lead", |s| s.is_leader).await;
+        leads = next;
+    }
+    let tick = Duration::from_millis(200_000 * 13 / 64);
+    assert!(begun.elapsed() < tick, "one of them waited for a heartbeat");
+    assert_eq!(mesh.count("pre-vote"), 0, "an order was not heeded, and somebody missed a leader");
+    over.send_replace(true);
+    for writer in writers {
+        for word in writer.await.unwrap() {
+            until_word(&members[leads], &word).await;
+        }
+    }
+    for raft in &members {
+        stop(raft, &mesh).await;
+    }
+}
+
+#[tokio::test]
+async fn that_entries_are_committed_is_told_with_the_next_ones_and_without_any_soon() {
+    type Request = AppendEntriesRequest<Types<Words>>;
+    let leader = openraft::impls::leader_id_adv::LeaderId { term: 1, node_id: 1 };
+    let request = |index: u64, entries: u64| -> Request {
+        let at = |index| openraft::LogId::new(leader, index);
+        let entries = (index + 1..=index + entries).map(|i| Entry::<Words>::new_blank(at(i))).collect();
+        let (prev_log_id, leader_commit) = (Some(at(index)), Some(at(index)));
+        Request { vote: openraft::impls::Vote::new_committed(1, 1), prev_log_id, entries, leader_commit }
+    };
+    let (tx, mut rx) = mpsc::unbounded_channel();
+    let input = futures_util::stream::poll_fn(move |cx| rx.poll_recv(cx));
+    let mut sent = Box::pin(
+        together::<Words>(input)
+            .map(|r| (r.prev_log_id.map(|id| id.index), r.entries.len(), r.leader_commit.map(|id| id.index))),
+    );
+    let give = |index, entries| tx.send(request(index, entries)).expect("taken");
+    give(4, 0);
+    assert_eq!(sent.next().await, Some((Some(4), 0, Some(4))), "the first asks who is there");
+    give(4, 1);
+    give(5, 0);
+    give(5, 2);
+    give(7, 0);
+    assert_eq!(sent.next().await, Some((Some(4), 1, Some(4))));
+    assert_eq!(sent.next().await, Some((Some(5), 2, Some(5))), "the commit of 5 goes with what follows it");
+    assert_eq!(sent.next().await, Some((Some(7), 0, Some(7))), "nothing follows, and it is told all the same");
+    give(7, 1);
+    give(8, 0);
+    drop(tx);
+    assert_eq!(sent.next().await, Some((Some(7), 1, Some(7))));
+    assert_eq!(sent.next().await, Some((Some(8), 0, Some(8))), "not lost at the end");
+    assert_eq!(sent.next().await, None);
+}
