@@ -254,10 +254,14 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
-    if let Some(identity) = data.identity()? {
-        return Err(taken(options, identity.name, &token));
+    match data.identity()? {
+        Some(identity) if !half_made::left(&options.dir) || !is_of(&options.dir, &token) => {
+            return Err(taken(options, identity.name, &token));
+        }
+        // What the node had is overwritten once the managers have said who it is.
+        Some(_) => {}
+        None => half_made::clear(&options.dir)?,
     }
-    half_made::clear(&options.dir)?;
     let key = NodeKey::load_or_create(&options.dir)?;
     let request = JoinRequest {
         secret: token.secret().clone(),
@@ -286,8 +290,15 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     let mut identity = Identity::new(reply.cluster.clone(), reply.epoch, reply.node, reply.name.clone())?;
     identity.raft = reply.raft;
     data.store_identity(&identity)?;
+    half_made::come_back(&options.dir)?;
     half_made::end(&options.dir)?;
     Ok(reply)
+}
+
+/// The directory is that of a node of the token's cluster; also where nothing in it says of which it is.
+fn is_of(dir: &Path, token: &Token) -> bool {
+    let ca = Credentials::load(dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
+    ca.is_none_or(|digest| digest == token.ca_digest())
 }
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
