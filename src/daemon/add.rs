@@ -43,6 +43,8 @@ pub struct AddOptions {
     /// In which group the inventory must have it.
     pub group: Option<String>,
     pub manager: bool,
+    /// What fails together with it; empty: nobody says.
+    pub zone: String,
     pub user: String,
     pub port: u16,
     pub identity: Option<PathBuf>,
@@ -279,9 +281,10 @@ impl Work<'_> {
             return Err(self.stopped(step, "no manager is known", "remoor status, then the same command"));
         };
         tell(&format!("joining through {manager} as {}", if o.manager { "manager" } else { "worker" }));
-        let script = "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" $4";
+        let script =
+            "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" --zone \"$4\" $5";
         let (advertise, flag) = (advertise.to_string(), if o.manager { "--manager" } else { "" });
-        let args = [manager.as_str(), &o.name, &advertise, flag];
+        let args = [manager.as_str(), &o.name, &advertise, &o.zone, flag];
         let next = "look whether that machine reaches the manager's API port, then the same command";
         self.run(shell, "joining", script, &args, invited.token.reveal().as_bytes(), JOIN, next).await?;
         self.done.push("it was accepted as a node");

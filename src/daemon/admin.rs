@@ -8,6 +8,7 @@ use crate::disk::{DiskError, Identity};
 use crate::manager::wall;
 use crate::model::{
     Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId, Wall,
+    kept_by_ansible,
 };
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
@@ -314,7 +315,9 @@ fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
 /// What a manager would refuse, or nobody could dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
-        AdminError::Address(format!("{name:?} is no name for a node ({NAME_RULE}); next: --name as in your inventory"))
+        let why =
+            kept_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
+        AdminError::Address(format!("{name:?} is no name for a node ({why}); next: --name as in your inventory"))
     })?;
     config.check().map_err(AdminError::Address)
 }
@@ -465,6 +468,17 @@ pub(super) mod tests {
         let before = identity();
         assert!(matches!(init(&options).await, Err(AdminError::Taken { .. })));
         assert_eq!(identity(), before);
+    }
+
+    #[test]
+    fn what_means_something_else_in_an_inventory_is_no_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = options(dir.path()).config;
+        for name in ["all", "ungrouped", "localhost", "LocalHost"] {
+            let error = check_options(name, &config).expect_err("refused").to_string();
+            assert!(error.contains("in an inventory it means") && error.contains("--name"), "{error}");
+        }
+        assert!(check_options("all-in-one", &config).is_ok());
     }
 
     #[test]

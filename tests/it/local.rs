@@ -102,7 +102,7 @@ pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
 }
 
 /// Writes a fleet of two files into `dir`, beside what is there, and applies it.
-fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
+pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
     let fleet = dir.join("fleet");
     fs::create_dir_all(&fleet).expect("made");
     for (name, text) in [("remoor.yml", config), ("inventory.yml", inventory)] {

@@ -148,7 +148,11 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
 /// by its certificate.
 fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let node = member(shared, caller)?;
-    if node.manages() { Ok(node) } else { Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name()))) }
+    if node.manages() {
+        return Ok(node);
+    }
+    let next = "the same command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status here names some";
+    Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name())).next(next))
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {

@@ -63,7 +63,8 @@ pub async fn orders(
         return Err(Failure::new(Code::BadRequest, format!("{} is about one node", request.order)));
     }
     let inventory = shared.inventory();
-    let nodes = request.nodes.iter().map(|name| about_whom(&inventory, name, &request.order)).collect::<Result<Vec<_>, _>>()?;
+    let nodes =
+        request.nodes.iter().map(|name| about_whom(&inventory, name, &request.order)).collect::<Result<Vec<_>, _>>()?;
     let alone = nodes.len() == 1;
     let decide = async |node: Arc<Node>| {
         let desk = Desk { shared: &shared, by: &by, node: &node, request: &request.request };
@@ -188,8 +189,8 @@ impl Desk<'_> {
             "drain" => self.drain(),
             "zone" => Ok(self.zone()),
             "maintenance" => self.maintenance(),
-            "promote" => Ok(roles::change(self, ClusterRole::Manager)),
-            "demote" => Ok(roles::change(self, ClusterRole::Worker)),
+            "promote" => roles::change(self, ClusterRole::Manager),
+            "demote" => roles::change(self, ClusterRole::Worker),
             "remove" => remove::decide(self),
             "trust-key" => self.trust_key().await,
             "cancel" => self.cancel(),

@@ -57,7 +57,13 @@ impl Log {
 
 fn spec(name: &str, key: &str) -> NodeSpec {
     let gossip = "10.0.0.1:7946".to_owned();
-    NodeSpec { name: name.into(), public_key: key.to_owned(), machine_id: key.to_owned(), gossip, ..NodeSpec::default() }
+    NodeSpec {
+        name: name.into(),
+        public_key: key.to_owned(),
+        machine_id: key.to_owned(),
+        gossip,
+        ..NodeSpec::default()
+    }
 }
 
 fn accept(name: &str, key: &str, role: ClusterRole) -> Command {
@@ -80,7 +86,9 @@ fn who_left_is_no_node_and_nothing_is_done_about_it() {
     assert_eq!(log.0.removed_names().collect::<Vec<_>>(), [&NodeName::from("w1")], "gossip knows it no more");
     // Its open absence has one verdict, and nothing wanted is left.
     let verdicts = log.0.history.iter().filter(|i| match &i.what {
-        Happening::Concluded { finding } => finding.absence == Some(no) && finding.verdict == Verdict::Unknown("left".to_owned()),
+        Happening::Concluded { finding } => {
+            finding.absence == Some(no) && finding.verdict == Verdict::Unknown("left".to_owned())
+        }
         _ => false,
     });
     assert_eq!(verdicts.count(), 1);
@@ -151,7 +159,10 @@ fn who_does_not_come_back_is_removed_when_its_time_is_over_or_at_once() {
     let node = log.id("w1");
     log.done(2, Command::Leave { node });
     let forget = Command::ForgetLeft { node, since: Wall(2) };
-    assert_eq!((log.0.overstayed(Wall(1 + 7 * DAY)), log.0.overstayed(Wall(2 + 7 * DAY))), (None, Some(forget.clone())));
+    assert_eq!(
+        (log.0.overstayed(Wall(1 + 7 * DAY)), log.0.overstayed(Wall(2 + 7 * DAY))),
+        (None, Some(forget.clone()))
+    );
     assert_eq!(log.code(1 + 7 * DAY, forget.clone()), "too-early");
     // It came back, and left once more, while the leader asked.
     log.done(3, accept("w1", "w1", W));
@@ -168,6 +179,19 @@ fn who_does_not_come_back_is_removed_when_its_time_is_over_or_at_once() {
     assert!(log.0.left.is_empty() && log.0.removed.contains_key(&node));
     let Applied::Node(new) = log.at(3, accept("w1", "new", W)) else { panic!("its name is not free") };
     assert!(new > node);
+}
+
+#[test]
+fn nobody_is_called_as_a_group_is() {
+    let mut log = Log::new();
+    let secret = Sha256([7; 32]);
+    for command in [
+        accept("web", "new", W),
+        Command::Pend { spec: spec("web", "new"), role: W },
+        Command::Invite { secret, name: "web".into(), role: W, expires: Wall(9) },
+    ] {
+        assert_eq!(log.code(2, command), "reserved-name");
+    }
 }
 
 #[test]

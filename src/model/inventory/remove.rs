@@ -157,7 +157,15 @@ impl Inventory {
     }
 
     /// A key that was removed is not let in again: what has it may be a copy, or know nothing of the removal.
+    /// Nor is a machine let in under the name of a group: in every pattern it would stand for that.
     pub(super) fn may_join(&self, spec: &NodeSpec) -> Result<(), Refusal> {
+        let group = GroupName(spec.name.0.clone());
+        let new = !self.names.contains_key(&spec.name);
+        if new && self.generation().is_some_and(|g| g.summary.groups.contains_key(&group)) {
+            let text =
+                format!("the applied fleet has a group {group}, and a node of that name could not be told from it");
+            return Err(Refusal::new("reserved-name", text).next("--name as in your inventory"));
+        }
         let Some(removed) = self.removed_key(&spec.public_key) else { return Ok(()) };
         let text = format!("this data directory is that of {}, which was removed for good", removed.name);
         Err(Refusal::new("node-removed", text)
