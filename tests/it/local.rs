@@ -55,7 +55,7 @@ impl Drop for Daemon {
 
 pub fn remoor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remoor"));
-    for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR"] {
+    for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
         command.env_remove(name);
     }
     command

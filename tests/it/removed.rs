@@ -399,7 +399,22 @@ fn who_left_is_removed_by_itself_when_its_time_is_over() {
     let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
     let m1 = one_manager(dir.path(), host(1));
     let home = dir.path().join("w1");
-    done(&mut joining(dir.path(), "w1", host(1), host(2), &home));
+    // The token: neither said nor in the environment; on the command line, with a warning; in the environment.
+    let bare = || {
+        let (mut join, at) = (remoor(), host(2).to_string());
+        join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &at, "--dir"]).arg(&home);
+        join
+    };
+    let out = bare().output().expect("remoor runs");
+    assert!(out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("REMOOR_TOKEN"), "{out:?}");
+    let token = fs::read_to_string(dir.path().join("worker")).expect("a token");
+    let public = token.trim().rsplit_once('-').expect("a secret").0;
+    for (said, warned) in [(format!("{public}-{}", "0".repeat(32)), true), (public.to_owned(), false)] {
+        let out = bare().args(["--token", &said, "--wait", "1s"]).output().expect("remoor runs");
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!((out.status.success(), text.contains("stands in the command line")), (false, warned), "{text}");
+    }
+    done(bare().env("REMOOR_TOKEN", token.trim()));
     let mut w1 = Daemon::start(&home);
     alive(&m1, &["m1", "w1"]);
     let config = "version: 1\ninventory: inventory.yml\ngroups:\n  web: {services: []}\nlimits: {remove-left: 2s}\n";
