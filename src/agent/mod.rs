@@ -6,6 +6,7 @@
 mod api;
 mod book;
 mod due;
+mod leave;
 mod look;
 mod metrics;
 mod own;
@@ -14,6 +15,7 @@ mod task;
 
 pub use api::{exposition, former_manager, routes, worker};
 pub use book::{KeyBook, PeerBook};
+pub use leave::LeaveDesk;
 pub use metrics::Metrics;
 pub use own::{Own, OwnId};
 pub use record::{LAST_WORDS, RecordKeeper};

@@ -49,8 +49,18 @@ pub struct Own {
     ask: Arc<Notify>,
     /// The newest that a manager told, or the own.
     epoch: Arc<watch::Sender<Epoch>>,
+    removed: Arc<watch::Sender<Option<Parted>>>,
+    /// It is to park, since the managers know that it leaves.
+    leaving: Arc<watch::Sender<Option<String>>>,
+}
+
+/// Why a node is none any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parted {
     /// In a manager's words.
-    removed: Arc<watch::Sender<Option<String>>>,
+    pub why: String,
+    /// By its own word.
+    pub left: bool,
 }
 
 #[derive(Default)]
@@ -120,6 +130,7 @@ impl Own {
             gossip: Arc::new(watch::channel(0).0),
             ask: Arc::default(),
             removed: Arc::new(watch::channel(None).0),
+            leaving: Arc::new(watch::channel(None).0),
         }
     }
 
@@ -151,9 +162,27 @@ impl Own {
     }
 
     /// The cluster does not know this node any more.
-    pub(super) fn set_removed(&self, why: &str) {
+    pub(super) fn set_removed(&self, parted: Parted) {
         self.state().met.clear();
-        self.removed.send_replace(Some(why.to_owned()));
+        self.removed.send_replace(Some(parted));
+    }
+
+    /// Why this node is none any more, as far as it knows.
+    pub(super) fn parted(&self) -> Option<Parted> {
+        self.removed.borrow().clone()
+    }
+
+    /// The managers have decided that this node has left, in their words.
+    pub(super) fn set_leaving(&self, why: &str) {
+        self.leaving.send_replace(Some(why.to_owned()));
+    }
+
+    pub(super) async fn until_leaving(&self) -> String {
+        match self.leaving.subscribe().wait_for(Option::is_some).await.map(|why| why.clone()) {
+            Ok(Some(why)) => why,
+            // The sender lives as long as this.
+            _ => std::future::pending().await,
+        }
     }
 
     /// Ends when a manager says so.
@@ -310,7 +339,8 @@ impl Own {
                 crashes: record.crashes,
                 previous_end: record.previous_end.clone(),
                 damaged: crate::disk::damaged(&self.id.dir),
-                removed: self.removed.borrow().clone(),
+                removed: self.parted().map(|parted| parted.why),
+                left: self.parted().is_some_and(|parted| parted.left),
             },
             peers_alive: peers.iter().filter(|p| p.presence == "alive").count() as u32,
             peers,

@@ -4,14 +4,14 @@ use super::book::{KeyBook, PeerBook};
 use super::due::Due;
 use super::look::{Eyes, Look};
 use super::now;
-use super::own::{Kept, Own};
+use super::own::{Kept, Own, Parted};
 use super::record::RecordKeeper;
-use crate::disk::{CLOSED, FENCE, Found, atomic_write, read_or_set_aside};
+use crate::disk::{CLOSED, FENCE, Found, LEFT, atomic_write, read_or_set_aside};
 use crate::files;
 use crate::gossip::{Gossip, Member, MemberEvent, RejoinLoop, Timing};
 use crate::model::{CheckSummary, Epoch, GenerationSeq, NodeName, Report, Wall, amiss};
 use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::client::Client;
+use crate::rpc::client::{ApiError, Client};
 use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
 use crate::rpc::wire::Code;
@@ -68,8 +68,8 @@ struct Answer {
     by: Option<Result<NodeName, String>>,
     peers: Option<PeersReply>,
     manifest: Option<ManifestReply>,
-    /// A manager says that this node was removed, and when.
-    removed: Option<String>,
+    /// A manager says that this node was removed, or left, and when.
+    removed: Option<Parted>,
 }
 
 impl AgentTask {
@@ -106,6 +106,10 @@ impl AgentTask {
 
     /// Until `shutdown`; then says goodbye.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
+        // What it said itself holds also where no manager can be asked; a join takes it away.
+        if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
+            return self.park(Parted { why: why.trim().to_owned(), left: true }, shutdown).await;
+        }
         let (look_tx, mut looks) = mpsc::channel::<Look>(1);
         let (news_tx, mut news) = mpsc::channel(1);
         let mut asking = false;
@@ -149,13 +153,16 @@ impl AgentTask {
                         let _ = tx.send(ask(&tls, &managers, epoch).await).await;
                     });
                 }
+                why = self.config.own.until_leaving() => {
+                    return self.park(Parted { why, left: true }, shutdown).await;
+                }
                 () = self.config.own.told_to_ask(), if !asking => {
                     ask_at = ask_at.min((asked_at + AGAIN).max(tokio::time::Instant::now()));
                 }
                 Some(Answer { by, peers, manifest, removed }) = news.recv() => {
                     asking = false;
-                    if let Some(why) = removed {
-                        return self.park(&why, shutdown).await;
+                    if let Some(parted) = removed {
+                        return self.park(parted, shutdown).await;
                     }
                     if let Some(outcome) = by {
                         // Not of one that was a manager.
@@ -338,14 +345,24 @@ impl AgentTask {
         }
     }
 
-    /// The node was removed: nobody is gossiped with, nothing is looked at, and nothing is deleted, until the daemon ends.
-    async fn park(self, why: &str, mut shutdown: watch::Receiver<bool>) {
-        tracing::error!(
-            "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if the \
-             machine is to be a node again, move {} aside and remoor join",
-            self.config.state_dir.display()
-        );
-        self.config.own.set_removed(why);
+    /// The node was removed, or left: nobody is gossiped with, nothing is looked at, and nothing is deleted, until the daemon ends.
+    async fn park(self, parted: Parted, mut shutdown: watch::Receiver<bool>) {
+        let (why, dir) = (&parted.why, self.config.state_dir.display());
+        if parted.left {
+            tracing::warn!(
+                "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if \
+                 the machine is to be a node again, stop it, and remoor join with {dir} as it is"
+            );
+            if let Err(error) = atomic_write(&self.config.state_dir.join(LEFT), format!("{why}\n").as_bytes(), 0o600) {
+                tracing::warn!(%error, "that it left could not be written down; the managers say it at the next start");
+            }
+        } else {
+            tracing::error!(
+                "{why}; this daemon does nothing any more and has deleted nothing; next: systemctl disable --now remoor; or, if \
+                 the machine is to be a node again, move {dir} aside and remoor join"
+            );
+        }
+        self.config.own.set_removed(parted);
         let Self { gossip, rejoin, mut record, .. } = self;
         drop(rejoin);
         gossip.leave().await;
@@ -392,8 +409,8 @@ async fn ask(tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
                 return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None };
             }
             // Only a manager of this cluster is believed: the connection proves who answers.
-            Err(error) if error.code() == Some(Code::NodeRemoved.as_str()) => {
-                let removed = Some(error.to_string());
+            Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
+                let removed = Some(Parted { why: message, left: details["left"] == true });
                 return Answer { by: None, peers: None, manifest: None, removed };
             }
             Err(error) => {

@@ -200,6 +200,21 @@ Examples:
   remoor remove m3 --force       leaves Raft first, then the cluster
   remoor nodes --removed         who was removed, and until when that is remembered")]
     Remove(RemoveArgs),
+    /// Take this machine out of its cluster, until it joins again
+    #[command(
+        long_about = "Take this machine out of its cluster, for good or until it joins again. To be said on the machine itself, by root.
+
+The managers stop watching it and set it up no more, its daemon parks, its certificate opens nothing any more. Nothing is cleaned
+up here: what it serves it goes on serving, so decommission it first where that is to end. A manager is refused: demote it first.
+remoor join on it, with its data directory as it is, brings it back as the same node, with its id and its history. After 7 days
+(remove-left in remoor.yml) it is removed by itself; remoor remove NODE does that at once.
+
+Examples:
+  remoor leave
+  remoor leave --yes && systemctl disable --now remoor
+  remoor nodes                   on a manager: who has left, and until when it is kept"
+    )]
+    Leave(LeaveArgs),
     /// Show or replace the tokens by which machines join
     #[command(subcommand)]
     Token(TokenVerb),

@@ -103,6 +103,7 @@ fn of_admin(error: daemon::AdminError) -> anyhow::Error {
         E::Address(_) | E::Token(_) => (Exit::Usage, None),
         other if other.is_refusal() => (Exit::Refused, None),
         E::Disk(e) if e.is_damage() => (Exit::Failed, Some("put that file back, or name another directory with --dir")),
+        E::Disk(_) => (Exit::Failed, Some("--dir with a directory in which this user may write, on a disk with room")),
         _ => return error.into(),
     };
     let mut stop = Stop::of(&error.into());
@@ -153,6 +154,11 @@ pub fn join(options: JoinOptions, tell: &mut dyn FnMut(&str)) -> anyhow::Result<
         }
         (None, _) => Ok(()),
     }
+}
+
+/// Whether whoever reads this token could join by it.
+pub fn is_secret_token(text: &str) -> bool {
+    Token::parse(text).is_ok_and(|token| !token.secret().is_empty())
 }
 
 /// `NODE=ADDR`.

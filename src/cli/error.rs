@@ -7,7 +7,7 @@ use super::sanitize;
 use crate::model::{Fault, counted};
 use crate::rpc::client::ApiError;
 use crate::rpc::tls::may_be_the_clock;
-use crate::rpc::view::FaultsView;
+use crate::rpc::view::{FaultsView, LeftView};
 use std::error::Error;
 use std::path::Path;
 
@@ -131,7 +131,7 @@ fn default_next(code: &str) -> Option<&'static str> {
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),
         "timeout" => Some("remoor why NODE"),
         "unknown-key" => Some("the newer remoor on the managers first, if this one is newer than theirs"),
-        "forbidden" => Some("sudo, or --credentials of an operator"),
+        "forbidden" => Some("the same command as root on a manager, or with --credentials of an operator"),
         _ => None,
     }
 }
@@ -163,6 +163,19 @@ pub fn unknown_nodes(names: &[String]) -> Stop {
         many => format!("no nodes are called {}; nothing was ordered", many.join(", ")),
     };
     Stop::refused(text).next("remoor nodes")
+}
+
+/// The same, where some of them are among those that left.
+pub fn no_such_nodes(names: &[String], left: &[LeftView]) -> Stop {
+    match left.iter().find(|l| names.contains(&l.name)) {
+        Some(LeftView { name, left, until, .. }) => Stop::refused(format!(
+            "{name} left the cluster at {left}, by its own word; nothing was ordered"
+        ))
+        .next(format!(
+            "remoor join on {name} brings it back as the same node until {until}; remoor remove {name} frees its name"
+        )),
+        None => unknown_nodes(names),
+    }
 }
 
 pub fn empty_group(group: &str, known: &[String]) -> Stop {
@@ -302,6 +315,16 @@ mod tests {
             assert!(stop.next.as_deref().is_some_and(|next| next.contains(wanted)), "{}", stop.render());
             assert!(stop.render().starts_with("error: joining failed\ncaused by: "), "{}", stop.render());
         }
+    }
+
+    #[test]
+    fn who_may_not_is_sent_where_it_helps() {
+        let stop = Stop::of(&status("forbidden", json!(null)));
+        assert_eq!(stop.exit, Exit::Refused);
+        assert!(
+            stop.next.as_deref().is_some_and(|next| next.contains("manager") && !next.contains("sudo")),
+            "{stop:?}"
+        );
     }
 
     #[test]

@@ -25,8 +25,8 @@ mod tests;
 use api::Api;
 use args::{BackupArgs, CheckArgs, Connection, KeyVerb, NodeVerb, Output, TokenVerb, Verb};
 use command::{
-    add, backup, digest, examine, fleet, history, job, keys, listed, local, members, nodes, order, play, recover,
-    remove, roles, status, suite, wait, watch, why,
+    add, backup, digest, examine, fleet, history, job, keys, leave, listed, local, members, nodes, order, play,
+    recover, remove, roles, status, suite, wait, watch, why,
 };
 use error::Stop;
 use exit::Exit;
@@ -169,6 +169,10 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Promote(args) => ask!(args, roles::promote),
         Verb::Demote(args) => ask!(args, roles::demote),
         Verb::Remove(args) => ask!(args, remove::run),
+        Verb::Leave(args) => {
+            let (api, out) = open(&args.connection(), &args.output)?;
+            leave::run(&api, &out, args).await
+        }
         Verb::TrustKey(args) => ask!(args, order::trust_key),
         Verb::Backup(args) => ask!(args, backup::run),
         Verb::Token(TokenVerb::List(args)) => ask!(args, keys::list),

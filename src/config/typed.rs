@@ -44,6 +44,7 @@ pub const LIMIT_FIELDS: &[&str] = &[
     "phase-timeout",
     "check-interval",
     "rejoin",
+    "remove-left",
 ];
 pub const NOTIFY_FIELDS: &[&str] = &["command", "webhook", "on", "text"];
 
@@ -288,6 +289,7 @@ fn limits(r: &mut Reader, node: &Node) -> Limits {
         phase_timeout_ms,
         check_interval_ms,
         rejoin_ms,
+        remove_left_ms,
     } = &mut out;
     // The third is the shortest time that makes sense, milliseconds: 0 switches the first two off, others would spin.
     let times = [
@@ -302,6 +304,7 @@ fn limits(r: &mut Reader, node: &Node) -> Limits {
         ("phase-timeout", phase_timeout_ms, 100),
         ("check-interval", check_interval_ms, 100),
         ("rejoin", rejoin_ms, 100),
+        ("remove-left", remove_left_ms, 1_000),
     ];
     for (field, slot, least) in times {
         let Some(node) = s.get(field) else { continue };

@@ -7,7 +7,7 @@
 //! Whom to believe is decided before: only the given host keys are accepted.
 
 use super::unit::UNIT;
-use crate::model::Sha256;
+use crate::model::{Sha256, kept_by_ansible};
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::view::{InviteRequest, InviteView, NodeView, StatusView};
 use crate::ssh::{self, Launch, Remote, RemoteConfig, Shell, SshError, Target};
@@ -43,6 +43,8 @@ pub struct AddOptions {
     /// In which group the inventory must have it.
     pub group: Option<String>,
     pub manager: bool,
+    /// What fails together with it; empty: nobody says.
+    pub zone: String,
     pub user: String,
     pub port: u16,
     pub identity: Option<PathBuf>,
@@ -76,7 +78,12 @@ pub async fn add(options: &AddOptions, tell: &mut dyn FnMut(&str)) -> Result<Add
     let client = Client::unix(&options.socket);
     let status: StatusView = client.get("/v1/status").await?;
     let (cluster, ssh_key) = (status.cluster, status.ssh_key);
-    let mut work = Work { options, client, cluster, ssh_key, done: Vec::new() };
+    let left = status.left.iter().any(|left| left.name == options.name);
+    let mut work = Work { options, client, cluster, ssh_key, left, done: Vec::new() };
+    if let Some(means) = kept_by_ansible(&options.name) {
+        let why = format!("{:?} is no name for a node: in an inventory it means {means}", options.name);
+        return Err(work.stopped("the look at its name", why, "--name as in your inventory"));
+    }
     if let Some(group) = &options.group {
         work.check_group(group).await?;
     }
@@ -107,6 +114,8 @@ struct Work<'a> {
     cluster: String,
     /// The line for authorized_keys; None: the cluster has no key of its own.
     ssh_key: Option<String>,
+    /// It was a node and left by its own word: it joins again.
+    left: bool,
     done: Vec<&'static str>,
 }
 
@@ -182,7 +191,12 @@ impl Work<'_> {
         self.done.push("/etc/systemd/system/remoor.service was written");
         self.let_in(shell, tell).await?;
         match &found.identity {
-            Some(identity) => tell(&format!("is node {} already", identity["node"])),
+            Some(identity) if !self.left => tell(&format!("is node {} already", identity["node"])),
+            Some(_) => {
+                let next = "systemctl stop remoor there, then the same command";
+                self.run(shell, "stopping its daemon", "exec systemctl stop remoor", &[], b"", COMMAND, next).await?;
+                self.join(shell, advertise, tell).await?;
+            }
             None => self.join(shell, advertise, tell).await?,
         }
         tell("starting the agent");
@@ -279,9 +293,10 @@ impl Work<'_> {
             return Err(self.stopped(step, "no manager is known", "remoor status, then the same command"));
         };
         tell(&format!("joining through {manager} as {}", if o.manager { "manager" } else { "worker" }));
-        let script = "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" $4";
+        let script =
+            "exec /usr/local/bin/remoor join \"$1\" --token-file - --name \"$2\" --advertise \"$3\" --zone \"$4\" $5";
         let (advertise, flag) = (advertise.to_string(), if o.manager { "--manager" } else { "" });
-        let args = [manager.as_str(), &o.name, &advertise, flag];
+        let args = [manager.as_str(), &o.name, &advertise, &o.zone, flag];
         let next = "look whether that machine reaches the manager's API port, then the same command";
         self.run(shell, "joining", script, &args, invited.token.reveal().as_bytes(), JOIN, next).await?;
         self.done.push("it was accepted as a node");

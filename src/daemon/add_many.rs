@@ -28,7 +28,9 @@ pub async fn to_add(socket: &Path, group: Option<&str>) -> Result<(Vec<ToAdd>, u
     let client = Client::unix(socket);
     let status: StatusView = client.get("/v1/status").await?;
     let list: Value = client.get("/v1/inventory").await?;
-    let nodes: BTreeSet<&str> = status.nodes.iter().map(|n| n.name.as_str()).collect();
+    // Who left does not come back because of an order for all.
+    let left = status.left.iter().map(|l| l.name.as_str());
+    let nodes: BTreeSet<&str> = status.nodes.iter().map(|n| n.name.as_str()).chain(left).collect();
     Ok(listed(&list, group, &nodes))
 }
 

@@ -8,6 +8,7 @@ use crate::disk::{DiskError, Identity};
 use crate::manager::wall;
 use crate::model::{
     Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId, Wall,
+    kept_by_ansible,
 };
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
@@ -254,10 +255,14 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
-    if let Some(identity) = data.identity()? {
-        return Err(taken(options, identity.name, &token));
+    match data.identity()? {
+        Some(identity) if !half_made::left(&options.dir) || !is_of(&options.dir, &token) => {
+            return Err(taken(options, identity.name, &token));
+        }
+        // What the node had is overwritten once the managers have said who it is.
+        Some(_) => {}
+        None => half_made::clear(&options.dir)?,
     }
-    half_made::clear(&options.dir)?;
     let key = NodeKey::load_or_create(&options.dir)?;
     let request = JoinRequest {
         secret: token.secret().clone(),
@@ -286,8 +291,15 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     let mut identity = Identity::new(reply.cluster.clone(), reply.epoch, reply.node, reply.name.clone())?;
     identity.raft = reply.raft;
     data.store_identity(&identity)?;
+    half_made::come_back(&options.dir)?;
     half_made::end(&options.dir)?;
     Ok(reply)
+}
+
+/// The directory is that of a node of the token's cluster; also where nothing in it says of which it is.
+fn is_of(dir: &Path, token: &Token) -> bool {
+    let ca = Credentials::load(dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
+    ca.is_none_or(|digest| digest == token.ca_digest())
 }
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
@@ -303,7 +315,9 @@ fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
 /// What a manager would refuse, or nobody could dial.
 fn check_options(name: &str, config: &NodeConfig) -> Result<(), AdminError> {
     crate::rpc::join::check_name(&NodeName(name.to_owned())).map_err(|_| {
-        AdminError::Address(format!("{name:?} is no name for a node ({NAME_RULE}); next: --name as in your inventory"))
+        let why =
+            kept_by_ansible(name).map_or(NAME_RULE.to_owned(), |means| format!("in an inventory it means {means}"));
+        AdminError::Address(format!("{name:?} is no name for a node ({why}); next: --name as in your inventory"))
     })?;
     config.check().map_err(AdminError::Address)
 }
@@ -454,6 +468,17 @@ pub(super) mod tests {
         let before = identity();
         assert!(matches!(init(&options).await, Err(AdminError::Taken { .. })));
         assert_eq!(identity(), before);
+    }
+
+    #[test]
+    fn what_means_something_else_in_an_inventory_is_no_name() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = options(dir.path()).config;
+        for name in ["all", "ungrouped", "localhost", "LocalHost"] {
+            let error = check_options(name, &config).expect_err("refused").to_string();
+            assert!(error.contains("in an inventory it means") && error.contains("--name"), "{error}");
+        }
+        assert!(check_options("all-in-one", &config).is_ok());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! nobody could say them again. A next `init` then makes another cluster, as nobody can have joined this one.
 
 use super::admin::AdminError;
-use crate::disk::{DataDir, DiskError, atomic_write, sync_dir};
+use crate::disk::{DataDir, DiskError, LEFT, atomic_write, sync_dir};
 use std::path::Path;
 
 /// Stands from before the first file until the identity is written.
@@ -83,12 +83,27 @@ pub fn tokens_told(dir: &Path) -> Result<(), AdminError> {
 
 /// Says that they are all there, identity and all.
 pub(super) fn end(dir: &Path) -> Result<(), DiskError> {
-    let mark = dir.join(MARK);
-    match std::fs::remove_file(&mark) {
+    gone(dir, MARK)
+}
+
+/// The file is not there, on disk when this returns.
+fn gone(dir: &Path, name: &str) -> Result<(), DiskError> {
+    let path = dir.join(name);
+    match std::fs::remove_file(&path) {
         Ok(()) => sync_dir(dir),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(DiskError::io("removing", &mark)(e)),
+        Err(e) => Err(DiskError::io("removing", &path)(e)),
     }
+}
+
+/// Whether the directory is that of a node that left its cluster by its own word.
+pub(super) fn left(dir: &Path) -> bool {
+    dir.join(LEFT).exists()
+}
+
+/// Says that it is one again.
+pub(super) fn come_back(dir: &Path) -> Result<(), DiskError> {
+    gone(dir, LEFT)
 }
 
 /// Moves the directory of a node aside, never deletes it; refused while a daemon runs on it.

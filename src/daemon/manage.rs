@@ -420,8 +420,8 @@ impl Manage {
         let Caller::Node { id, .. } = caller else {
             return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
         };
-        if self.shared().is_some_and(|shared| shared.inventory().removed.contains_key(id)) {
-            return Err(Failure::new(Code::NodeRemoved, format!("node {id} was removed from the cluster")));
+        if self.shared().is_some_and(|shared| shared.inventory().is_out(*id)) {
+            return Err(Failure::new(Code::NodeRemoved, format!("node {id} is none of the cluster any more")));
         }
         let asked_as = self.role_of(*id);
         if asked_as != Some(ClusterRole::Manager) {

@@ -169,6 +169,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
+    let leaving = agent::LeaveDesk { own: own.clone(), tls: keyring.client() }.routes();
     let ground = Ground {
         data,
         layout,
@@ -178,8 +179,8 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         counts: registry,
         ears,
         fatal: fatal_tx,
-        agent_routes: agent::routes(own.clone(), metrics.clone(), wall),
-        worker_routes: agent::worker(own.clone(), metrics.clone(), wall),
+        agent_routes: agent::routes(own.clone(), metrics.clone(), wall).merge(leaving.clone()),
+        worker_routes: agent::worker(own.clone(), metrics.clone(), wall).merge(leaving),
     };
     let manage = Manage::new(ground, identity.clone());
     manage.begin().await?;

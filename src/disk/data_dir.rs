@@ -23,6 +23,8 @@ pub const FENCE: &str = "fence.json";
 /// Who this node is; there from the moment at which it has joined a cluster.
 pub const IDENTITY: &str = "identity.json";
 pub const CLOSED: &str = "closed.json";
+/// Says that the node left its cluster by its own word; a join takes it away.
+pub const LEFT: &str = "left";
 /// What remoor's daemon or executor puts into a data directory, as far as its name can't be anybody's.
 const OURS: [&str; 9] = [
     IDENTITY,

@@ -197,6 +197,7 @@ impl Manager {
         }
         self.breaker(at, &mut out);
         self.render(at, &mut out);
+        self.left(at, &mut out);
         let mut full = BTreeSet::new();
         for id in attend {
             if let Some(node) = inventory.node(id) {
@@ -247,6 +248,23 @@ impl Manager {
                 let text = format!("breaker opened: {why}; no automatic re-setup until `remoor resume`");
                 out.push(Action::Notify { key: "breaker".to_owned(), node: None, text });
             }
+            out.push(Action::Propose { about: About::Fleet, command });
+        }
+    }
+
+    /// What was seen of nodes that left is nothing to them when they come back; those whose time is over are taken out.
+    fn left(&mut self, at: Moment, out: &mut Vec<Action>) {
+        for id in at.inventory.left.keys() {
+            self.queued.remove(id);
+            if let Some(seen) = self.seen.remove(id) {
+                self.examining -= usize::from(seen.exam.is_some());
+                self.routes.forget(*id);
+            }
+        }
+        if self.fleet_is_free(at.now)
+            && let Some(command) = at.inventory.overstayed(at.wall)
+        {
+            self.proposing_fleet = Some(at.now);
             out.push(Action::Propose { about: About::Fleet, command });
         }
     }

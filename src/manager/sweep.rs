@@ -46,7 +46,7 @@ impl Sweep {
 /// Every blob that the applied state refers to.
 pub(super) fn named(inventory: &Inventory) -> BTreeSet<Sha256> {
     let generations = inventory.generations.values().map(|g| g.blob);
-    let baselines = inventory.nodes.values().filter_map(|n| n.baseline.as_ref()).map(|b| b.blob);
+    let baselines = inventory.baselines().map(|b| b.blob);
     generations.chain(baselines).collect()
 }
 

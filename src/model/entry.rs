@@ -147,6 +147,15 @@ pub enum Command {
         node: NodeId,
         force: bool,
     },
+    /// The node says itself that it goes for good. Refused while it manages or has an open job.
+    Leave {
+        node: NodeId,
+    },
+    /// A node that left, at this moment, did not come back within the time that is set: it is taken out, as by `Remove`.
+    ForgetLeft {
+        node: NodeId,
+        since: Wall,
+    },
     /// The node signs at another address than the one entered. Refused where another node has that one and is not away,
     /// unless it is `over`: the leader has seen that one elsewhere.
     Readdress {

@@ -159,6 +159,8 @@ pub struct Limits {
     pub check_interval_ms: u64,
     /// A node with peers dials known nodes that are missing this often.
     pub rejoin_ms: u64,
+    /// A node that left is taken out so long afterwards.
+    pub remove_left_ms: u64,
 }
 
 impl Default for Limits {
@@ -181,6 +183,7 @@ impl Default for Limits {
             phase_timeout_ms: 1_800_000,
             check_interval_ms: 60_000,
             rejoin_ms: 60_000,
+            remove_left_ms: 7 * 24 * 3_600_000,
         }
     }
 }

@@ -166,3 +166,13 @@ mod tests {
         }
     }
 }
+
+/// What no node may be called, since Ansible means something else by it in an inventory; with what.
+pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "all" => Some("all hosts"),
+        "ungrouped" => Some("the hosts without a group"),
+        "localhost" => Some("the machine on which it runs"),
+        _ => None,
+    }
+}

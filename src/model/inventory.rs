@@ -9,6 +9,7 @@ mod drain;
 mod gossip_key;
 mod invites;
 mod jobs;
+mod leave;
 mod nodes;
 mod pending;
 mod places;
@@ -53,11 +54,17 @@ pub struct Inventory {
     /// Machines that ask to be let in.
     #[serde(default)]
     pub pending: BTreeMap<NodeName, Arc<Pending>>,
+    /// Those that operators said no to, by their key.
+    #[serde(default)]
+    pub denied: BTreeMap<String, Arc<Denied>>,
     /// Nodes that came with a certificate that had run out.
     #[serde(default)]
     pub lapsed: BTreeMap<NodeId, Lapsed>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
+    /// Those that left by themselves, until they come back or are taken out. Their names are not free.
+    #[serde(default)]
+    pub left: BTreeMap<NodeId, Arc<Left>>,
     /// Those that were taken out for good, until no certificate of theirs can live any more.
     #[serde(default)]
     pub removed: BTreeMap<NodeId, Arc<Removed>>,
@@ -208,6 +215,8 @@ impl Inventory {
             Command::Role { node, role } => self.role(at, *node, *role),
             Command::Retire { node, raft } => self.retire(at, *node, *raft),
             Command::Remove { node, force } => self.remove(at, *node, *force),
+            Command::Leave { node } => self.leave(at, *node),
+            Command::ForgetLeft { node, since } => self.forget_left(at, *node, *since),
             Command::Readdress { node, api, gossip, over } => self.readdress(at, *node, api, gossip, *over),
             Command::Rendered { generation, moved, hosts, fault } => {
                 self.rendered(at, *generation, *moved, hosts, fault.as_deref())
@@ -378,7 +387,7 @@ impl Inventory {
         self.generations.insert(seq, Arc::new(generation));
         self.current = seq;
         let mut used: Vec<GenerationSeq> = vec![seq];
-        used.extend(self.nodes.values().filter_map(|n| n.baseline.as_ref()).map(|b| b.generation));
+        used.extend(self.baselines().map(|b| b.generation));
         used.extend(self.jobs.values().filter(|j| j.closed.is_none()).map(|j| j.generation));
         self.generations.retain(|seq, _| used.contains(seq));
         self.note(at, None, Happening::Generation { seq });
@@ -386,8 +395,8 @@ impl Inventory {
     }
 
     fn change(&mut self, id: NodeId) -> Result<&mut Node, Refusal> {
-        let Self { nodes, removed, .. } = self;
-        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::nobody(removed, id))
+        let Self { nodes, left, removed, .. } = self;
+        nodes.get_mut(&id).map(Arc::make_mut).ok_or_else(|| remove::nobody(left, removed, id))
     }
 
     fn note(&mut self, at: &At, node: Option<NodeId>, what: Happening) {

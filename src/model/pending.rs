@@ -33,6 +33,18 @@ pub struct Pending {
     pub answer: Answer,
 }
 
+/// So many keys may stand denied.
+pub const DENIED_MAX: usize = 1_000;
+
+/// An operator's no to a key. It stands until an operator takes it back, whatever secret the machine comes with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denied {
+    /// As what it asked to be let in.
+    pub spec: NodeSpec,
+    pub at: Wall,
+    pub by: String,
+}
+
 /// A node that came with a certificate of its own that had run out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lapsed {

@@ -8,7 +8,7 @@ use super::identity::{self, Credentials, GossipKey, IdentityError, NodeKey};
 use super::tls::ClientTls;
 use super::token::{self, Secret, Token};
 use super::verify;
-use crate::model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone};
+use crate::model::{ClusterId, Epoch, Node, NodeId, NodeName, RaftId, Wall, ZONE_MAX, is_zone, kept_by_ansible};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -71,6 +71,10 @@ pub fn check_name(name: &NodeName) -> Result<(), IdentityError> {
     if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.bytes().all(usable) || name.starts_with(['.', '-']) {
         let name = name.chars().take(64).collect::<String>();
         let reason = format!("{name:?} is no name for a node: {NAME_RULE}");
+        return Err(IdentityError::Malformed { what: "join request", reason });
+    }
+    if let Some(means) = kept_by_ansible(name) {
+        let reason = format!("{name:?} is no name for a node: in an inventory it means {means}");
         return Err(IdentityError::Malformed { what: "join request", reason });
     }
     Ok(())

@@ -16,6 +16,7 @@ pub mod door; // unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
 pub mod lapsed; // a client's certificate that ran out gets through the handshake, and no further
+pub mod leave; // a node that goes for good
 pub mod limit; // token bucket per peer address
 pub mod node; // what the leader asks of a node that is to be a manager
 pub mod plain; // serving a router over plain HTTP

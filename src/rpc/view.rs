@@ -168,6 +168,9 @@ pub struct StatusView {
     /// Who waits for `remoor accept`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<PendingView>,
+    /// Who left by its own word and may come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<LeftView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -55,7 +55,7 @@ impl Drop for Daemon {
 
 pub fn remoor() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_remoor"));
-    for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR"] {
+    for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
         command.env_remove(name);
     }
     command
@@ -102,7 +102,7 @@ pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
 }
 
 /// Writes a fleet of two files into `dir`, beside what is there, and applies it.
-fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
+pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) {
     let fleet = dir.join("fleet");
     fs::create_dir_all(&fleet).expect("made");
     for (name, text) in [("remoor.yml", config), ("inventory.yml", inventory)] {

@@ -1,6 +1,6 @@
 //! Arguments of what runs on this machine without asking a manager.
 
-use super::{Output, SOCKET};
+use super::{Connection, Output, SOCKET};
 use crate::cli::drivers;
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand};
@@ -63,13 +63,13 @@ pub struct InitArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("secret").required(true).args(["token", "token_file"]))]
+#[command(group = clap::ArgGroup::new("secret").args(["token", "token_file"]))]
 pub struct JoinArgs {
     /// API of a manager
     #[arg(value_name = "HOST:PORT")]
     pub addr: String,
-    /// The token that `remoor init` printed, which other users of this machine can see while the command runs; or its part that
-    /// is no secret, to wait for `remoor accept`
+    /// The part of the token that is no secret, to wait for `remoor accept`; a whole one here can be read by other users of this
+    /// machine while the command runs. A whole one belongs into --token-file, or into the variable REMOOR_TOKEN
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// File with the token; `-` reads standard input
@@ -94,6 +94,34 @@ pub struct AgentArgs {
     /// Socket for the commands of this machine
     #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true)]
     pub socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct LeaveArgs {
+    /// Don't ask
+    #[arg(short, long, help_heading = "Safety")]
+    pub yes: bool,
+    /// Follow until the daemon has parked, as is done if nothing is said
+    #[arg(long)]
+    pub wait: bool,
+    /// Don't follow
+    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
+    pub no_wait: bool,
+    /// How long to follow
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub timeout: Span,
+    #[command(flatten)]
+    pub output: Output,
+    /// Socket of the daemon on this machine
+    #[arg(long, value_name = "PATH", env = "REMOOR_SOCKET", default_value = SOCKET, hide_env_values = true, help_heading = "Connection")]
+    pub socket: PathBuf,
+}
+
+impl LeaveArgs {
+    /// Nobody but this machine's own daemon.
+    pub fn connection(&self) -> Connection {
+        Connection { socket: self.socket.clone(), ..Connection::default() }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -127,6 +155,9 @@ pub struct NodeAddArgs {
     /// Join as a manager
     #[arg(long)]
     pub manager: bool,
+    /// What fails together with it, a rack or a room; the zone stays as it was if left out
+    #[arg(long, value_name = "ZONE", default_value = "", hide_default_value = true, value_parser = drivers::zone_or_none)]
+    pub zone: String,
     /// User to log in as; if left out, the inventory's, or root
     #[arg(long, value_name = "USER")]
     pub ssh_user: Option<String>,

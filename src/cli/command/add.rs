@@ -99,6 +99,7 @@ fn options(out: &Out, args: &NodeAddArgs, to_add: ToAdd) -> anyhow::Result<AddOp
         host: to_add.host,
         group: args.host.as_ref().and(args.group.clone()),
         manager: args.manager,
+        zone: args.zone.clone(),
         user: args.ssh_user.clone().or(to_add.user).unwrap_or_else(|| "root".to_owned()),
         port,
         identity: args.identity.clone().or(to_add.identity),

@@ -13,6 +13,14 @@ use std::path::Path;
 
 /// Longest token file that is read, bytes.
 const TOKEN_MAX: u64 = 4 << 10;
+/// Where the token may stand beside a file: others can't read the environment of a process of root.
+const TOKEN_VAR: &str = "REMOOR_TOKEN";
+const SEEN: &str = "warning: the token's secret stands in the command line, where every user of this machine can read it; next: \
+                    --token-file FILE, or - for standard input, the next time, and remoor token rotate on a manager";
+
+fn no_token() -> Stop {
+    Stop::usage("no token is given").next("--token-file FILE, or - for standard input; or the variable REMOOR_TOKEN")
+}
 
 pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
     let name = name_of(&args.here)?;
@@ -50,10 +58,17 @@ pub fn init(out: &Out, args: InitArgs) -> anyhow::Result<Exit> {
 }
 
 pub fn join(out: &Out, args: JoinArgs) -> anyhow::Result<Exit> {
-    let token = match (args.token, &args.token_file) {
-        (Some(token), _) => token,
-        (None, Some(file)) => read_token(file)?,
-        (None, None) => return Err(Stop::usage("--token or --token-file is needed").into()),
+    let told = std::env::var(TOKEN_VAR).ok().filter(|token| !token.is_empty());
+    let token = match (args.token, &args.token_file, told) {
+        (Some(token), ..) => {
+            if drivers::is_secret_token(&token) {
+                out.talk(SEEN);
+            }
+            token
+        }
+        (None, Some(file), _) => read_token(file)?,
+        (None, None, Some(token)) => token.trim().to_owned(),
+        (None, None, None) => return Err(no_token().into()),
     };
     let name = name_of(&args.here)?;
     let (here, addr, manager, wait) = (args.here, args.addr, args.manager, args.wait.0);

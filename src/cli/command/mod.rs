@@ -9,6 +9,7 @@ pub mod follow;
 pub mod history;
 pub mod job;
 pub mod keys;
+pub mod leave;
 pub mod listed;
 pub mod local;
 pub mod members;

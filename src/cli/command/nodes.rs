@@ -7,7 +7,7 @@ use crate::cli::args::NodesArgs;
 use crate::cli::error;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
-use crate::cli::moment::Today;
+use crate::cli::moment::{self, Today};
 use crate::cli::out::Out;
 use crate::cli::table::{self, Table};
 use crate::cli::{state, story};
@@ -32,7 +32,7 @@ pub async fn run(api: &Api, out: &Out, args: &NodesArgs) -> anyhow::Result<Exit>
                 Ok(exit)
             }
             Some(node) => describe(out, node, &view.as_of),
-            None => Err(error::unknown_nodes(std::slice::from_ref(name)).into()),
+            None => Err(error::no_such_nodes(std::slice::from_ref(name), &view.left).into()),
         },
     }
 }
@@ -94,6 +94,14 @@ fn list_table(view: &StatusView, wide: bool) -> Table {
             ]);
         }
         row.push(state::manager(node));
+        table.row(row);
+    }
+    for left in &view.left {
+        let status = moment::parse(&left.left).map(|at| format!("since {}", today.show(at)));
+        let (group, api) = (left.group.clone().unwrap_or_default(), left.api.clone());
+        let mut row = vec![left.name.clone(), left.id.to_string(), "left".to_owned(), status.unwrap_or_default()];
+        row.extend([String::new(), group, api, String::new()]);
+        row.resize(if wide { 15 } else { 9 }, String::new());
         table.row(row);
     }
     table

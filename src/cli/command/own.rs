@@ -79,6 +79,9 @@ pub fn show(out: &Out, view: &AgentView, asked: Asked<'_>) -> anyhow::Result<Exi
     }
     out.talk(&format!("as known by the agent of {} at {}; no manager was asked", view.node.name, view.as_of.at));
     match view.node.removed {
+        Some(_) if view.node.left => {
+            out.talk("next: systemctl disable --now remoor; or remoor join, with the data directory as it is");
+        }
         Some(_) => out.talk("next: systemctl disable --now remoor; or join again with an empty data directory"),
         None => out.talk(&format!("next: {}", way(view))),
     }
@@ -149,7 +152,8 @@ fn facts(view: &AgentView) -> Vec<(&'static str, String)> {
         ("manifest", manifest),
     ];
     if let Some(removed) = &node.removed {
-        out.insert(0, ("REMOVED", format!("{removed}; this agent does nothing any more, and has deleted nothing")));
+        let word = if node.left { "LEFT" } else { "REMOVED" };
+        out.insert(0, (word, format!("{removed}; this agent does nothing any more, and has deleted nothing")));
     }
     if !node.damaged.is_empty() {
         out.push((

@@ -18,10 +18,13 @@ use std::time::Duration;
 
 pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit> {
     let status: StatusView = api.get("/v1/status").await?;
-    let nodes = which::pick(&status, &Which { nodes: args.nodes.clone(), ..Which::default() })?;
-    let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).collect();
+    // Those that left are none, and are taken out all the same.
+    let (left, named): (Vec<String>, Vec<String>) =
+        args.nodes.iter().cloned().partition(|name| status.left.iter().any(|l| l.name == *name));
+    let nodes = which::pick(&status, &Which { nodes: named, ..Which::default() })?;
+    let names: Vec<String> = nodes.iter().map(|n| n.name.clone()).chain(left.iter().cloned()).collect();
     let what = format!("removing {}", names.join(", "));
-    let Confirmed(()) = ask::agreed(out, &what, &lost(&nodes, Today::of(&status.as_of.at)), args.yes)?;
+    let Confirmed(()) = ask::agreed(out, &what, &lost(&nodes, &left, Today::of(&status.as_of.at)), args.yes)?;
     let request = OrderRequest { force: args.force, ..OrderRequest::default() };
     let order = OrdersRequest { order: "remove".to_owned(), nodes: names.clone(), request };
     let view: OrdersView = api.post("/v1/orders", &order).await?;
@@ -41,7 +44,7 @@ pub async fn run(api: &Api, out: &Out, args: &RemoveArgs) -> anyhow::Result<Exit
 }
 
 /// What is taken out, a line for each.
-fn lost(nodes: &[NodeView], today: Today) -> String {
+fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
     let line = |node: &NodeView| {
         let group = node.group.as_ref().map_or("in no group".to_owned(), |group| format!("of group {group}"));
         let serves = match (node.services.as_slice(), node.baseline.is_some()) {
@@ -57,8 +60,10 @@ fn lost(nodes: &[NodeView], today: Today) -> String {
             node.lifecycle
         )
     };
-    let lines: Vec<String> = nodes.iter().map(line).collect();
-    format!("{} for good, and nothing is run there:\n{}", counted(nodes.len(), "node"), lines.join("\n"))
+    let left =
+        left.iter().map(|name| format!("  {name}: left by its own word, and can't come back as who it was then"));
+    let lines: Vec<String> = nodes.iter().map(line).chain(left).collect();
+    format!("{} for good, and nothing is run there:\n{}", counted(lines.len(), "node"), lines.join("\n"))
 }
 
 /// Until none of them is a node any more; of those that left Raft first that is told.

@@ -37,7 +37,7 @@ pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>>
             None => unknown.push(name.clone()),
         }
     }
-    if unknown.is_empty() { Ok(chosen) } else { Err(error::unknown_nodes(&unknown).into()) }
+    if unknown.is_empty() { Ok(chosen) } else { Err(error::no_such_nodes(&unknown, &status.left).into()) }
 }
 
 /// What the choice is called in a question: the node, the group, or the fleet.

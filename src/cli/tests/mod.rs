@@ -5,6 +5,7 @@ mod digest;
 mod flags;
 mod goldens;
 mod keys;
+mod leave;
 mod own;
 mod remove;
 mod roles;

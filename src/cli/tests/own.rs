@@ -71,6 +71,7 @@ pub fn agent() -> AgentView {
             previous_end: Some("ended without a goodbye".into()),
             damaged: Vec::new(),
             removed: None,
+            left: false,
         },
         peers: vec![
             PeerView { report: Some(report), ..peer(1, "m1", "alive") },

@@ -131,6 +131,7 @@ pub fn status() -> StatusView {
         ssh_key: None,
         backup: None,
         pending: Vec::new(),
+        left: Vec::new(),
     }
 }
 

@@ -82,7 +82,7 @@ fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Fai
             let text = format!("{name} speaks as Raft id {sender}, which is that of {}", holder.name());
             Err(Failure::new(Code::Forbidden, text))
         }
-        Standing::Unknown if inventory.removed.contains_key(id) => not_removed(&inventory, *id),
+        Standing::Unknown if inventory.is_out(*id) => not_removed(&inventory, *id),
         Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
         // The order counts until the log says who that is: a manager that left since may not speak by it for ever.
         Standing::Unknown if shared.sponsors.ordered(*id) && node.is_none_or(Node::manages) => Ok(()),

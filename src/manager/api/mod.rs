@@ -11,6 +11,7 @@ mod gate;
 mod invite;
 mod jobs;
 mod keys;
+mod leave;
 mod look;
 mod member;
 mod order;
@@ -89,6 +90,7 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
+        .route(crate::rpc::leave::LEAVE_PATH, post(leave::leave))
         .with_state(shared.clone());
     let join = Router::new()
         .route(crate::rpc::join::JOIN_PATH, post(member::join))
@@ -146,7 +148,11 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
 /// by its certificate.
 fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     let node = member(shared, caller)?;
-    if node.manages() { Ok(node) } else { Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name()))) }
+    if node.manages() {
+        return Ok(node);
+    }
+    let next = "the same command on a manager, or here with --manager HOST:PORT --credentials FILE; remoor status here names some";
+    Err(Failure::new(Code::Forbidden, format!("{} is no manager", node.name())).next(next))
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
@@ -170,8 +176,9 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
     Ok(node)
 }
 
-/// Refuses who was taken out for good, by name and with the way back.
+/// Refuses who left, and who was taken out for good, by name and with the way back.
 fn not_removed(inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+    leave::refused(inventory, id)?;
     let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
@@ -209,8 +216,9 @@ fn refused(refusal: Refusal) -> Failure {
 
 fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
     let id = inventory.names.get(name);
+    let unknown = || Failure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes");
     id.and_then(|id| inventory.nodes.get(id).cloned())
-        .ok_or_else(|| Failure::new(Code::NotFound, format!("no node is called {name}")).next("remoor nodes"))
+        .ok_or_else(|| leave::gone(inventory, name).unwrap_or_else(unknown))
 }
 
 fn as_of(shared: &Shared) -> AsOf {

@@ -3,7 +3,7 @@
 use super::super::{Shared, wall};
 use super::member::spec_of;
 use super::{By, operator, propose};
-use crate::model::{Answer, ClusterRole, Command, Inventory, NodeName, Pending, Wall};
+use crate::model::{Answer, ClusterRole, Command, Denied, Inventory, NodeName, NodeSpec, Pending, Wall};
 use crate::rpc::caller::Caller;
 use crate::rpc::identity::fingerprint;
 use crate::rpc::join::{JoinRequest, SKEW_MAX_MS};
@@ -30,6 +30,10 @@ pub fn in_time(theirs: Option<Wall>, now: Wall) -> Result<(), Failure> {
 /// Whether an operator has accepted the machine, which is entered as waiting if it is not.
 pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Failure> {
     let (now, name) = (wall(), &request.name);
+    // Said before it is entered as waiting, which it may not be.
+    if let Some(denied) = shared.inventory().denied.get(&request.node_public_key) {
+        return Err(said_no(&denied.spec.name));
+    }
     let waits = |inventory: &Inventory| {
         let waits = inventory.pending.get(name).filter(|p| p.expires >= now);
         waits.filter(|p| p.spec.public_key == request.node_public_key).cloned()
@@ -46,11 +50,7 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
     };
     match pending.answer {
         Answer::Accepted(_) => Ok(()),
-        Answer::Denied => {
-            let text = format!("an operator denied {name} with this key");
-            let next = "ask an operator for a token, or to accept it after all";
-            Err(Failure::new(Code::Refused, text).next(next))
-        }
+        Answer::Denied => Err(said_no(name)),
         Answer::None => {
             let (until, fingerprint) = (wire::rfc3339(pending.expires), fingerprint(&request.node_public_key));
             let text = format!("{name} waits to be let in, until {until}");
@@ -58,6 +58,13 @@ pub async fn accepted(shared: &Shared, request: &JoinRequest) -> Result<(), Fail
             Err(failure.details(json!({"fingerprint": fingerprint, "expires": until})))
         }
     }
+}
+
+/// A no stands against every token, until an operator takes it back.
+fn said_no(name: &NodeName) -> Failure {
+    let text = format!("an operator denied {name} with this key");
+    let next = format!("remoor accept {name}, on a manager, takes that back");
+    Failure::new(Code::Refused, text).details(json!({ "refusal": "denied" })).next(next)
 }
 
 /// An operator's yes, or no, to who waits under a name.
@@ -70,9 +77,14 @@ pub async fn accept(
     let name = NodeName(request.name.clone());
     let inventory = shared.inventory();
     let role = role(&request.role)?;
-    let (command, text) = match inventory.pending.get(&name).filter(|p| p.expires >= wall()) {
-        Some(pending) => answer(&request, name, pending, role)?,
-        None => again(&request, &inventory, role)?,
+    let named =
+        |spec: &NodeSpec| request.fingerprint.is_empty() || fingerprint(&spec.public_key) == request.fingerprint;
+    let denied = inventory.denied_named(name.as_str()).filter(|d| named(&d.spec) && !request.deny);
+    let waiting = inventory.pending.get(&name).filter(|p| p.expires >= wall());
+    let (command, text) = match (waiting.filter(|p| named(&p.spec) || denied.is_none()), denied) {
+        (Some(pending), _) => answer(&request, name, pending, role)?,
+        (None, Some(denied)) => taken_back(name, denied, role),
+        (None, None) => again(&request, &inventory, role)?,
     };
     propose(&shared, &by, command).await?;
     Ok(axum::Json(AcceptedView { version: 1, text }))
@@ -101,6 +113,13 @@ fn answer(
     let role = role.unwrap_or(pending.role);
     let text = format!("{name} ({shown}) is let in as {}, as soon as it asks again", role.word());
     Ok((Command::Admit { name, key: pending.spec.public_key.clone(), role }, text))
+}
+
+/// The machine does not wait any more, and may again, or come by a token.
+fn taken_back(name: NodeName, denied: &Denied, role: Option<ClusterRole>) -> (Command, String) {
+    let key = denied.spec.public_key.clone();
+    let text = format!("the no to {name} ({}) is taken back: it may ask again, or come by a token", fingerprint(&key));
+    (Command::Admit { name, key, role: role.unwrap_or_default() }, text)
 }
 
 /// A node whose certificate ran out.
@@ -160,6 +179,21 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
             expires: Some(wire::rfc3339(p.expires)),
         }
     });
+    // A no that outlasted the waiting.
+    let over = |d: &&Arc<Denied>| {
+        let waits = inventory.pending.get(&d.spec.name).filter(|p| p.expires >= now);
+        waits.is_none_or(|p| p.spec.public_key != d.spec.public_key)
+    };
+    let denied = inventory.denied.values().filter(over).map(|denied| PendingView {
+        name: denied.spec.name.to_string(),
+        why: "join".to_owned(),
+        state: "denied".to_owned(),
+        role: ClusterRole::Worker.word().to_owned(),
+        fingerprint: fingerprint(&denied.spec.public_key),
+        address: denied.spec.api.clone(),
+        since: wire::rfc3339(denied.at),
+        expires: None,
+    });
     // One whose yes is over without a word counts as waiting once it comes again.
     let nodes = inventory.lapsed.iter().filter(|(_, l)| l.accepted_until.is_none() || l.accepted(now));
     let nodes = nodes.filter_map(|(id, lapsed)| {
@@ -175,7 +209,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
             expires: lapsed.accepted_until.map(wire::rfc3339),
         })
     });
-    machines.chain(nodes).collect()
+    machines.chain(denied).chain(nodes).collect()
 }
 
 /// Who was accepted and has come waits no more.
@@ -187,7 +221,7 @@ fn is_node(inventory: &Inventory, pending: &Pending) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Entry, NodeSpec};
+    use crate::model::Entry;
 
     #[test]
     fn who_asks_to_manage_is_let_in_as_a_manager_by_that_word_only() {

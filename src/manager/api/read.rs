@@ -57,6 +57,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         ssh_key: shared.ssh_line(),
         backup: shared.backups.view(wall()),
         pending: super::pending::views(&inventory, wall()),
+        left: super::leave::views(&inventory),
     }))
 }
 
@@ -103,7 +104,8 @@ pub async fn history(
     let inventory = shared.inventory();
     let of = |name: String| {
         let known = named(&inventory, &name).map(|n| n.id);
-        known.or_else(|unknown| inventory.removed_named(&name).ok_or(unknown))
+        let left = || inventory.left_named(&name).map(|left| left.node.id);
+        known.or_else(|unknown| left().or_else(|| inventory.removed_named(&name)).ok_or(unknown))
     };
     let node = query.node.map(of).transpose()?;
     let limit = query.limit.unwrap_or(200).min(HISTORY_PAGE);
@@ -337,7 +339,8 @@ pub fn metrics_text(shared: &Shared) -> String {
 
 pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
     let removed = inventory.removed.iter().map(|(id, removed)| (id.0, removed.name.to_string()));
-    inventory.nodes.values().map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
+    let left = inventory.left.values().map(|left| &left.node);
+    inventory.nodes.values().chain(left).map(|n| (n.id.0, n.name().to_string())).chain(removed).collect()
 }
 
 pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {

@@ -15,11 +15,13 @@ use std::sync::Arc;
 pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
     let (node, force) = (desk.node, desk.request.force);
     let name = node.name();
+    if desk.shared.inventory().left.contains_key(&node.id) {
+        let text = format!("{name}, which had left, is removed; its name is free");
+        return Ok((Some(Command::Remove { node: node.id, force }), said(&text)));
+    }
     let up = desk.shared.report_of(name).is_some_and(|report| !report.leaving);
-    if up && !force && !node.manages() {
-        return Err(Failure::new(Code::Refused, format!("node {name} is up; stop it or use --force"))
-            .details(serde_json::json!({"refusal": "node-up"}))
-            .next(format!("systemctl stop remoor on {name}, or remoor remove {name} --force")));
+    if !force && !node.manages() {
+        may_go(node, up)?;
     }
     if force && let Some(why) = roles::stays(desk.shared, node) {
         return Err(Failure::new(Code::Refused, format!("{name} can't leave Raft now: {why}"))
@@ -27,6 +29,24 @@ pub(super) fn decide(desk: &Desk<'_>) -> Result<Decided, Failure> {
             .next("remoor demote those that are dead first, or bring them back; remoor raft-members shows them"));
     }
     Ok((Some(Command::Remove { node: node.id, force }), said(&words(node, up))))
+}
+
+/// Of one that gossip has not, and that is not entered as away, nothing is known yet: as after a recovery, or of a new leader.
+fn may_go(node: &Node, up: bool) -> Result<(), Failure> {
+    let name = node.name();
+    let refused = |code: &str, text: String, next: String| {
+        Err(Failure::new(Code::Refused, text).details(serde_json::json!({ "refusal": code })).next(next))
+    };
+    if up {
+        let next = format!("systemctl stop remoor on {name}, or remoor remove {name} --force");
+        return refused("node-up", format!("node {name} is up; stop it or use --force"), next);
+    }
+    if node.absence.is_none() && node.marks.is_some() {
+        let text = format!("{name} is not seen by gossip, and its absence is not entered yet");
+        let next = format!("remoor remove {name} again in half a minute, or with --force if it is gone for sure");
+        return refused("not-seen", text, next);
+    }
+    Ok(())
 }
 
 fn words(node: &Node, up: bool) -> String {
@@ -68,4 +88,36 @@ fn list(inventory: &Inventory) -> Vec<RemovedNode> {
         machine_id: removed.machine_id.clone(),
     };
     inventory.removed.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AbsenceNo, Entry, Gone, Marks, Wall, sample};
+
+    #[test]
+    fn who_was_not_seen_is_neither_called_up_nor_taken_for_away() {
+        let mut inventory = sample::fleet(0, 1);
+        let mut write = |command| {
+            let index = inventory.applied + 1;
+            let entry = Entry { at: Wall(index), by: "m1".to_owned(), command };
+            assert_eq!(inventory.apply(index, &entry).refusal(), None);
+            inventory.nodes[&NodeId(1)].clone()
+        };
+        let node = NodeId(1);
+        let refusal = |node: &Node, up| may_go(node, up).err().map(|f| f.details["refusal"].clone());
+        let seen = write(Command::Marks { node, marks: Marks::default() });
+        assert_eq!(refusal(&seen, true), Some("node-up".into()));
+        assert_eq!(refusal(&seen, false), Some("not-seen".into()));
+        let away = write(Command::AbsenceOpened {
+            node,
+            no: AbsenceNo(1),
+            last_seen: Wall(1),
+            seen_by: Vec::new(),
+            gone: Gone::Away,
+            planned: false,
+            returned: None,
+        });
+        assert_eq!((refusal(&away, false), refusal(&away, true)), (None, Some("node-up".into())));
+    }
 }

@@ -1,17 +1,17 @@
 //! Managers and workers: what an order to promote or demote says and warns of, what a node's membership looks like, and
 //! `GET /v1/raft`. Refusing is the state machine's, and bringing it about the role manager's.
 
-use super::super::{Shared, members};
+use super::super::{Shared, members, wall};
 use super::order::{Decided, Desk, said};
 use super::{as_of, operator};
 use crate::engine::{Membership, Observed, observed};
 use crate::model::{
-    ClusterRole, Command, Inventory, Node, NodeId, RaftId, counted, majority, tolerance_warning, zone_warning,
+    ClusterRole, Command, Inventory, Node, NodeId, RaftId, Wall, counted, majority, tolerance_warning, zone_warning,
 };
 use crate::raft::RaftStatus;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{AsOf, RaftMemberView, RaftView};
-use crate::rpc::wire::{Answer, Failure};
+use crate::rpc::wire::{Answer, Code, Failure};
 use axum::extract::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,10 +68,32 @@ pub(super) fn outlook(leads: bool, managers: u32, up: u32) -> Vec<String> {
     warnings
 }
 
+/// Whoever's certificate ran out is believed by nobody, and would never vote. `ends`: when it does, as far as it was seen.
+fn holds(inventory: &Inventory, node: &Node, ends: Option<Wall>, now: Wall) -> Result<(), Failure> {
+    let name = node.name();
+    let lapsed = inventory.lapsed.get(&node.id);
+    if lapsed.is_none() && ends.is_none_or(|ends| ends >= now) {
+        return Ok(());
+    }
+    let text = format!("the certificate of {name} ran out: it can't manage before it has a new one");
+    let next = match lapsed {
+        Some(lapsed) if lapsed.accepted(now) => format!("systemctl restart remoor on {name}: it may have one"),
+        Some(_) => format!("remoor accept {name}, then the same command"),
+        None => {
+            format!("start remoor on {name}, remoor accept {name} once remoor nodes lists it, then the same command")
+        }
+    };
+    Err(Failure::new(Code::Refused, text).details(serde_json::json!({ "refusal": "certificate" })).next(next))
+}
+
 /// What is proposed, and what is said once it stands.
-pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Decided {
+pub(super) fn change(desk: &Desk<'_>, role: ClusterRole) -> Result<Decided, Failure> {
+    if role == ClusterRole::Manager {
+        let ends = desk.shared.certificates.of(desk.node.id);
+        holds(&desk.shared.inventory(), desk.node, ends, wall())?;
+    }
     let text = words(desk.node, role, &seen(&desk.shared.raft.status().borrow()));
-    (Some(Command::Role { node: desk.node.id, role }), said(&text))
+    Ok((Some(Command::Role { node: desk.node.id, role }), said(&text)))
 }
 
 fn words(node: &Node, role: ClusterRole, raft: &Membership) -> String {
@@ -205,7 +227,7 @@ fn raft_view(as_of: AsOf, status: &RaftStatus, inventory: &Inventory) -> RaftVie
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Entry, Wall, sample};
+    use crate::model::{Entry, sample};
 
     /// w1 to w3 are managers with the Raft ids that their grants give them, w4 a worker; w1 leads, w3 is dead.
     fn three() -> (Inventory, RaftStatus) {
@@ -262,6 +284,19 @@ mod tests {
         write(&mut inventory, Command::Role { node: NodeId(2), role: ClusterRole::Worker });
         let roles = BTreeMap::from([(NodeId(4), ClusterRole::Manager)]);
         assert_eq!(warned(&inventory, &roles, &members::membership(&raft)), Vec::<String>::new(), "three are wanted");
+    }
+
+    #[test]
+    fn who_has_no_certificate_is_not_promoted() {
+        let (mut inventory, _) = three();
+        let (node, now) = (inventory.nodes[&NodeId(4)].clone(), Wall(1_000));
+        let next = |inventory: &Inventory, ends| holds(inventory, &node, ends, now).err().and_then(|f| f.next);
+        assert_eq!((next(&inventory, None), next(&inventory, Some(Wall(1_000)))), (None, None));
+        assert!(next(&inventory, Some(Wall(999))).is_some_and(|next| next.contains("start remoor on w4")));
+        write(&mut inventory, Command::Lapse { node: NodeId(4) });
+        assert!(next(&inventory, None).is_some_and(|next| next.starts_with("remoor accept w4")));
+        write(&mut inventory, Command::Readmit { node: NodeId(4) });
+        assert!(next(&inventory, None).is_some_and(|next| next.contains("restart")));
     }
 
     #[test]

@@ -19,6 +19,7 @@ impl Inventory {
         if self.invites.contains_key(&secret) {
             return Err(Refusal::new("invite-known", "this secret was given out already"));
         }
+        self.may_join(&NodeSpec { name: name.clone(), ..NodeSpec::default() })?;
         self.invites.retain(|_, invite| invite.expires >= at.entry.at);
         let invite = Invite { name: name.clone(), role, expires, used_by: None };
         self.invites.insert(secret, Arc::new(invite));

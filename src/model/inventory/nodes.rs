@@ -4,6 +4,7 @@ use super::*;
 
 impl Inventory {
     pub(super) fn accept(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        self.not_denied(spec)?;
         self.not_a_copy(spec)?;
         if let Some(id) = self.names.get(&spec.name).copied() {
             let known = self.change(id)?;
@@ -19,6 +20,9 @@ impl Inventory {
             self.move_to(at, id, &spec.api, &spec.gossip)?;
             self.lapsed.remove(&id);
             return Ok(Applied::Node(id));
+        }
+        if let Some(id) = self.left_as(spec)? {
+            return self.come_back(at, id, spec, role);
         }
         if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
             let text = format!("this key is node {}'s", other.name());

@@ -41,6 +41,7 @@ impl Inventory {
             let text = format!("the name {} belongs to node {id} with another key", spec.name);
             return Err(Refusal::new("identity-conflict", text).next("join under another name"));
         }
+        self.left_as(spec)?;
         let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);
         if let Some(other) = holder {
             let text = format!("this key is node {}'s", other.name());
@@ -51,6 +52,7 @@ impl Inventory {
 
     pub(super) fn pend(&mut self, at: &At, spec: &NodeSpec, role: ClusterRole) -> Decision {
         let now = at.entry.at;
+        self.not_denied(spec)?;
         self.not_anothers(spec)?;
         self.may_join(spec)?;
         self.not_a_copy(spec)?;
@@ -98,8 +100,43 @@ impl Inventory {
         waits.map(Arc::make_mut).ok_or_else(|| unknown().next("remoor nodes"))
     }
 
-    /// A yes to the key that the operator saw, if one was named.
+    /// A key that an operator said no to comes in by nothing, until that is taken back.
+    pub(super) fn not_denied(&self, spec: &NodeSpec) -> Result<(), Refusal> {
+        let Some(denied) = self.denied.get(&spec.public_key) else { return Ok(()) };
+        let (name, by) = (&denied.spec.name, &denied.by);
+        let text = format!("{by} said no to {name}, which has this key");
+        Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, takes it back")))
+    }
+
+    /// The key of this name that an operator said no to last.
+    pub fn denied_named(&self, name: &str) -> Option<&Denied> {
+        let of_name = self.denied.values().filter(|d| d.spec.name.as_str() == name);
+        of_name.max_by_key(|d| d.at).map(Arc::as_ref)
+    }
+
+    /// A no is taken back: the machine may ask again, or come with a secret.
+    fn take_back(&mut self, at: &At, key: &str) -> Option<Applied> {
+        let denied = self.denied.remove(key)?;
+        let text = format!("the no to {} is taken back", denied.spec.name);
+        self.note(at, None, Happening::Operator { text });
+        Some(Applied::Done)
+    }
+
+    /// A yes to the key that the operator saw, if one was named. Not where it could not come in all the same.
     pub(super) fn admit(&mut self, at: &At, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
+        let waits = self.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
+        match waits.filter(|p| p.spec.public_key == key) {
+            Some(pending) => {
+                self.not_anothers(&pending.spec)?;
+                self.may_join(&pending.spec)?;
+                self.not_a_copy(&pending.spec)?;
+            }
+            None => {
+                if let Some(applied) = self.take_back(at, key) {
+                    return Ok(applied);
+                }
+            }
+        }
         let pending = self.waiting(at, name)?;
         if pending.spec.public_key != key {
             let text = format!("another machine waits as {name} by now");
@@ -109,16 +146,25 @@ impl Inventory {
             return Err(Refusal::new("nothing-new", format!("{name} is accepted already, and may come in")));
         }
         pending.answer = Answer::Accepted(role);
+        self.denied.remove(key);
         self.note(at, None, Happening::Operator { text: format!("{name} is accepted as {}", role.word()) });
         Ok(Applied::Done)
     }
 
     pub(super) fn deny(&mut self, at: &At, name: &NodeName) -> Decision {
+        let full = self.denied.len() >= DENIED_MAX;
         let pending = self.waiting(at, name)?;
         if pending.answer == Answer::Denied {
             return Err(Refusal::new("nothing-new", format!("{name} is denied already")));
         }
+        if full {
+            let text = format!("{DENIED_MAX} machines are denied, and no more can be");
+            return Err(Refusal::new("too-many-denied", text).next("remoor nodes; remoor accept takes a no back"));
+        }
         pending.answer = Answer::Denied;
+        let spec = pending.spec.clone();
+        let (key, by) = (spec.public_key.clone(), at.entry.by.clone());
+        self.denied.insert(key, Arc::new(Denied { spec, at: at.entry.at, by }));
         self.note(at, None, Happening::Operator { text: format!("{name} is not let in") });
         Ok(Applied::Done)
     }

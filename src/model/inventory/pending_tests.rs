@@ -60,9 +60,52 @@ fn who_was_denied_stays_out_and_holds_no_name() {
     assert_eq!(refused(&apply(&mut i, 1, pend("w2", "a"))), "identity-conflict", "one machine waits once");
     assert_eq!(apply(&mut i, 2, Command::Deny { name: "w1".into() }), Applied::Done);
     assert_eq!(refused(&apply(&mut i, 3, come("w1", "a"))), "not-accepted");
-    assert_eq!(refused(&apply(&mut i, 3, pend("w1", "a"))), "nothing-new", "it is not asked about again");
+    assert_eq!(refused(&apply(&mut i, 3, pend("w1", "a"))), "denied", "it is not asked about again");
     assert_eq!(apply(&mut i, 4, pend("w1", "b")), Applied::Done, "the right machine of that name");
-    assert_eq!(apply(&mut i, 5 + PENDING_MS, pend("w1", "a")), Applied::Done, "the next day");
+    assert_eq!(refused(&apply(&mut i, 5 + PENDING_MS, pend("w1", "a"))), "denied", "the next day");
+}
+
+#[test]
+fn a_no_stands_against_every_secret_until_it_is_taken_back() {
+    let mut i = Inventory::default();
+    apply(&mut i, 1, pend("w1", "a"));
+    apply(&mut i, 2, Command::Deny { name: "w1".into() });
+    let by_token = |name| Command::Accept { spec: machine(name, "a", "a", "b"), role: W };
+    let (secret, name, expires) = (Sha256([9; 32]), NodeName::from("w1"), Wall(9 * PENDING_MS));
+    apply(&mut i, 3, Command::Invite { secret, name: name.clone(), role: W, expires });
+    let invited = Command::AcceptInvited { spec: machine("w1", "a", "a", "b"), secret };
+    for at in [3, 3 + 2 * PENDING_MS] {
+        for command in [by_token("w1"), by_token("w2"), invited.clone(), pend("w2", "a")] {
+            assert_eq!(refused(&apply(&mut i, at, command)), "denied");
+        }
+    }
+    let refusal = apply(&mut i, 4, by_token("w1")).refusal().cloned().expect("refused");
+    assert!(refusal.next.is_some_and(|next| next.contains("remoor accept w1")));
+    // Another machine of the name is another machine, and waits; the no is taken back by the key.
+    apply(&mut i, 5 + 2 * PENDING_MS, pend("w1", "b"));
+    assert_eq!(apply(&mut i, 6 + 2 * PENDING_MS, admit("w1", "a", W)), Applied::Done);
+    assert!(i.denied.is_empty() && i.pending[&name].answer == Answer::None);
+    assert!(matches!(apply(&mut i, 7 + 2 * PENDING_MS, by_token("w2")), Applied::Node(_)));
+
+    // A yes after a no, while it waits, takes the no back too.
+    let mut i = Inventory::default();
+    apply(&mut i, 1, pend("w1", "a"));
+    apply(&mut i, 2, Command::Deny { name: "w1".into() });
+    assert_eq!(apply(&mut i, 3, admit("w1", "a", W)), Applied::Done);
+    assert!(matches!(apply(&mut i, 4, come("w1", "a")), Applied::Node(_)));
+}
+
+#[test]
+fn a_yes_to_a_name_or_a_disk_that_was_taken_meanwhile_is_none() {
+    let taken = |spec: NodeSpec| {
+        let mut i = Inventory::default();
+        apply(&mut i, 1, pend("w1", "a"));
+        assert!(matches!(apply(&mut i, 2, Command::Accept { spec, role: W }), Applied::Node(_)));
+        refused(&apply(&mut i, 3, admit("w1", "a", W))).to_owned()
+    };
+    assert_eq!(taken(machine("w1", "b", "b", "b")), "identity-conflict", "its name");
+    assert_eq!(taken(machine("w2", "a", "a", "b")), "identity-conflict", "its key");
+    assert_eq!(taken(machine("w2", "b", "a", "another")), "cloned-machine");
 }
 
 #[test]

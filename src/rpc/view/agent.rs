@@ -45,6 +45,9 @@ pub struct AgentNode {
     /// The node was taken out for good, in a manager's words: its agent does nothing any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed: Option<String>,
+    /// It is none since it left by its own word: a join brings it back as who it was.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub left: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! What `/v1/removed` answers: nodes that were taken out for good.
+//! What `/v1/removed` answers: nodes that were taken out for good. And who left by its own word, as `/v1/status` has it.
 
 use super::AsOf;
 use serde::{Deserialize, Serialize};
@@ -23,4 +23,19 @@ pub struct RemovedNode {
     /// Until then its certificates and its key are refused.
     pub until: String,
     pub machine_id: String,
+}
+
+/// A node that left: it is none, and may join again as who it was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftView {
+    pub id: u64,
+    pub name: String,
+    pub group: Option<String>,
+    /// Where it answered last.
+    pub api: String,
+    /// When it left.
+    pub left: String,
+    pub by: String,
+    /// Then it is removed by itself.
+    pub until: String,
 }

@@ -5,13 +5,24 @@
 use super::rng::Rng;
 use super::search::{self, Outcome, Search};
 use remoor::model::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SEEDS_TO_DETECTION: u64 = 300;
 const STEPS: u64 = 250;
 /// What must have happened.
-const FAULTS: [&str; 8] =
-    ["a certificate", "a key rotated", "a key went on", "a token rotated", "asks", "let in", "no", "yes"];
+const FAULTS: [&str; 11] = [
+    "a certificate",
+    "a key rotated",
+    "a key went on",
+    "a token rotated",
+    "asks",
+    "back",
+    "forgotten",
+    "left",
+    "let in",
+    "no",
+    "yes",
+];
 const HOUR: u64 = 3_600_000;
 const NAMES: [&str; 5] = ["w1", "w2", "w3", "w4", "w5"];
 
@@ -31,9 +42,15 @@ enum Planted {
     SecretStays,
     /// The new gossip key is used before all that are there have it.
     KeyHasty,
+    /// A token lets in whom an operator denied.
+    NoForgotten,
+    /// Who left is forgotten at once, and comes back as another node.
+    Ghost,
+    /// Who left is removed before its time is over.
+    ForgottenEarly,
 }
 
-const ALL: [(Planted, &str); 7] = [
+const ALL: [(Planted, &str); 10] = [
     (Planted::Unasked, "yes"),
     (Planted::NameOnly, "yes"),
     (Planted::YesForever, "yes"),
@@ -41,6 +58,9 @@ const ALL: [(Planted, &str); 7] = [
     (Planted::LapsedForgotten, "who it was"),
     (Planted::SecretStays, "secret"),
     (Planted::KeyHasty, "gossip"),
+    (Planted::NoForgotten, "no"),
+    (Planted::Ghost, "ghost"),
+    (Planted::ForgottenEarly, "too early"),
 ];
 
 /// A disk: its key, its machine id, and where it runs.
@@ -66,8 +86,13 @@ struct World {
     state: Inventory,
     /// What operators said yes to: until when, in which role.
     yes: BTreeMap<(NodeName, String), u64>,
+    /// Keys that operators said no to, and did not take that back.
+    no: BTreeSet<String>,
     /// Every node ever, with its key.
     known: BTreeMap<NodeId, String>,
+    /// Who left and when, and who of them was forgotten since.
+    left: BTreeMap<NodeId, u64>,
+    forgotten: BTreeSet<NodeId>,
     /// Secrets of workers, and until when each lets anybody in.
     secrets: BTreeMap<Sha256, u64>,
     /// Whether a node's gossip is there, and which keys it holds, as of which entry.
@@ -84,7 +109,10 @@ impl World {
             now: 1_000 * HOUR,
             state: Inventory::default(),
             yes: BTreeMap::new(),
+            no: BTreeSet::new(),
             known: BTreeMap::new(),
+            left: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
             secrets: BTreeMap::new(),
             gossip: BTreeMap::new(),
             broken: None,
@@ -135,6 +163,12 @@ impl World {
             }
             other => other,
         };
+        if self.is(Planted::NoForgotten) && matches!(command, Command::Accept { .. }) {
+            self.state.denied.clear();
+        }
+        if self.is(Planted::ForgottenEarly) && matches!(command, Command::ForgetLeft { .. }) {
+            at += 30 * 24 * HOUR;
+        }
         let before = self.state.clone();
         let index = self.state.applied + 1;
         let entry = Entry { at: Wall(at), by: "sim".to_owned(), command };
@@ -148,6 +182,11 @@ impl World {
         {
             self.state.names.remove(gone.name());
         }
+        if self.is(Planted::Ghost)
+            && let (Command::Leave { node }, Applied::Done) = (&entry.command, &applied)
+        {
+            self.state.left.remove(node);
+        }
         self.judge();
         applied
     }
@@ -156,7 +195,9 @@ impl World {
     fn judge(&mut self) {
         let state = self.state.clone();
         for (id, key) in self.known.clone() {
-            if state.node(id).is_none_or(|n| n.spec.public_key != key) {
+            let left = || state.left.get(&id).map(|l| l.node.as_ref());
+            let same = state.node(id).or_else(left).is_some_and(|n| n.spec.public_key == key);
+            if !same && !self.forgotten.contains(&id) && !self.left.contains_key(&id) {
                 self.breaks("who it was", || format!("node {id} is not {key} any more"));
             }
         }
@@ -185,6 +226,16 @@ impl World {
     fn came(&mut self, applied: &Applied, spec: &NodeSpec) {
         let Applied::Node(id) = applied else { return };
         self.fire("let in");
+        if self.no.contains(&spec.public_key) {
+            self.breaks("no", || format!("{} came in, which was denied", spec.public_key));
+        }
+        let was = |(known, key): &(&NodeId, &String)| **key == spec.public_key && !self.forgotten.contains(known);
+        if let Some(ghost) = self.known.iter().find(was).map(|(known, _)| *known).filter(|known| known != id) {
+            self.breaks("ghost", || format!("{} was node {ghost}, and is node {id}", spec.public_key));
+        }
+        if self.left.remove(id).is_some() {
+            self.fire("back");
+        }
         self.known.insert(*id, spec.public_key.clone());
         let gossip = &self.state.gossip;
         let keys = (gossip.held().0, None);
@@ -201,7 +252,7 @@ impl World {
         self.now += self.rng.between(1_000, pause + 1_000);
         let (name, key) = (self.rng.below(NAMES.len()), self.rng.between(1, 10));
         let spec = machine(name, key);
-        match self.rng.below(13) {
+        match self.rng.below(15) {
             0 | 1 => {
                 if self.apply(Command::Pend { spec, role: ClusterRole::Worker }) == Applied::Done {
                     self.fire("asks");
@@ -214,13 +265,18 @@ impl World {
                 let (name, role) = (spec.name, ClusterRole::Worker);
                 if self.apply(Command::Admit { name: name.clone(), key: key.clone(), role }) == Applied::Done {
                     self.fire("yes");
-                    let until = self.state.pending.get(&name).map_or(0, |p| p.expires.0);
-                    self.yes.insert((name, key), until);
+                    self.no.remove(&key);
+                    // Else a no was taken back, and that is no yes.
+                    let waits = self.state.pending.get(&name).filter(|p| p.spec.public_key == key);
+                    if let Some(until) = waits.map(|p| p.expires.0).filter(|until| *until >= self.now) {
+                        self.yes.insert((name, key), until);
+                    }
                 }
             }
             4 if self.rng.chance(300) => {
                 if self.apply(Command::Deny { name: spec.name.clone() }) == Applied::Done {
                     self.fire("no");
+                    self.no.extend(self.state.pending.get(&spec.name).map(|p| p.spec.public_key.clone()));
                     self.yes.retain(|(name, _), _| *name != spec.name);
                 }
             }
@@ -259,6 +315,15 @@ impl World {
                     self.secrets.insert(secret, u64::MAX);
                 }
             }
+            13 if self.rng.chance(500) => {
+                let Some(node) = self.node() else { return };
+                if self.apply(Command::Leave { node }) == Applied::Done {
+                    self.fire("left");
+                    self.left.insert(node, self.now);
+                    self.gossip.remove(&node);
+                }
+            }
+            14 => self.forget(),
             10 if self.rng.chance(200) => {
                 if self.apply(Command::RotateGossip) == Applied::Done {
                     self.fire("a key rotated");
@@ -273,6 +338,22 @@ impl World {
         let wrong = self.secrets.iter().find(|(secret, until)| counts(secret) != (self.now <= **until));
         if let Some(why) = wrong.map(|(secret, until)| format!("{secret} was to count until {until}")) {
             self.breaks("secret", || why);
+        }
+    }
+
+    /// The leader looks who is to be forgotten, perhaps of old; or somebody says so who has no clock.
+    fn forget(&mut self) {
+        let due = self.state.overstayed(Wall(self.now));
+        let any = || self.left.iter().next().map(|(node, at)| Command::ForgetLeft { node: *node, since: Wall(*at) });
+        let Some(command) = due.or_else(any) else { return };
+        let Command::ForgetLeft { node, .. } = command else { return };
+        if self.apply(command) == Applied::Done {
+            self.fire("forgotten");
+            let since = self.left.remove(&node).unwrap_or(u64::MAX);
+            if self.now < since.saturating_add(7 * 24 * HOUR) {
+                self.breaks("too early", || format!("node {node} left at {since}, and is forgotten"));
+            }
+            self.forgotten.insert(node);
         }
     }
 

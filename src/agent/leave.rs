@@ -1,0 +1,110 @@
+//! `remoor leave`, as the daemon of this machine takes it: its managers are told, and once they have decided the agent parks.
+//!
+//! Only this machine's root may say so; the managers believe the node's certificate.
+
+use super::own::Own;
+use crate::rpc::caller::Caller;
+use crate::rpc::client::{ApiError, Client};
+use crate::rpc::join::Peer;
+use crate::rpc::leave::{LEAVE_HERE, LEAVE_PATH, LeaveReply};
+use crate::rpc::tls::ClientTls;
+use crate::rpc::wire::{Code, Failure};
+use axum::extract::State;
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::json;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An election of the managers is waited out.
+const PATIENCE: Duration = Duration::from_secs(20);
+const WITHIN: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// What says it to the managers.
+#[derive(Clone)]
+pub struct LeaveDesk {
+    pub own: Own,
+    pub tls: ClientTls,
+}
+
+impl LeaveDesk {
+    /// For the socket of any daemon.
+    pub fn routes(self) -> Router {
+        Router::new().route(LEAVE_HERE, post(leave)).with_state(self)
+    }
+}
+
+async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<LeaveReply>, Failure> {
+    match caller {
+        Caller::Local { uid } if uid == 0 || uid == rustix::process::geteuid().as_raw() => {}
+        _ => return Err(Failure::new(Code::Forbidden, "only root of this machine may have it leave").next("use sudo")),
+    }
+    // Told once, it does not ask again for as long as it runs.
+    if let Some(parted) = desk.own.parted() {
+        return match parted.left {
+            true => Ok(Json(LeaveReply { text: parted.why, until: String::new() })),
+            false => Err(Failure::new(Code::NodeRemoved, parted.why)),
+        };
+    }
+    let reply = told(&desk).await?;
+    desk.own.set_leaving(&reply.text);
+    Ok(Json(reply))
+}
+
+/// Asks one manager after the other, until the one that leads has decided.
+async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
+    let ends = Instant::now() + PATIENCE;
+    loop {
+        let managers = desk.own.follow_managers().borrow().clone();
+        let mut silent = "this node knows no manager".to_owned();
+        for manager in &managers {
+            match ask(desk, manager).await {
+                Ok(reply) => return Ok(reply),
+                // Its answer to an earlier try was lost.
+                Err(ApiError::Status { code, message, details, .. })
+                    if code == Code::NodeRemoved.as_str() && details["left"] == true =>
+                {
+                    return Ok(LeaveReply { text: message, until: String::new() });
+                }
+                Err(error) if !passes(&error) => return Err(passed_on(error)),
+                Err(error) => silent = error.to_string(),
+            }
+        }
+        if Instant::now() >= ends {
+            let text = format!("no manager that leads answers ({silent}); whether it was heard is not known");
+            let next = "the same command again once a majority of the managers is there: asking twice is safe";
+            return Err(Failure::new(Code::NoQuorum, text).next(next));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn ask(desk: &LeaveDesk, manager: &Peer) -> Result<LeaveReply, ApiError> {
+    let client = Client::tls(manager.api_addr.clone(), &desk.tls, Some(manager.id)).within(WITHIN);
+    client.post(LEAVE_PATH, &json!({})).await
+}
+
+/// Another manager, or the same one in a moment, may answer otherwise.
+fn passes(error: &ApiError) -> bool {
+    match error {
+        ApiError::Status { code, http, .. } => {
+            // One that manages no more does not know the path.
+            *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
+        }
+        _ => true,
+    }
+}
+
+fn passed_on(error: ApiError) -> Failure {
+    match error {
+        ApiError::Status { code, message, next, details, .. } => {
+            let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
+            match next {
+                Some(next) => failure.next(next),
+                None => failure,
+            }
+        }
+        other => Failure::new(Code::Unavailable, other.to_string()),
+    }
+}

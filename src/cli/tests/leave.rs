@@ -1,0 +1,103 @@
+//! Leaving from the command line's side: what is asked and said, until when it is followed, and how who left is shown. The
+//! server here says what it is told to say.
+
+use super::transport::{Daemon, verb};
+use super::{own, views};
+use crate::cli::args::Verb;
+use crate::cli::command::{leave, nodes, which};
+use crate::cli::error::Stop;
+use crate::cli::exit::Exit;
+use crate::cli::format::Format;
+use crate::cli::out::Out;
+use crate::rpc::leave::LeaveReply;
+use crate::rpc::view::*;
+use crate::rpc::wire::{Code, Failure};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A worker's socket: its agent parks so many questions after it was told to leave, which is refused where `refusal` says so.
+async fn worker(after: usize, refusal: Option<Failure>, told: Arc<AtomicUsize>) -> Daemon {
+    let (asked, heard) = (Arc::new(AtomicUsize::new(0)), told.clone());
+    let agent = move || {
+        let left = heard.load(Ordering::SeqCst) > 0 && asked.fetch_add(1, Ordering::SeqCst) >= after;
+        async move {
+            let mut view = own::agent();
+            view.node.removed = left.then(|| "w1 left the cluster".to_owned());
+            view.node.left = left;
+            Json(view)
+        }
+    };
+    let order = move || {
+        told.fetch_add(1, Ordering::SeqCst);
+        async move {
+            let until = "2026-03-12T12:01:09.000Z".to_owned();
+            refusal.map_or_else(|| Ok(Json(LeaveReply { text: "w1 has left".to_owned(), until })), Err)
+        }
+    };
+    let status = || async { Failure::new(Code::Unavailable, "w1 is no manager") };
+    let router = Router::new().route("/v1/agent", get(agent)).route("/v1/leave", post(order));
+    Daemon::start(router.route("/v1/status", get(status))).await
+}
+
+async fn leaves(daemon: &Daemon, line: &str) -> (anyhow::Result<Exit>, (String, String)) {
+    let Verb::Leave(args) = verb(line) else { panic!("{line}") };
+    let out = Out::memory(Format::Table, false);
+    let ended = leave::run(&daemon.api(), &out, &args).await;
+    (ended, out.written())
+}
+
+#[tokio::test]
+async fn leaving_is_followed_until_the_daemon_has_parked() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let daemon = worker(1, None, told.clone()).await;
+    let (ended, (text, talk)) = leaves(&daemon, "remoor leave --yes").await;
+    assert_eq!((ended.unwrap(), text.as_str()), (Exit::Done, "w1 has left\n"));
+    assert!(talk.contains("waiting: the agent of") && talk.contains("nothing was cleaned up here"), "{talk}");
+    assert!(talk.contains("next: systemctl disable --now remoor"), "{talk}");
+    // Once more: it is so already, and nobody is asked again.
+    let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
+    assert_eq!((ended.unwrap(), told.load(Ordering::SeqCst)), (Exit::Done, 1));
+    assert!(talk.starts_with("nothing to do: w1 left"), "{talk}");
+}
+
+#[tokio::test]
+async fn nothing_is_left_without_a_yes_and_a_manager_is_told_what_comes_first() {
+    let told = Arc::new(AtomicUsize::new(0));
+    let daemon = worker(0, None, told.clone()).await;
+    let (ended, (_, talk)) = leaves(&daemon, "remoor leave").await;
+    assert_eq!((Stop::of(&ended.unwrap_err()).exit, told.load(Ordering::SeqCst)), (Exit::Refused, 0));
+    assert!(talk.contains("Nothing is cleaned up here"), "{talk}");
+
+    let refusal = Failure::new(Code::Refused, "m1 is a manager").next("remoor demote m1, then the same command");
+    let daemon = worker(0, Some(refusal), Arc::default()).await;
+    let stop = Stop::of(&leaves(&daemon, "remoor leave --yes").await.0.unwrap_err());
+    assert_eq!(stop.exit, Exit::Refused);
+    assert!(stop.render().contains("next: remoor demote m1"), "{}", stop.render());
+}
+
+#[test]
+fn who_left_is_listed_and_named_where_an_order_is_given() {
+    let gone = LeftView {
+        id: 9,
+        name: "w9".into(),
+        group: Some("web".into()),
+        api: "10.0.0.9:7947".into(),
+        left: "2026-03-05T12:01:09.000Z".into(),
+        by: "leave on w9".into(),
+        until: "2026-03-12T12:01:09.000Z".into(),
+    };
+    let status = StatusView { left: vec![gone], ..views::clean_status() };
+    for format in [Format::Table, Format::Wide] {
+        let out = Out::memory(format, false);
+        nodes::list(&out, &status).unwrap();
+        let (text, _) = out.written();
+        let row: Vec<&str> = text.lines().find(|l| l.starts_with("w9")).expect("a row").split_whitespace().collect();
+        assert_eq!(row[..5], ["w9", "9", "left", "since", "12:01:09"], "{text}");
+    }
+    let args = crate::cli::args::Which { nodes: vec!["w9".to_owned()], ..Default::default() };
+    let stop = Stop::of(&which::pick(&status, &args).unwrap_err());
+    assert!(stop.message.starts_with("w9 left the cluster at"), "{}", stop.render());
+    assert!(stop.next.is_some_and(|next| next.contains("remoor join on w9") && next.contains("remoor remove w9")));
+}

@@ -1,0 +1,141 @@
+//! Entries about nodes that leave by their own word: gone until they come back as who they were, or are taken out.
+//!
+//! A node that left stands aside, not among the nodes: so nothing that is derived from those knows of it, and nothing is
+//! watched, concluded or done (I8). Its name stays its own.
+
+use super::*;
+
+impl Inventory {
+    /// The node of this name that left.
+    pub fn left_named(&self, name: &str) -> Option<&Left> {
+        self.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
+    }
+
+    /// What is on record of what is on nodes, also on those that left.
+    pub fn baselines(&self) -> impl Iterator<Item = &Baseline> {
+        let all = self.nodes.values().chain(self.left.values().map(|l| &l.node));
+        all.filter_map(|n| n.baseline.as_ref())
+    }
+
+    /// The first node whose time to come back is over, as the entry that takes it out; None where no more can be remembered.
+    pub fn overstayed(&self, moment: Wall) -> Option<Command> {
+        let (over, fits) = (self.limits().remove_left_ms, self.removed.len() < REMOVED_MAX);
+        let (id, left) = self.left.iter().find(|(_, left)| fits && moment.since(left.at) >= over)?;
+        Some(Command::ForgetLeft { node: *id, since: left.at })
+    }
+
+    pub(super) fn leave(&mut self, at: &At, id: NodeId) -> Decision {
+        if let Some(left) = self.left.get(&id) {
+            return Err(Refusal::new("nothing-new", format!("{} has left already", left.node.name())));
+        }
+        let node = self.node(id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+        let name = node.name().clone();
+        if node.role == ClusterRole::Manager {
+            let only = self.managers().all(|n| n.id == id);
+            let text = if only { format!("{name} is the only manager") } else { format!("{name} is a manager") };
+            let next = match only {
+                true => {
+                    "promote another node and demote this one first; where the whole cluster is to end, just stop its \
+                     daemons (systemctl disable --now remoor); if the other managers are lost, see remoor recover"
+                        .to_owned()
+                }
+                false => format!("remoor demote {name}, then the same command"),
+            };
+            return Err(Refusal::new("manager", text).next(next));
+        }
+        if let Some(raft) = node.raft {
+            let text = format!("{name} has not left Raft yet, where its id is {raft}");
+            return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} says what it waits for")));
+        }
+        self.no_open_job(node)?;
+        if self.left.len() >= LEFT_MAX {
+            let text = format!("{LEFT_MAX} nodes have left and are kept, and no more can be");
+            return Err(Refusal::new("too-many-left", text).next("remoor remove some of those that left: remoor nodes"));
+        }
+        let node = self.withdraw(at, id, "left")?;
+        let by = at.entry.by.clone();
+        self.note(at, Some(id), Happening::Operator { text: "left the cluster by its own word".to_owned() });
+        let node = Node {
+            removing: None,
+            maintenance: None,
+            hold: None,
+            // It is looked at afresh where it comes back: what happened meanwhile is no absence.
+            marks: None,
+            absence: None,
+            unknowns: 0,
+            unseen: node.baseline.is_some(),
+            want: None,
+            job: None,
+            altered: at.index,
+            ..node.as_ref().clone()
+        };
+        self.left.insert(id, Arc::new(Left { node: Arc::new(node), at: at.entry.at, by }));
+        Ok(Applied::Done)
+    }
+
+    /// Which node that left this machine is. Refused where it has the name of one, or the key, and is another machine.
+    pub(super) fn left_as(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
+        let known = |l: &&Arc<Left>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
+        let Some(left) = self.left.values().find(known) else { return Ok(None) };
+        let (name, was) = (left.node.name(), &left.node.spec);
+        if was.public_key != spec.public_key {
+            let text = format!("the name {name} is that of node {}, which left, with another key", left.node.id);
+            return Err(Refusal::new("identity-conflict", text).next(format!(
+                "remoor remove {name} on a manager, if that one does not come back; or join under another name"
+            )));
+        }
+        if *name != spec.name {
+            let text = format!("this key is that of {name}, which left");
+            return Err(Refusal::new("identity-conflict", text).next(format!("join as {name}")));
+        }
+        if !was.machine_id.is_empty() && !spec.machine_id.is_empty() && was.machine_id != spec.machine_id {
+            let text = format!("this data directory is that of {name}, which left, and was another machine's");
+            return Err(Refusal::new("identity-conflict", text)
+                .next(format!("move the data directory aside; and remoor remove {name}, or another name")));
+        }
+        Ok(Some(left.node.id))
+    }
+
+    /// The machine is the node again that it was, in the role that it was let in as now.
+    pub(super) fn come_back(&mut self, at: &At, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
+        let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+        let (was, name) = (left.node.as_ref(), spec.name.clone());
+        let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
+        // Moved to by an entry of its own, as of any node, so that what is rendered with it follows.
+        let (api, gossip) = (was.spec.api.clone(), was.spec.gossip.clone());
+        let node = Node {
+            spec: NodeSpec { zone, api, gossip, ..spec.clone() },
+            role,
+            seen: at.entry.at,
+            altered: at.index,
+            ..was.clone()
+        };
+        self.names.insert(name.clone(), id);
+        self.nodes.insert(id, Arc::new(node));
+        self.moved = at.index; // nothing was rendered with its address meanwhile
+        self.note(at, Some(id), Happening::Accepted { name });
+        self.move_to(at, id, &spec.api, &spec.gossip)?;
+        Ok(Applied::Node(id))
+    }
+
+    /// One that left is taken out, by an operator or since its time is over.
+    pub(super) fn take_out(&mut self, at: &At, id: NodeId) -> Decision {
+        self.may_remember()?;
+        let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
+        self.remember(at, &left.node, at.entry.by.clone());
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn forget_left(&mut self, at: &At, id: NodeId, since: Wall) -> Decision {
+        let over = self.limits().remove_left_ms;
+        match self.left.get(&id) {
+            Some(left) if left.at == since && at.entry.at.since(since) >= over => self.take_out(at, id),
+            Some(_) => Err(Refusal::new("too-early", format!("node {id} may come back still")).next("remoor nodes")),
+            None => Err(Refusal::new("nothing-new", format!("node {id} is not one that left")).next("remoor nodes")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "leave_tests.rs"]
+mod tests;
