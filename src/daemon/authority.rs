@@ -74,7 +74,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration>
             // The leader goes on once all have said so.
             ask(keyring, &client, settled).await;
         }
-        return match (reply.rotating, settled == changed || settled > 0) {
+        return match (reply.rotating, settled == changed) {
             (_, false) => Some(SOON),
             (true, true) => Some(SLOWLY),
             (false, true) => None,

@@ -71,6 +71,9 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
     let view: AcceptedView = api.post("/v1/keys/rotate", &request).await?;
     if !out.machine(&view)? && !out.quiet {
         out.text(&format!("{}\n", view.text))?;
+        if matches!(args.key, KeyWord::Ca) {
+            out.talk("copies of operator.json count until the old CA does: copy it again from where init ran once it is over");
+        }
         out.talk("next: remoor key status");
     }
     Ok(Exit::Done)
@@ -92,7 +95,7 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
             if let Some(next) = &ca.next {
                 let step = match next.step.as_str() {
                     "trust" => "all are to trust it beside the old one",
-                    _ => "all get certificates of it, and still trust the old one",
+                    _ => "all get certificates of it, and trust both",
                 };
                 let what = format!("a new one, {},", next.fingerprint.as_deref().unwrap_or_default());
                 let away = match next.finish {
