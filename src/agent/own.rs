@@ -46,6 +46,9 @@ pub struct Own {
     managers: Arc<watch::Sender<Vec<Peer>>>,
     manages: Arc<AtomicBool>,
     gossip: Arc<watch::Sender<u64>>,
+    ca: Arc<watch::Sender<u64>>,
+    /// How often a manager said that the certificate of this node counts no more.
+    refused: Arc<watch::Sender<u64>>,
     ask: Arc<Notify>,
     /// The newest that a manager told, or the own.
     epoch: Arc<watch::Sender<Epoch>>,
@@ -128,6 +131,8 @@ impl Own {
             managers: Arc::new(watch::channel(Vec::new()).0),
             manages: Arc::default(),
             gossip: Arc::new(watch::channel(0).0),
+            ca: Arc::new(watch::channel(0).0),
+            refused: Arc::new(watch::channel(0).0),
             ask: Arc::default(),
             removed: Arc::new(watch::channel(None).0),
             leaving: Arc::new(watch::channel(None).0),
@@ -208,7 +213,8 @@ impl Own {
     pub(super) fn known(&self) -> PeersReply {
         let state = self.state();
         let (peers, managers) = (state.peers.clone(), self.managers.borrow().clone());
-        PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip: *self.gossip.borrow() }
+        let (gossip, ca) = (*self.gossip.borrow(), *self.ca.borrow());
+        PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip, ca }
     }
 
     /// The managers that this node knows, now and later.
@@ -219,6 +225,29 @@ impl Own {
     /// By which entry the gossip keys are as they are, as far as the managers said, now and later.
     pub fn follow_gossip(&self) -> watch::Receiver<u64> {
         self.gossip.subscribe()
+    }
+
+    /// By which entry the CAs are as they are, likewise; whoever follows it hears of each answer, also where it is no newer one.
+    pub fn follow_ca(&self) -> watch::Receiver<u64> {
+        self.ca.subscribe()
+    }
+
+    pub(super) fn told_ca(&self, changed: u64) {
+        self.ca.send_modify(|before| *before = changed.max(*before));
+    }
+
+    /// How many nodes managers named.
+    pub fn known_peers(&self) -> usize {
+        self.state().peers.len()
+    }
+
+    /// Managers that said that the certificate by which they were asked counts no more, now and later.
+    pub fn follow_refused(&self) -> watch::Receiver<u64> {
+        self.refused.subscribe()
+    }
+
+    pub(super) fn told_refused(&self) {
+        self.refused.send_modify(|times| *times += 1);
     }
 
     pub(super) fn told_gossip(&self, changed: u64) {

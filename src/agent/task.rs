@@ -148,9 +148,9 @@ impl AgentTask {
                     asking = true;
                     runs = self.runs();
                     let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
-                    let epoch = self.config.own.epoch();
+                    let (own, epoch) = (self.config.own.clone(), self.config.own.epoch());
                     tokio::spawn(async move {
-                        let _ = tx.send(ask(&tls, &managers, epoch).await).await;
+                        let _ = tx.send(ask(&own, &tls, &managers, epoch).await).await;
                     });
                 }
                 why = self.config.own.until_leaving() => {
@@ -308,6 +308,7 @@ impl AgentTask {
                 self.gossip.recheck().await;
             }
             self.config.own.told_gossip(reply.gossip);
+            self.config.own.told_ca(reply.ca);
         }
         if let Some(reply) = peers
             && (reply.peers != self.peers.peers || reply.managers != self.peers.managers)
@@ -388,7 +389,7 @@ fn chance() -> u16 {
 }
 
 /// Asks one manager after the other until one answers that still is one. Who is of an older epoch than this node is none.
-async fn ask(tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
+async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
     let (mut why, mut told) = (None, None);
     for manager in managers {
         let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
@@ -414,6 +415,9 @@ async fn ask(tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
                 return Answer { by: None, peers: None, manifest: None, removed };
             }
             Err(error) => {
+                if error.code() == Some(Code::CredentialExpired.as_str()) {
+                    own.told_refused();
+                }
                 tracing::debug!(manager = %manager.name, %error, "a manager does not answer");
                 why.get_or_insert(Err(format!("{}: {error}", manager.name)));
             }

@@ -16,7 +16,7 @@ use crate::rpc::client::ApiError;
 use crate::rpc::dial_back::{self, Answering};
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, NodeKey, fingerprint};
 use crate::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
-use crate::rpc::token::{Secret, Token, TokenError, ca_digest};
+use crate::rpc::token::{Secret, Token, TokenError, is_of};
 use crate::rpc::wire::Code;
 use crate::ssh::{ClusterKey, KeyError};
 use std::path::{Path, PathBuf};
@@ -303,8 +303,8 @@ fn is_of(dir: &Path, token: &Token) -> bool {
 }
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
-    let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
-    let (whose, next) = match ca.as_ref().is_some_and(|digest| *digest == token.ca_digest()) {
+    let ca = Credentials::load(&options.dir).ok().flatten().and_then(|c| is_of(&c.ca_pem, token.ca_digest()).ok());
+    let (whose, next) = match ca == Some(true) {
         true => ("the token's", "systemctl start remoor: it has joined"),
         false if ca.is_none() => ("a", "put credentials.json back, without which nobody can tell of which"),
         false => ("another", "move the directory aside, then the same command"),

@@ -22,6 +22,7 @@ use crate::model::{ClusterRole, Epoch, Inventory, NodeId, RaftId};
 use crate::rpc::caller::Caller;
 use crate::rpc::join::Peer;
 use crate::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
+use crate::rpc::renew::RenewReply;
 use crate::rpc::wire::{self, Code, Failure, Json};
 use crate::telemetry::Registry;
 use axum::Router;
@@ -136,7 +137,7 @@ impl Manage {
     }
 
     /// A certificate for this node itself, by the CA of its manager part; None: no part runs.
-    pub async fn issue(&self, csr_pem: &str) -> Option<Result<String, String>> {
+    pub async fn issue(&self, csr_pem: &str) -> Option<Result<RenewReply, String>> {
         let desk = self.state.lock().await.running.as_ref().map(|running| running.part.desk.clone())?;
         Some(desk.issue_own(csr_pem))
     }

@@ -4,6 +4,7 @@ mod add;
 mod add_many;
 mod address;
 mod admin;
+mod authority;
 mod expiry;
 mod gossip_key;
 mod half_made;

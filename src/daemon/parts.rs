@@ -10,13 +10,14 @@ use crate::disk::{BlobStore, DataDir, Identity};
 use crate::gossip::MemberEvent;
 use crate::manager::api::{self, JoinDesk, JoinParts};
 use crate::manager::backup::Keeper;
-use crate::manager::{ManagerTask, Peers, Shared, Sponsors, Standing, Startup, Timing, gossip_key, wall};
+use crate::manager::{
+    Authorities, CaPair, ManagerTask, Peers, Shared, Sponsors, Standing, Startup, Timing, authority, gossip_key, wall,
+};
 use crate::model::{Inventory, NodeId, RaftId};
 use crate::raft::{CLAIM, News, Raft, RaftConfig};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
 use crate::rpc::tls::ClientTls;
-use crate::rpc::token::Secret;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
 use axum::Router;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// What the managers' secret for digest keys is derived by. Another one makes every recorded digest of a secret file another.
+/// What the managers' secret for digest keys is derived by.
 const DIGEST_SECRET: &str = "remoor digest secret 1";
 /// How often all managers are asked for the CA, a second apart, and how long each may take.
 const CA_TRIES: u32 = 5;
@@ -103,8 +104,8 @@ impl Parts {
         peers: Arc<Peers>,
     ) -> Result<ManagerPart, DaemonError> {
         let mut retired = self.retired.follow();
-        let ca = tokio::select! {
-            ca = tokio::time::timeout(CA_MAX, self.ca()) => ca.map_err(|_| DaemonError::NoCa)??,
+        let cas = tokio::select! {
+            cas = tokio::time::timeout(CA_MAX, self.cas()) => cas.map_err(|_| DaemonError::NoCa)??,
             Ok(end) = retired.wait_for(Option::is_some) => return Err(match end.clone() {
                 Some(End::Stale(why)) => DaemonError::Stale(why),
                 _ => DaemonError::Retired(self.raft),
@@ -122,7 +123,9 @@ impl Parts {
             remote,
             peers,
             ssh_key_file: self.layout.ssh_key(),
-            secret: ca.derived(DIGEST_SECRET)?,
+            // Of the first for ever: another one makes every recorded digest of a secret file another.
+            secret: cas.first().derived(DIGEST_SECRET)?,
+            cas: Arc::new(cas),
             runs: self.layout.runs(),
             sponsors: self.sponsors.clone(),
             timing: Timing::default(),
@@ -135,8 +138,10 @@ impl Parts {
         super::expiry::tell(&self.identity.name, self.keyring.ends(), self.stopped.clone(), tell);
         let (ring, life) = (self.keyring.clone(), self.certificate_life);
         let held = Box::new(move || ring.gossip_keys());
-        let desk = Arc::new(JoinDesk::new(JoinParts { shared: shared.clone(), ca, held, life }));
+        let desk = Arc::new(JoinDesk::new(JoinParts { shared: shared.clone(), held, life }));
         tokio::spawn(gossip_key::lead(shared.clone(), self.stopped.clone()));
+        tokio::spawn(authority::lead(shared.clone(), self.stopped.clone()));
+        tokio::spawn(authority::follow(shared.clone(), self.stopped.clone()));
         let keeper = Keeper::new(shared.clone(), &self.layout.0)?;
         tokio::spawn(keeper.clone().run(self.stopped.clone()));
         let router = api::router(shared.clone(), desk.clone()).merge(api::backups(shared.clone(), keeper));
@@ -150,11 +155,11 @@ impl Parts {
     }
 
     /// From disk, or from another manager over mTLS: only managers are given it.
-    async fn ca(&self) -> Result<ClusterCa, DaemonError> {
+    async fn cas(&self) -> Result<Authorities, DaemonError> {
         let me = self.identity.node;
         let others = || self.sponsors.peers().into_iter().filter(move |m| m.id != me);
-        match ClusterCa::load(&self.layout.ca()) {
-            Ok(ca) => return Ok(ca),
+        match Authorities::load(&self.layout.ca()) {
+            Ok(cas) => return Ok(cas),
             Err(error) if others().next().is_none() => {
                 // The founder's was made by `init`: nobody else hands it out.
                 let own = self.raft == RaftId(1) || self.layout.ca().exists();
@@ -169,11 +174,13 @@ impl Parts {
         for _ in 0..CA_TRIES {
             for manager in others() {
                 let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CA_WITHIN);
-                match client.get::<api::CaReply>("/manager/v1/ca").await {
+                match client.get::<api::CaReply>(authority::CA_KEYS_PATH).await {
                     Ok(reply) => {
-                        let ca = ClusterCa::from_pem(&self.keyring.now().ca_pem, &Secret::from(reply.key_pem))?;
-                        ca.save(&self.layout.ca())?;
-                        return Ok(ca);
+                        let cas = match reply.cas.is_empty() {
+                            true => vec![ClusterCa::from_pem(&self.keyring.now().ca_pem, &reply.key_pem)?],
+                            false => reply.cas.iter().map(CaPair::open).collect::<Result<_, _>>()?,
+                        };
+                        return Ok(Authorities::take(&self.layout.ca(), cas)?);
                     }
                     Err(error) => tracing::debug!(from = %manager.name, %error, "the CA was asked for in vain"),
                 }

@@ -6,9 +6,10 @@ use super::keyring::Keyring;
 use super::manage::Manage;
 use crate::agent::Own;
 use crate::manager::wall;
-use crate::model::NodeName;
+use crate::model::{NodeName, Wall};
 use crate::rpc::client::Client;
 use crate::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
+use crate::rpc::token::Secret;
 use crate::rpc::wire::Code;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -17,6 +18,9 @@ use tokio::sync::watch;
 const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// The clock is looked at so often: it may be set, and the machine may sleep.
 const LOOK_EVERY: Duration = Duration::from_secs(3_600);
+/// Where all nodes are to renew at once, each that there is makes the time longer in which they come, up to the second.
+const SPREAD_EACH: Duration = Duration::from_millis(20);
+const SPREAD_MAX: Duration = Duration::from_secs(60);
 /// The pause after a try in vain, doubled with each further one up to the second; who has no valid certificate any more waits
 /// for people, and no longer than the third.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -27,11 +31,20 @@ const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
     let mut failures = 0;
     let mut said = String::new();
+    let mut turn = keyring.follow();
     loop {
-        let (due, ends, now) = (keyring.due(), keyring.ends(), wall());
+        turn.mark_unchanged();
+        let (due, now) = (keyring.due(), wall());
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.since(now)))
         } else {
+            // Where another CA issues, all nodes come; managers, whom they ask, go first.
+            if due == Wall::default() && failures == 0 && !own.manages() {
+                let spread = spread(&keyring.now().key_pem, own.known_peers());
+                if tokio::time::timeout(spread, stopped.wait_for(|stop| *stop)).await.is_ok() {
+                    return;
+                }
+            }
             match once(&keyring, &own, &manage).await {
                 Ok(by) => {
                     (failures, said) = (0, String::new());
@@ -46,14 +59,23 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
                         said = why;
                     }
                     failures += 1;
-                    pause(failures, now > ends)
+                    pause(failures, keyring.lapsed(now))
                 }
             }
         };
-        if tokio::time::timeout(pause, stopped.wait_for(|stop| *stop)).await.is_ok() {
-            return;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stopped.wait_for(|stop| *stop) => return,
+            Ok(()) = turn.changed() => failures = 0,
         }
     }
+}
+
+/// When this one of so many nodes asks, at a moment that its key tells.
+fn spread(key: &Secret, nodes: usize) -> Duration {
+    let digest = key.hash().0;
+    let share = u32::from(u16::from_be_bytes([digest[0], digest[1]]));
+    SPREAD_EACH.saturating_mul(u32::try_from(nodes).unwrap_or(u32::MAX)).min(SPREAD_MAX) * share / u32::from(u16::MAX)
 }
 
 fn pause(failures: u32, lapsed: bool) -> Duration {
@@ -65,13 +87,13 @@ fn pause(failures: u32, lapsed: bool) -> Duration {
 async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName, String> {
     let key = keyring.now().key().map_err(|e| e.to_string())?;
     let csr = key.csr_pem().map_err(|e| e.to_string())?;
-    let lapsed = wall() > keyring.ends();
-    let (by, cert_pem) = match manage.issue(&csr).await {
+    let lapsed = keyring.lapsed(wall());
+    let (by, reply) = match manage.issue(&csr).await {
         Some(issued) => (own.id().name.clone(), issued?),
         None => ask(keyring, own, csr.clone()).await?,
     };
     let ring = keyring.clone();
-    let kept = tokio::task::spawn_blocking(move || ring.renew(&cert_pem)).await;
+    let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("what {by} sent can't be used: {e}"))?;
     if let Some(shared) = manage.shared() {
         shared.certificates.seen(own.id().id, keyring.ends());
@@ -89,14 +111,18 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
 }
 
 /// One manager after the other, until one renews it. What is told of is what the one says that knows most.
-async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeName, String), String> {
+async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeName, RenewReply), String> {
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
     let managers = own.follow_managers().borrow().clone();
     for manager in managers.into_iter().filter(|m| m.id != own.id().id) {
         let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
-            Ok(reply) => return Ok((manager.name, reply.cert_pem)),
+            // One that does not know yet which CA issues is passed over.
+            Ok(reply) if reply.ca < keyring.ca() => {
+                why.get_or_insert((false, format!("{} does not know yet which CA issues", manager.name)));
+            }
+            Ok(reply) => return Ok((manager.name, reply)),
             Err(error) => {
                 let decided = error.code().is_some_and(|code| code != Code::Retry.as_str());
                 let text = format!("{}: {error}", manager.name);
@@ -112,6 +138,15 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_that_are_all_to_renew_come_one_after_the_other() {
+        let of = |n: u64, nodes| spread(&n.to_string().into(), nodes);
+        assert!((0..100).all(|n| of(n, 3) <= Duration::from_millis(60)));
+        assert!((0..100).all(|n| of(n, 1_000_000) <= SPREAD_MAX));
+        let (least, most) = ((0..100).map(|n| of(n, 1_000)).min(), (0..100).map(|n| of(n, 1_000)).max());
+        assert!(most.unwrap() - least.unwrap() > Duration::from_secs(15), "over 20 s: {least:?} to {most:?}");
+    }
 
     #[test]
     fn pauses_grow_and_are_bounded() {

@@ -7,10 +7,10 @@ use super::recover::{Place, RecoverError, moved, next_epoch};
 use crate::disk::{BlobStore, DiskError, Identity, atomic_write};
 use crate::manager::api::managers_of;
 use crate::manager::backup::{Backup, BackupError, Head};
-use crate::manager::wall;
-use crate::model::{Epoch, NodeId, RaftId, Refounding};
+use crate::manager::{Authorities, wall};
+use crate::model::{Epoch, Inventory, NodeId, RaftId, Refounding};
 use crate::raft::{LastState, RaftConfig, RaftError};
-use crate::rpc::ca::{ClusterCa, NODE_LIFE, Validity};
+use crate::rpc::ca::{NODE_LIFE, Validity};
 use crate::rpc::identity::{Credentials, IdentityError, NodeKey};
 use crate::rpc::join::Peer;
 use crate::rpc::wire::rfc3339;
@@ -134,7 +134,7 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
         moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
     };
     with.moved.insert(node, (config.api().to_string(), config.gossip().to_string()));
-    let key = credentials(&options.dir, node, &name, &head, epoch)?;
+    let key = credentials(&options.dir, node, &name, &head, &state, epoch)?;
     let raft = state.refound(&with).map_err(RecoverError::State)?;
     if let Some(founder) = state.nodes.get_mut(&node).map(Arc::make_mut) {
         let spec = &mut founder.spec;
@@ -196,13 +196,22 @@ fn own_place(
 
 /// Those of the machine that made the backup, with a certificate of today; another node gets a key of its own. The public
 /// half, in hex.
-fn credentials(dir: &Path, node: NodeId, name: &str, head: &Head, epoch: Epoch) -> Result<String, RestoreError> {
-    let ca = ClusterCa::load(&dir.join("ca"))?;
+fn credentials(
+    dir: &Path,
+    node: NodeId,
+    name: &str,
+    head: &Head,
+    state: &Inventory,
+    epoch: Epoch,
+) -> Result<String, RestoreError> {
+    let cas = Authorities::load(&dir.join("ca"))?;
+    let ca = cas.of(state.issuer()).ok_or(RestoreError::Lacks("the key of the CA that issues"))?;
     let before = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
     let key = if node == head.node { before.key()? } else { NodeKey::generate()? };
     let validity = Validity::lasting(NODE_LIFE);
-    let cert_pem = ca.issue_node(node, &name.into(), epoch, &key.csr_pem()?, validity)?;
-    let now = Credentials { epoch, node, name: name.into(), cert_pem, key_pem: key.to_pem()?, ..before };
+    let cert_pem = ca.issue_node(node, &name.into(), epoch, &key.csr_pem()?, validity)? + &state.cross_chain();
+    let (ca_pem, key_pem) = (state.roots().concat(), key.to_pem()?);
+    let now = Credentials { epoch, node, name: name.into(), ca_pem, cert_pem, key_pem, ..before };
     now.save(dir)?;
     Ok(hex::encode(key.public()))
 }

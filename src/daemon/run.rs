@@ -2,6 +2,7 @@
 
 use super::address;
 use super::admin::random_hex;
+use super::authority;
 use super::gossip_key;
 use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
@@ -182,10 +183,13 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         agent_routes: agent::routes(own.clone(), metrics.clone(), wall).merge(leaving.clone()),
         worker_routes: agent::worker(own.clone(), metrics.clone(), wall).merge(leaving),
     };
+    let operator = ground.layout.operator();
     let manage = Manage::new(ground, identity.clone());
     manage.begin().await?;
     tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
     tokio::spawn(follow_keys(manage.clone(), keys, gossip, stopped.clone()));
+    tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));
+    tokio::spawn(authority::follow(keyring.clone(), own.clone(), manage.clone(), operator, stopped.clone()));
     let (managing, ring) = (own.clone(), keyring.clone());
     super::expiry::log(&identity.name, move || ring.ends(), move || managing.manages(), stopped.clone());
     let served = (keyring.server(), manage.port());

@@ -1,9 +1,8 @@
 //! The gossip key on its way to all nodes, from the managers' side: what each node is to hold, who has said that it does, and
 //! when the leader goes on. A new key is derived from the CA's, which every manager has and no worker.
 
-use super::{Shared, wall};
-use crate::model::{Command, Entry, GossipKeys, Inventory, Node, NodeId};
-use crate::rpc::ca::ClusterCa;
+use super::{Authorities, Shared, wall};
+use crate::model::{Command, Entry, GossipKeys, Inventory, Node, NodeId, Sha256};
 use crate::rpc::identity::{GossipKey, IdentityError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,23 +23,28 @@ impl Confirmed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
     }
 
-    fn holds(&self, node: NodeId, changed: u64) -> bool {
+    pub(super) fn holds(&self, node: NodeId, changed: u64) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
     }
 }
 
 /// What is in force, by its number. `held`: the keys of this manager's own gossip, of which one is `init`'s as long as that
 /// counts, since it is derived from nothing.
-pub fn keys(ca: &ClusterCa, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
-    let derived = |serial: u64| ca.derived(&format!("remoor gossip key {serial}")).map(GossipKey);
-    let (first, other) = keys.held();
-    let next = keys.next.as_ref().map(|next| derived(next.serial)).transpose()?;
-    let of = |serial: u64| match serial {
-        0 => Ok(held.iter().find(|key| Some(*key) != next.as_ref()).cloned()),
-        _ => derived(serial).map(Some),
-    };
+pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<Vec<GossipKey>, IdentityError> {
     let unknown =
         || IdentityError::Malformed { what: "gossip key", reason: "this manager does not have it yet".into() };
+    let derived = |base: Option<Sha256>, serial: u64| {
+        let ca = cas.by_id(base).ok_or_else(unknown)?;
+        ca.derived(&format!("remoor gossip key {serial}")).map(GossipKey)
+    };
+    let (first, other) = keys.held();
+    let on_its_way = keys.next.as_ref();
+    let next = on_its_way.map(|next| derived(next.base, next.serial)).transpose()?;
+    let of = |serial: u64| match (serial, on_its_way) {
+        (0, _) => Ok(held.iter().find(|key| Some(*key) != next.as_ref()).cloned()),
+        (_, Some(on_its_way)) if on_its_way.serial == serial => Ok(next.clone()),
+        _ => derived(keys.base, serial).map(Some),
+    };
     let first = of(first)?.ok_or_else(unknown)?;
     let other = other.map(of).transpose()?.flatten();
     Ok(std::iter::once(first).chain(other).collect())
@@ -82,16 +86,19 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{KeyStep, NextKey};
+    use crate::model::{KeyStep, NextKey, ca_id};
+    use crate::rpc::ca::ClusterCa;
 
     #[test]
     fn every_manager_gives_out_the_same_keys_and_the_first_one_while_it_counts() {
-        let ca = ClusterCa::create(&"c1".into()).unwrap();
+        let (dir, ca) = (tempfile::tempdir().unwrap(), ClusterCa::create(&"c1".into()).unwrap());
         let other = ClusterCa::from_pem(ca.cert_pem(), &ca.key_pem()).unwrap();
+        let taken = |name: &str, ca: ClusterCa| Authorities::take(&dir.path().join(name), vec![ca]).unwrap();
+        let (ca, other) = (taken("one", ca), taken("other", other));
         let first = GossipKey([7; 32]);
         let at = |serial, step: Option<KeyStep>| {
             let next = step.map(|step| NextKey { serial: 9, step, ..NextKey::default() });
-            GossipKeys { serial, next, changed: 9 }
+            GossipKeys { serial, next, changed: 9, base: None }
         };
         let of = |state: &GossipKeys, held: &[GossipKey]| keys(&ca, state, held).unwrap();
         let alone = std::slice::from_ref(&first);
@@ -106,5 +113,17 @@ mod tests {
         assert_eq!(of(&at(9, None), &in_use), joined);
         assert_eq!(keys(&other, &at(9, None), alone).unwrap(), joined);
         assert!(keys(&ca, &at(0, Some(KeyStep::Insert)), joined).is_err());
+
+        // Once the CA was replaced, by the key of the new one: who has the old CA's key can't tell.
+        let later = ClusterCa::create_next(&"c1".into()).unwrap();
+        let base = Some(ca_id(later.cert_pem()));
+        let by_later = GossipKeys { serial: 9, base, next: None, changed: 9 };
+        assert!(keys(&ca, &by_later, alone).is_err(), "not here yet");
+        ca.keep(later).unwrap();
+        let new = keys(&ca, &by_later, alone).unwrap();
+        assert!(new.len() == 1 && new != joined);
+        let next = Some(NextKey { serial: 12, step: KeyStep::Use, base, ..NextKey::default() });
+        let both = keys(&ca, &GossipKeys { serial: 9, base: None, next, changed: 12 }, alone).unwrap();
+        assert!(both[1..] == *joined && both[0] != new[0], "each by its own CA");
     }
 }

@@ -5,6 +5,8 @@
 
 mod ansible;
 mod attempt;
+mod authorities;
+pub mod authority;
 pub mod backup;
 mod blobs;
 mod certificates;
@@ -32,6 +34,7 @@ mod words;
 
 pub mod api;
 
+pub use authorities::{Authorities, CaPair};
 pub use notify::Notices;
 pub use peers::{Peers, Whereabouts};
 pub use shared::{Shared, Startup, Timing};

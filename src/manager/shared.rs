@@ -50,6 +50,7 @@ pub struct Startup {
     pub sponsors: Sponsors,
     /// Secret of the managers from which each node's digest key is derived: no node can tell another's.
     pub secret: [u8; 32],
+    pub cas: Arc<super::Authorities>,
     pub timing: Timing,
     /// What this process counts.
     pub counts: Registry,
@@ -81,6 +82,10 @@ pub struct Shared {
     pub backups: super::backup::Backups,
     /// Which gossip keys nodes said that they hold.
     pub key_confirmed: super::gossip_key::Confirmed,
+    /// Which nodes said that they are where the rotation of the CA wants them.
+    pub ca_confirmed: super::gossip_key::Confirmed,
+    /// What issues certificates.
+    pub cas: Arc<super::Authorities>,
     secret: [u8; 32],
     shown: watch::Sender<Option<Arc<Snapshot>>>,
     stream: broadcast::Sender<StreamItem>,
@@ -120,6 +125,8 @@ impl Shared {
             certificates: super::certificates::Certificates::default(),
             backups: super::backup::Backups::default(),
             key_confirmed: super::gossip_key::Confirmed::default(),
+            ca_confirmed: super::gossip_key::Confirmed::default(),
+            cas: s.cas,
             secret: s.secret,
             shown: watch::channel(None).0,
             stream: broadcast::channel(STREAM_DEPTH).0,

@@ -126,6 +126,18 @@ pub enum Command {
     GossipStep {
         changed: u64,
     },
+    /// A new certificate authority for all nodes; its key is on a majority of the managers already.
+    RotateCa {
+        ca_pem: String,
+        /// The same, signed by the present one.
+        cross_pem: String,
+    },
+    /// All are where entry `changed` wanted them: the next step.
+    CaStep {
+        changed: u64,
+    },
+    /// Workers that are away are not waited for by the rotation under way.
+    FinishCa,
     /// Gives a manager its Raft id: the index of this entry, 1 for the founder. One that has an id keeps it.
     Grant {
         node: NodeId,

@@ -1,6 +1,6 @@
 //! Which gossip key is in force, as a number: the managers derive the key itself from the CA's, so that none stands in the log.
 
-use super::Wall;
+use super::{Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
 /// How far a new key is.
@@ -22,12 +22,18 @@ pub struct NextKey {
     pub step: KeyStep,
     pub since: Wall,
     pub by: String,
+    /// The CA from whose key it is derived, by its [`super::ca_id`]; None: that of `init`.
+    #[serde(default)]
+    pub base: Option<Sha256>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GossipKeys {
     /// The key in force; 0: that of `init`.
     pub serial: u64,
+    /// From whose key that one is derived, as in [`NextKey`].
+    #[serde(default)]
+    pub base: Option<Sha256>,
     pub next: Option<NextKey>,
     /// Index of the last entry that changed something here: which of two answers is the newer one.
     pub changed: u64,

@@ -4,6 +4,7 @@
 //! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
 //! engine should never have asked (I3, I7, I8, I11).
 
+mod authority;
 mod batch;
 mod drain;
 mod gossip_key;
@@ -51,6 +52,9 @@ pub struct Inventory {
     pub manager_token: TokenRecord,
     #[serde(default)]
     pub gossip: GossipKeys,
+    /// What is on its way to take the place of `ca_pem`, and what had it before.
+    #[serde(default)]
+    pub authority: Arc<Authority>,
     /// Machines that ask to be let in.
     #[serde(default)]
     pub pending: BTreeMap<NodeName, Arc<Pending>>,
@@ -211,6 +215,9 @@ impl Inventory {
             Command::RotateToken { role, secret, keep_ms } => self.rotate_token(at, *role, *secret, *keep_ms),
             Command::RotateGossip => self.rotate_gossip(at),
             Command::GossipStep { changed } => self.gossip_step(at, *changed),
+            Command::RotateCa { ca_pem, cross_pem } => self.rotate_ca(at, ca_pem, cross_pem),
+            Command::CaStep { changed } => self.ca_step(at, *changed),
+            Command::FinishCa => self.finish_ca(at),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
             Command::Role { node, role } => self.role(at, *node, *role),
             Command::Retire { node, raft } => self.retire(at, *node, *raft),

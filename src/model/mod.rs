@@ -1,5 +1,6 @@
 //! Plain data. No clock, no IO, no tokio, ordered maps only: whatever is here may stand in the replicated state.
 
+mod authority;
 mod bounds;
 mod check;
 mod counted;
@@ -30,6 +31,7 @@ mod verdict;
 mod windows;
 mod zones;
 
+pub use authority::*;
 pub use bounds::*;
 pub use check::*;
 pub use counted::*;

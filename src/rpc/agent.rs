@@ -32,6 +32,9 @@ pub struct PeersReply {
     /// By which entry the gossip keys are as they are: who holds those of an older one asks for them.
     #[serde(default)]
     pub gossip: u64,
+    /// By which entry the CAs are as they are, likewise; 0: the cluster has the one of `init`, and no other was ever made.
+    #[serde(default)]
+    pub ca: u64,
 }
 
 /// Where managers say which gossip keys count.
@@ -49,6 +52,29 @@ pub struct GossipKeysReply {
     /// Hex; by the first one it sends.
     pub keys: Vec<Secret>,
     pub changed: u64,
+    /// Whether the manager that answers leads.
+    pub leads: bool,
+}
+
+/// Where managers say which CAs are to be trusted.
+pub const CA_PATH: &str = "/agent/v1/ca";
+
+/// How far the node is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CaRequest {
+    /// By which entry it trusts the CAs that it trusts, and holds a certificate of the one that issues; a manager holds the keys
+    /// of these CAs, too. 0: it is not so far, or does not know.
+    pub holds: u64,
+}
+
+/// All that the node is to trust.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CaReply {
+    /// PEM, first the one that issues.
+    pub ca_pem: String,
+    pub changed: u64,
+    /// Whether one takes the place of another: then the node says how far it is.
+    pub rotating: bool,
     /// Whether the manager that answers leads.
     pub leads: bool,
 }

@@ -7,13 +7,13 @@
 use super::identity::{self, IdentityError, TlsIdentity};
 use super::token::{self, Secret};
 use super::{caller, private_file};
-use crate::model::{CERTIFICATE_DAYS, ClusterId, Epoch, NodeId, NodeName};
+use crate::model::{CERTIFICATE_DAYS, ClusterId, Epoch, FORMER_MAX, NodeId, NodeName, Wall};
 use hmac::{Hmac, KeyInit, Mac};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose as Use, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType, SerialNumber,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -24,9 +24,10 @@ pub const NODE_LIFE: Duration = DAY.saturating_mul(CERTIFICATE_DAYS);
 const CA_DAYS: u32 = 3652;
 /// How far a fresh certificate reaches back, for machines whose clock is behind.
 const BACKDATED: Duration = DAY;
-const CERT_FILE: &str = "ca.pem";
-const KEY_FILE: &str = "ca.key";
-/// The common name of the CA itself.
+/// Names of its files without their endings, where nothing else is said.
+const FILES: &str = "ca";
+/// The common name of the first CA of a cluster; that of a later one has random digits behind it, so that certificates tell
+/// by whom they are.
 const CA_NAME: &str = "remoor CA";
 
 /// From when until when a certificate holds; whole seconds.
@@ -53,21 +54,37 @@ impl Validity {
 /// The authority itself: certificate and private key.
 pub struct ClusterCa {
     cluster: ClusterId,
+    name: String,
     cert_pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl ClusterCa {
-    /// A new authority with an ed25519 key, valid for ten years.
+    /// The first authority of a cluster, with an ed25519 key, valid for ten years.
     pub fn create(cluster: &ClusterId) -> Result<Self, IdentityError> {
+        Self::named(cluster, CA_NAME)
+    }
+
+    /// One that is to take the place of another.
+    pub fn create_next(cluster: &ClusterId) -> Result<Self, IdentityError> {
+        Self::named(cluster, &format!("{CA_NAME} {}", hex::encode(token::random::<4>()?)))
+    }
+
+    fn named(cluster: &ClusterId, name: &str) -> Result<Self, IdentityError> {
         let failed = |source| IdentityError::Issue { what: "cluster CA", source };
         caller::check_cluster(cluster)?;
         let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
-        let mut params = params(cluster, CA_NAME, Validity::days_from_now(CA_DAYS))?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let cert_pem = params.self_signed(&key).map_err(failed)?.pem();
+        let cert_pem = ca_params(cluster, name, 0)?.self_signed(&key).map_err(failed)?.pem();
         Self::from_pem(&cert_pem, &key.serialize_pem().into())
+    }
+
+    /// `next` as signed by this one: with it behind a certificate of `next`, whoever trusts this one only trusts that too.
+    pub fn cross(&self, next: &Self) -> Result<String, IdentityError> {
+        let failed = |source| IdentityError::Issue { what: "cluster CA", source };
+        // Below it may stand those that follow `next`.
+        let below = u8::try_from(FORMER_MAX).unwrap_or(u8::MAX);
+        let params = ca_params(&self.cluster, &next.name, below)?;
+        Ok(params.signed_by(next.issuer.key(), &self.issuer).map_err(failed)?.pem())
     }
 
     /// The authority of this certificate and key, which must belong together.
@@ -75,29 +92,41 @@ impl ClusterCa {
         let malformed = |what, reason: String| IdentityError::Malformed { what, reason };
         let key = KeyPair::from_pem(key_pem.reveal()).map_err(|e| malformed("CA key", e.to_string()))?;
         let der = identity::certificates("CA certificate", cert_pem)?.remove(0);
-        let cluster = {
+        let (cluster, name) = {
             let (_, parsed) =
                 X509Certificate::from_der(&der).map_err(|e| malformed("CA certificate", e.to_string()))?;
             if parsed.public_key().subject_public_key.data.as_ref() != key.der_bytes() {
                 return Err(malformed("CA key", "it does not belong to the CA's certificate".into()));
             }
             let organisation = parsed.subject().iter_organization().next().and_then(|o| o.as_str().ok());
-            organisation.ok_or_else(|| malformed("CA certificate", "it names no cluster".into()))?.into()
+            let cluster = organisation.ok_or_else(|| malformed("CA certificate", "it names no cluster".into()))?;
+            let name = parsed.subject().iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default();
+            (ClusterId::from(cluster), name.to_owned())
         };
         caller::check_cluster(&cluster)?;
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|e| malformed("CA certificate", e.to_string()))?;
-        Ok(Self { cluster, cert_pem: cert_pem.to_owned(), issuer })
+        Ok(Self { cluster, name, cert_pem: cert_pem.to_owned(), issuer })
     }
 
     /// Writes `ca.pem` and `ca.key` into `dir`, mode 0600.
     pub fn save(&self, dir: &Path) -> Result<(), IdentityError> {
-        private_file::write(&dir.join(KEY_FILE), self.key_pem().reveal().as_bytes())?;
-        private_file::write(&dir.join(CERT_FILE), self.cert_pem.as_bytes())
+        self.save_as(dir, FILES)
+    }
+
+    /// The same under another name; the certificate makes it count.
+    pub fn save_as(&self, dir: &Path, name: &str) -> Result<(), IdentityError> {
+        private_file::write(&key_file(dir, name), self.key_pem().reveal().as_bytes())?;
+        private_file::write(&cert_file(dir, name), self.cert_pem.as_bytes())
     }
 
     /// Reads what [`save`](Self::save) wrote.
     pub fn load(dir: &Path) -> Result<Self, IdentityError> {
-        let (cert_path, key_path) = (dir.join(CERT_FILE), dir.join(KEY_FILE));
+        Self::load_as(dir, FILES)
+    }
+
+    /// Reads what [`save_as`](Self::save_as) wrote.
+    pub fn load_as(dir: &Path, name: &str) -> Result<Self, IdentityError> {
+        let (cert_path, key_path) = (cert_file(dir, name), key_file(dir, name));
         let (cert, key) = (private_file::read(&cert_path)?, private_file::read(&key_path)?);
         Self::from_pem(&cert, &key.into()).map_err(|e| IdentityError::Damaged {
             path: if matches!(e, IdentityError::Malformed { what: "CA key", .. }) { key_path } else { cert_path },
@@ -111,6 +140,11 @@ impl ClusterCa {
 
     pub fn cert_pem(&self) -> &str {
         &self.cert_pem
+    }
+
+    /// Its last moment.
+    pub fn not_after(&self) -> Result<Wall, IdentityError> {
+        identity::certificate_not_after(&self.cert_pem)
     }
 
     /// A secret that every manager can tell and no other node, by its label: HMAC-SHA256 of `label` under the CA's private
@@ -182,6 +216,22 @@ fn read_csr(csr_pem: &str) -> Result<CertificateSigningRequestParams, IdentityEr
     Ok(request)
 }
 
+fn cert_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.pem"))
+}
+
+fn key_file(dir: &Path, name: &str) -> PathBuf {
+    dir.join(format!("{name}.key"))
+}
+
+/// Of an authority, below which so many others may stand.
+fn ca_params(cluster: &ClusterId, name: &str, below: u8) -> Result<CertificateParams, IdentityError> {
+    let mut params = params(cluster, name, Validity::days_from_now(CA_DAYS))?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    Ok(params)
+}
+
 fn params(cluster: &ClusterId, common_name: &str, validity: Validity) -> Result<CertificateParams, IdentityError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -220,9 +270,9 @@ mod tests {
         assert_eq!((again.cluster(), again.cert_pem()), (ca.cluster(), ca.cert_pem()));
 
         ClusterCa::create(&"other".into()).unwrap().save(dir.path()).unwrap();
-        std::fs::write(dir.path().join(CERT_FILE), ca.cert_pem()).unwrap();
+        std::fs::write(dir.path().join("ca.pem"), ca.cert_pem()).unwrap();
         let error = ClusterCa::load(dir.path()).err().unwrap().to_string();
-        assert!(error.contains(KEY_FILE) && error.contains("does not belong"), "{error}");
+        assert!(error.contains("ca.key") && error.contains("does not belong"), "{error}");
     }
 
     #[test]

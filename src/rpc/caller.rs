@@ -15,10 +15,11 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`; `cert_not_after` is the last moment at which it holds.
-    /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only.
-    Node { id: NodeId, epoch: Epoch, cert_not_after: Wall, behalf: Option<String> },
+    /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only. `key`: the one of the certificate, in
+    /// hex. `replaced`: the CA that issued it counts no more.
+    Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<String> },
     /// A person or program with an operator's certificate of this cluster.
-    Operator { name: String, cert_not_after: Wall },
+    Operator { name: String, cert_not_after: Wall, replaced: bool },
     /// A process of this machine, through the socket.
     Local { uid: u32 },
     /// Somebody without a certificate: a machine that wants to join, or anybody.
@@ -37,18 +38,35 @@ impl Caller {
         if *dns == operator_dns(cluster) {
             let name = cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
             let name = name.ok_or_else(|| bad("operator without a name".into()))?.to_owned();
-            return Ok(Self::Operator { name, cert_not_after });
+            return Ok(Self::Operator { name, cert_not_after, replaced: false });
         }
         let id = parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is no name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
-        Ok(Self::Node { id, epoch, cert_not_after, behalf: None })
+        let key = hex::encode(&cert.public_key().subject_public_key.data);
+        Ok(Self::Node { id, epoch, key, cert_not_after, replaced: false, behalf: None })
     }
 
-    /// Whether the caller's certificate has run out by `now`. A connection may outlive the certificate that opened it.
+    /// The same with a certificate of a CA that counts no more.
+    pub(super) fn of_replaced_ca(mut self) -> Self {
+        if let Self::Node { replaced, .. } | Self::Operator { replaced, .. } = &mut self {
+            *replaced = true;
+        }
+        self
+    }
+
+    /// Whether the CA of the caller's certificate counts no more.
+    pub fn replaced(&self) -> bool {
+        matches!(self, Self::Node { replaced: true, .. } | Self::Operator { replaced: true, .. })
+    }
+
+    /// Whether the caller's certificate has run out by `now`, or with its CA. A connection may outlive the certificate that opened
+    /// it.
     pub fn expired(&self, now: Wall) -> bool {
         match self {
-            Self::Node { cert_not_after, .. } | Self::Operator { cert_not_after, .. } => now > *cert_not_after,
+            Self::Node { cert_not_after, replaced, .. } | Self::Operator { cert_not_after, replaced, .. } => {
+                *replaced || now > *cert_not_after
+            }
             Self::Local { .. } | Self::Anonymous => false,
         }
     }

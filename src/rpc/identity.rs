@@ -294,6 +294,25 @@ pub fn certificate_life(pem: &str) -> Result<(Wall, Wall), IdentityError> {
     })
 }
 
+/// Whether the first certificate of `pem` names the first one of `ca_pem` as its issuer. Who wants proof asks for the signature.
+pub fn names_issuer(pem: &str, ca_pem: &str) -> Result<bool, IdentityError> {
+    let issuer = first_certificate(pem, |cert| cert.issuer().as_raw().to_vec())?;
+    Ok(issuer == first_certificate(ca_pem, |ca| ca.subject().as_raw().to_vec())?)
+}
+
+/// How many certificates are in `pem`.
+pub fn count(pem: &str) -> usize {
+    certificates("certificate", pem).map_or(0, |found| found.len())
+}
+
+/// The name for people in the first certificate of `pem`.
+pub fn certificate_name(pem: &str) -> Result<String, IdentityError> {
+    let name = |cert: &X509Certificate<'_>| {
+        cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok()).unwrap_or_default().to_owned()
+    };
+    first_certificate(pem, name)
+}
+
 /// What people compare of a public key, as hex: as OpenSSH writes that of its keys.
 pub fn fingerprint(public_key: &str) -> String {
     use base64::Engine;

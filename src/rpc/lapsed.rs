@@ -1,6 +1,6 @@
-//! What a server demands of a client's certificate: signed by the cluster's CA, and good for calling. One that ran out gets
-//! through the handshake too, so that its holder is told so in words and can ask for a new one; the [server](super::server)
-//! lets it ask for nothing else.
+//! What a server demands of a client's certificate: signed by the cluster's CA, and good for calling. One that ran out, or whose
+//! CA was replaced, gets through the handshake too, so that its holder is told so in words and can ask for a new one; the
+//! [server](super::server) lets it ask for nothing else.
 
 use super::identity;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -13,19 +13,61 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The usual check; of a certificate that ran out, as of its last moment.
 #[derive(Debug)]
-pub(super) struct ClientVerifier(pub Arc<dyn ClientCertVerifier>);
+pub(super) struct ClientVerifier {
+    /// By the CAs that count.
+    pub present: Arc<dyn ClientCertVerifier>,
+    /// By those that were replaced.
+    pub former: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+/// By which CA a certificate is a good one, or was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Present,
+    Former,
+    Nobody,
+}
+
+impl ClientVerifier {
+    /// What a certificate that got through an earlier handshake, or one of now, is worth by what counts now.
+    pub fn standing(&self, chain: &[CertificateDer<'_>]) -> By {
+        let Some((end_entity, intermediates)) = chain.split_first() else { return By::Nobody };
+        let now = UnixTime::now();
+        if until_its_end(&self.present, end_entity, intermediates, now).is_ok() {
+            return By::Present;
+        }
+        match &self.former {
+            Some(former) if until_its_end(former, end_entity, &[], now).is_ok() => By::Former,
+            _ => By::Nobody,
+        }
+    }
+}
+
+fn until_its_end(
+    verifier: &Arc<dyn ClientCertVerifier>,
+    end_entity: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<ClientCertVerified, Error> {
+    use CertificateError::{Expired, ExpiredContext};
+    let verified = verifier.verify_client_cert(end_entity, intermediates, now);
+    let Err(Error::InvalidCertificate(Expired | ExpiredContext { .. })) = &verified else { return verified };
+    let Ok((_, certificate)) = X509Certificate::from_der(end_entity) else { return verified };
+    let last = UnixTime::since_unix_epoch(Duration::from_millis(identity::not_after(&certificate).0));
+    verifier.verify_client_cert(end_entity, intermediates, last)
+}
 
 impl ClientCertVerifier for ClientVerifier {
     fn offer_client_auth(&self) -> bool {
-        self.0.offer_client_auth()
+        self.present.offer_client_auth()
     }
 
     fn client_auth_mandatory(&self) -> bool {
-        self.0.client_auth_mandatory()
+        self.present.client_auth_mandatory()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.0.root_hint_subjects()
+        self.present.root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -34,12 +76,11 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        use CertificateError::{Expired, ExpiredContext};
-        let verified = self.0.verify_client_cert(end_entity, intermediates, now);
-        let Err(Error::InvalidCertificate(Expired | ExpiredContext { .. })) = &verified else { return verified };
-        let Ok((_, certificate)) = X509Certificate::from_der(end_entity) else { return verified };
-        let last = UnixTime::since_unix_epoch(Duration::from_millis(identity::not_after(&certificate).0));
-        self.0.verify_client_cert(end_entity, intermediates, last)
+        let verified = until_its_end(&self.present, end_entity, intermediates, now);
+        match &self.former {
+            Some(former) if verified.is_err() => until_its_end(former, end_entity, &[], now).or(verified),
+            _ => verified,
+        }
     }
 
     fn verify_tls12_signature(
@@ -48,7 +89,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, cert, signed)
+        self.present.verify_tls12_signature(message, cert, signed)
     }
 
     fn verify_tls13_signature(
@@ -57,10 +98,10 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, cert, signed)
+        self.present.verify_tls13_signature(message, cert, signed)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
+        self.present.supported_verify_schemes()
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the whole module over real connections on 127.0.0.1 and real sockets: who gets in, as whom, and what garbage does.
 
 mod renewed;
+mod rotated;
 
 use super::ca::{ClusterCa, Validity};
 use super::caller::{Caller, PeerAddr};
@@ -74,10 +75,13 @@ struct Server {
 
 impl Server {
     async fn start(identity: &TlsIdentity, router: Router, limits: Limits) -> Self {
+        Self::with(ServerTls::new(identity).unwrap(), router, limits).await
+    }
+
+    async fn with(tls: ServerTls, router: Router, limits: Limits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
-        let tls = ServerTls::new(identity).unwrap();
         let task = tokio::spawn(serve_tls(listener, tls, router, limits, async { drop(stopped.await) }));
         Self { addr, stop: Some(stop), task }
     }

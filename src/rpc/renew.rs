@@ -19,10 +19,17 @@ pub struct RenewRequest {
     pub machine_id: String,
 }
 
-/// The new one; the CA is the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The new one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewReply {
+    /// Behind it may stand what an earlier CA says of the one that issued it.
     pub cert_pem: String,
+    /// The CAs that are to be trusted, first the one that issued it; empty: as before (older managers).
+    #[serde(default)]
+    pub ca_pem: String,
+    /// By which entry they are.
+    #[serde(default)]
+    pub ca: u64,
 }
 
 /// When the first certificate of `cert_pem` is to be renewed: at a point between 50 and 80 % of its life that its key tells, so
@@ -37,17 +44,21 @@ pub fn due(cert_pem: &str) -> Result<Wall, IdentityError> {
     Ok(from.after(u64::try_from(life * u128::from(share) / 1_000_000).unwrap_or(u64::MAX)))
 }
 
-/// `credentials` with the new certificate, if that is one for this node and its key, by its CA, and longer than the one before.
-pub fn renewed(credentials: &Credentials, cert_pem: &str) -> Result<Credentials, IdentityError> {
+/// `credentials` with the new certificate, if that is one for this node and its key, by a CA that is to be trusted, and longer
+/// than the one before, or by another CA.
+pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
-    verify::issued_to_node(&credentials.ca_pem, cert_pem, credentials.node, &credentials.cluster)?;
+    let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
+    let ca_pem = if reply.ca_pem.is_empty() { &credentials.ca_pem } else { &reply.ca_pem };
+    verify::issued_to_node(ca_pem, cert_pem, credentials.node, &credentials.cluster)?;
     if identity::certificate_key(cert_pem)? != credentials.key()?.public() {
         return Err(bad("it is for another key"));
     }
-    if identity::certificate_not_after(cert_pem)? <= identity::certificate_not_after(&credentials.cert_pem)? {
+    let longer = identity::certificate_not_after(cert_pem)? > identity::certificate_not_after(before)?;
+    if identity::names_issuer(before, ca_pem)? && !longer {
         return Err(bad("it ends no later than the one before"));
     }
-    Ok(Credentials { cert_pem: cert_pem.to_owned(), ..credentials.clone() })
+    Ok(Credentials { cert_pem: cert_pem.clone(), ca_pem: ca_pem.clone(), ..credentials.clone() })
 }
 
 #[cfg(test)]
@@ -98,9 +109,11 @@ mod tests {
             gossip_others: Vec::new(),
         };
         let longer = issue(&ca, 7, &key, hour * 2);
-        let new = renewed(&credentials, &longer).unwrap();
+        let reply = |cert_pem: String, ca_pem: String| RenewReply { cert_pem, ca_pem, ca: 0 };
+        let renewed = |cert_pem: &str, ca_pem: String| renewed(&credentials, &reply(cert_pem.to_owned(), ca_pem));
+        let new = renewed(&longer, String::new()).unwrap();
         assert_eq!((&new.cert_pem, new.node, &new.key_pem), (&longer, NodeId(7), &credentials.key_pem));
-        let other = ClusterCa::create(&"c1".into()).unwrap();
+        let other = ClusterCa::create_next(&"c1".into()).unwrap();
         for wrong in [
             issue(&ca, 8, &key, hour * 2),
             issue(&ca, 7, &NodeKey::generate().unwrap(), hour * 2),
@@ -108,7 +121,10 @@ mod tests {
             issue(&ca, 7, &key, hour / 2),
             "rubbish".to_owned(),
         ] {
-            assert!(renewed(&credentials, &wrong).is_err());
+            assert!(renewed(&wrong, String::new()).is_err());
         }
+        // By another CA, which the managers say is to be trusted, also one that ends sooner.
+        let (sooner, both) = (issue(&other, 7, &key, hour / 2), other.cert_pem().to_owned() + ca.cert_pem());
+        assert_eq!(renewed(&sooner, both.clone()).unwrap().ca_pem, both);
     }
 }

@@ -4,6 +4,7 @@
 
 use super::caller::{Caller, PeerAddr};
 use super::door::Doors;
+use super::lapsed::By;
 use super::renew::RENEW_PATH;
 use super::tls::ServerTls;
 use super::wire::{Code, Failure};
@@ -16,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls_pki_types::CertificateDer;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -88,7 +90,7 @@ pub async fn serve_tls(
                 return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
             };
             let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
-            let Some((stream, caller)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
+            let Some((stream, caller, chain)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
             drop((turn, guest, place));
             let Ok(_open) = known.try_acquire() else {
                 return tracing::debug!(%addr, "too many connections, closing a new one");
@@ -97,7 +99,17 @@ pub async fn serve_tls(
             if let Some(Err(_)) = place {
                 return tracing::debug!(%addr, "too many connections without certificate");
             }
-            serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop).await;
+            let by = if caller.replaced() { By::Former } else { By::Present };
+            let other = async {
+                match &chain {
+                    Some(chain) => tls.until_other(chain, by).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop) => {}
+                () = other => tracing::debug!(%addr, "the CA of the caller's certificate was replaced: the connection is ended"),
+            }
         }
     };
     // Each part has its bound above; the sum must not be in their way.
@@ -159,7 +171,15 @@ pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'stat
 
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
-async fn handshake(tcp: TcpStream, tls: &ServerTls, addr: SocketAddr, within: Duration) -> Option<(TlsStream, Caller)> {
+/// The certificates that a client showed.
+type Chain = Vec<CertificateDer<'static>>;
+
+async fn handshake(
+    tcp: TcpStream,
+    tls: &ServerTls,
+    addr: SocketAddr,
+    within: Duration,
+) -> Option<(TlsStream, Caller, Option<Chain>)> {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(stream)) => stream,
@@ -173,18 +193,18 @@ async fn handshake(tcp: TcpStream, tls: &ServerTls, addr: SocketAddr, within: Du
             return None;
         }
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let caller = match certificate {
-        None => Caller::Anonymous,
-        Some(certificate) => match Caller::of_certificate(certificate, tls.cluster()) {
-            Ok(caller) => caller,
-            Err(error) => {
-                tracing::warn!(%addr, %error, "a certificate of this cluster that names nobody");
-                return None;
-            }
-        },
+    let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
+    let Some(chain) = chain.map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Chain>()) else {
+        return Some((stream, Caller::Anonymous, None));
     };
-    Some((stream, caller))
+    match Caller::of_certificate(&chain[0], tls.cluster()) {
+        Ok(caller) if tls.standing(&chain) == By::Present => Some((stream, caller, Some(chain))),
+        Ok(caller) => Some((stream, caller.of_replaced_ca(), Some(chain))),
+        Err(error) => {
+            tracing::warn!(%addr, %error, "a certificate of this cluster that names nobody");
+            None
+        }
+    }
 }
 
 /// Closing a socket that has unread bytes resets it, and the client never sees the TLS alert. So read on for a moment.
@@ -241,9 +261,16 @@ async fn answer(
     let expired = caller.expired(now());
     // Whether its holder gets a new one is decided above.
     let mut response = if expired && request.uri().path() != RENEW_PATH {
-        let failure = Failure::new(Code::CredentialExpired, "the caller's certificate has expired");
+        let text = match caller.replaced() {
+            true => "the CA of the caller's certificate was replaced: it counts no more",
+            false => "the caller's certificate has expired",
+        };
+        let failure = Failure::new(Code::CredentialExpired, text);
         let next = match &caller {
             Caller::Node { .. } => "its daemon asks for a new one; remoor nodes on a manager shows it",
+            _ if caller.replaced() => {
+                "take operator.json of the manager that init ran on; on a manager root needs none"
+            }
             _ => "check the clocks of both machines; on a manager root needs no certificate",
         };
         failure.next(next).into_response()

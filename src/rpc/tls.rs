@@ -4,41 +4,70 @@
 //! No session is ever resumed: resumption would skip the check of certificates.
 
 use super::identity::{self, IdentityError, TlsIdentity};
-use super::lapsed::ClientVerifier;
+use super::lapsed::{By, ClientVerifier};
 pub use super::verify::may_be_the_clock;
 use super::verify::{NodeVerifier, Trust};
 use crate::model::ClusterId;
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::watch;
 
 /// What a node serves with. Clones share the configuration.
 #[derive(Clone)]
 pub struct ServerTls {
     cluster: ClusterId,
-    config: Arc<RwLock<Arc<ServerConfig>>>,
+    now: Arc<watch::Sender<Served>>,
+}
+
+/// What new connections get, and how certificates of clients are judged, also those of open connections.
+#[derive(Clone)]
+struct Served {
+    config: Arc<ServerConfig>,
+    clients: Arc<ClientVerifier>,
 }
 
 impl ServerTls {
     /// Serves as this node. A client may show a certificate; if it does, it must be a valid one of this cluster.
     pub fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
-        let config = Arc::new(RwLock::new(server_config(identity)?));
-        Ok(Self { cluster: identity.cluster.clone(), config })
+        let now = Arc::new(watch::channel(served(identity, "")?).0);
+        Ok(Self { cluster: identity.cluster.clone(), now })
     }
 
-    /// New connections use `identity`; open ones go on with the old.
-    pub fn replace(&self, identity: &TlsIdentity) -> Result<(), IdentityError> {
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = server_config(identity)?;
+    /// New connections use `identity`; open ones go on with the old, as long as the client's certificate is one of a CA that
+    /// counts. Who has one of the `former` CAs (PEM; none if empty) may ask for another one only.
+    pub fn replace(&self, identity: &TlsIdentity, former: &str) -> Result<(), IdentityError> {
+        self.now.send_replace(served(identity, former)?);
         Ok(())
     }
 
     pub(super) fn current(&self) -> Arc<ServerConfig> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.borrow().config.clone()
+    }
+
+    pub(super) fn standing(&self, chain: &[CertificateDer<'_>]) -> By {
+        let clients = self.now.borrow().clients.clone();
+        clients.standing(chain)
+    }
+
+    /// Ends once this chain is worth something else than `before`.
+    pub(super) async fn until_other(&self, chain: &[CertificateDer<'_>], before: By) {
+        let mut now = self.now.subscribe();
+        loop {
+            let clients = now.borrow_and_update().clients.clone();
+            if clients.standing(chain) != before {
+                return;
+            }
+            if now.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
     }
 
     pub(super) fn cluster(&self) -> &ClusterId {
@@ -89,24 +118,38 @@ impl ClientTls {
     }
 }
 
-fn server_config(identity: &TlsIdentity) -> Result<Arc<ServerConfig>, IdentityError> {
+fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError> {
     let loaded = Loaded::new(identity)?;
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(loaded.roots), provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| malformed("CA certificate", e))?;
-    let clients = Arc::new(ClientVerifier(clients));
+    let present = clients_of(loaded.roots)?;
+    let former = if former.is_empty() { None } else { Some(clients_of(roots(former)?.1)?) };
+    let clients = Arc::new(ClientVerifier { present, former });
     // The CA goes along, for machines that know no more of it than its digest.
     let chain = loaded.chain.into_iter().chain(loaded.cas).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(|e| malformed("TLS configuration", e))?
-        .with_client_cert_verifier(clients)
+        .with_client_cert_verifier(clients.clone())
         .with_single_cert(chain, loaded.key)
         .map_err(|e| malformed("certificate and key", e))?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+    Ok(Served { config: Arc::new(config), clients })
+}
+
+fn clients_of(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, IdentityError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| malformed("CA certificate", e))
+}
+
+fn roots(ca_pem: &str) -> Result<(Vec<CertificateDer<'static>>, RootCertStore), IdentityError> {
+    let cas = identity::certificates("CA certificate", ca_pem)?;
+    let mut roots = RootCertStore::empty();
+    for ca in &cas {
+        roots.add(ca.clone()).map_err(|e| malformed("CA certificate", e))?;
+    }
+    Ok((cas, roots))
 }
 
 fn member_config(identity: &TlsIdentity) -> Result<Arc<ClientConfig>, IdentityError> {
@@ -146,11 +189,7 @@ struct Loaded {
 
 impl Loaded {
     fn new(identity: &TlsIdentity) -> Result<Self, IdentityError> {
-        let cas = identity::certificates("CA certificate", &identity.ca_pem)?;
-        let mut roots = RootCertStore::empty();
-        for ca in &cas {
-            roots.add(ca.clone()).map_err(|e| malformed("CA certificate", e))?;
-        }
+        let (cas, roots) = roots(&identity.ca_pem)?;
         let chain = identity::certificates("certificate", &identity.cert_pem)?;
         let key = PrivateKeyDer::from_pem_slice(identity.key_pem.reveal().as_bytes())
             .map_err(|e| malformed("private key", e))?;

@@ -141,6 +141,11 @@ pub fn ca_digest(ca_pem: &str) -> Result<String, IdentityError> {
     Ok(digest_of(&certificates[0]))
 }
 
+/// Whether one of the CAs has this digest: while one takes the place of another there are two.
+pub fn is_of(ca_pem: &str, digest: &str) -> Result<bool, IdentityError> {
+    Ok(identity::certificates("CA certificate", ca_pem)?.iter().any(|ca| digest_of(ca) == digest))
+}
+
 /// [`ca_digest`] of a certificate in DER.
 pub(super) fn digest_of(der: &[u8]) -> String {
     let mut digest = Sha256::of(der).to_string();

@@ -121,7 +121,8 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
                 "it is another node than expected"
             }
             CertificateError::Other(OtherError(cause)) if cause.is::<NotTheTokensCa>() => {
-                "its CA is not the one that the token names: another cluster, or somebody in between"
+                "its CA is not the one that the token names: another cluster, somebody in between, or a CA that was replaced \
+                 since (a new token: remoor token rotate, on a manager)"
             }
             _ => "its certificate is not valid",
         },
@@ -139,7 +140,7 @@ pub(super) fn identity_fault(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Checks that the first of `ca_pem` signed `cert_pem`, now valid, for this node of this cluster.
+/// Checks that one of `ca_pem` signed `cert_pem`, now valid, for this node of this cluster.
 pub(super) fn issued_to_node(
     ca_pem: &str,
     cert_pem: &str,
@@ -148,9 +149,10 @@ pub(super) fn issued_to_node(
 ) -> Result<(), IdentityError> {
     let what = "node certificate";
     let bad = |e: Error| IdentityError::Malformed { what, reason: e.to_string() };
-    let ca = identity::certificates("CA certificate", ca_pem)?.remove(0);
     let mut roots = RootCertStore::empty();
-    roots.add(ca).map_err(bad)?;
+    for ca in identity::certificates("CA certificate", ca_pem)? {
+        roots.add(ca).map_err(bad)?;
+    }
     let algorithms = ring::default_provider().signature_verification_algorithms;
     let verifier = NodeVerifier { trust: Trust::Roots(roots), algorithms };
     let name = ServerName::try_from(node_dns(node, cluster))

@@ -1,6 +1,8 @@
 //! Who may come in and stay, with real processes on this machine's loopback: certificates that are renewed while the daemons run,
 //! one that ran out, tokens that are replaced, machines that wait to be let in, clocks and copies. No lab, no root.
 
+mod ca;
+
 use crate::local::{Daemon, done, net, one_manager, remoor, until};
 use remoor::model::{NodeId, Wall};
 use remoor::rpc::agent::PeersReply;

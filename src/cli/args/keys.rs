@@ -63,6 +63,8 @@ pub struct TokenRotateArgs {
 pub enum KeyWord {
     /// Encrypts what the nodes gossip
     Gossip,
+    /// Signs the certificates of all nodes
+    Ca,
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,11 +73,14 @@ pub enum KeyVerb {
     #[command(
         long_about = "Replace a key on all nodes, without a break: all take the new one in, then all use it, then the old one goes.
 
-Each step waits for the nodes that are there; one that is away fetches the key by its certificate when it comes back.
-remoor key status shows how far it is.
+Each step waits for the nodes that are there. One that is away fetches the gossip key by its certificate when it comes back; the
+CA waits for it, unless --finish says that it is not to: then it waits for remoor accept on its return. remoor key status
+shows how far it is, and for whom it waits. Join tokens of before go on until the old CA counts no more, and not longer.
 
 Examples:
-  remoor key rotate gossip"
+  remoor key rotate gossip
+  remoor key rotate ca
+  remoor key rotate ca --finish    a node is away for long, and the rest need not wait"
     )]
     Rotate(KeyRotateArgs),
     /// Show how far a new key is, and which nodes it waits for
@@ -87,6 +92,12 @@ pub struct KeyRotateArgs {
     /// Which key
     #[arg(value_name = "KEY")]
     pub key: KeyWord,
+    /// End the rotation of the CA that is under way without the workers that are away
+    #[arg(long)]
+    pub finish: bool,
+    /// Don't ask whether that is meant
+    #[arg(long, requires = "finish", help_heading = "Safety")]
+    pub yes: bool,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]

@@ -2,11 +2,14 @@
 
 use crate::cli::api::Api;
 use crate::cli::args::{AcceptArgs, KeyRotateArgs, KeyStatusArgs, KeyWord, TokenListArgs, TokenRotateArgs};
+use crate::cli::ask::{self, Confirmed};
+use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use crate::rpc::view::{
-    AcceptRequest, AcceptedView, KeysView, PendingView, RotateKeyRequest, RotateRequest, RotatedView, TokensView,
+    AcceptRequest, AcceptedView, KeysView, PendingView, RotateKeyRequest, RotateRequest, RotatedView, RotationView,
+    TokensView,
 };
 
 pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exit> {
@@ -45,10 +48,32 @@ pub async fn rotate(api: &Api, out: &Out, args: &TokenRotateArgs) -> anyhow::Res
 }
 
 pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::Result<Exit> {
-    let KeyWord::Gossip = args.key;
-    let view: AcceptedView = api.post("/v1/keys/rotate", &RotateKeyRequest { key: "gossip".to_owned() }).await?;
+    let key = match args.key {
+        KeyWord::Gossip if args.finish => {
+            return Err(Stop::usage("--finish is for the CA: a gossip key waits for nobody who is away").into());
+        }
+        KeyWord::Gossip => "gossip",
+        KeyWord::Ca => "ca",
+    };
+    if args.finish {
+        let view: KeysView = api.get("/v1/keys").await?;
+        let away = view.ca.and_then(|ca| ca.next).map(|next| next.away).unwrap_or_default();
+        if !away.is_empty() {
+            let effect = format!(
+                "these are away, and are not waited for: {}\nwhen one comes back its certificate counts no more: nothing is \
+                 answered to it before remoor accept NAME; it stays the node that it was",
+                away.join(", ")
+            );
+            let Confirmed(()) = ask::agreed(out, "the rotation", &effect, args.yes)?;
+        }
+    }
+    let request = RotateKeyRequest { key: key.to_owned(), finish: args.finish };
+    let view: AcceptedView = api.post("/v1/keys/rotate", &request).await?;
     if !out.machine(&view)? && !out.quiet {
         out.text(&format!("{}\n", view.text))?;
+        if matches!(args.key, KeyWord::Ca) {
+            out.talk("copies of operator.json count until the old CA does: copy it again from where init ran once it is over");
+        }
         out.talk("next: remoor key status");
     }
     Ok(Exit::Done)
@@ -57,25 +82,51 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
 pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Result<Exit> {
     let view: KeysView = api.get("/v1/keys").await?;
     if !out.machine(&view)? && !out.quiet {
-        let since = match view.serial {
-            0 => "of init".to_owned(),
-            entry => format!("of entry {entry}"),
-        };
-        out.text(&format!("gossip key: {since}\n"))?;
+        out.text(&format!("gossip key: {}\n", of_entry(view.serial)))?;
         if let Some(next) = &view.gossip {
             let step = match next.step.as_str() {
                 "insert" => "all take it in",
                 _ => "all use it, and still read the old one",
             };
-            out.text(&format!("a new one is on its way since {}, by {}: {step}\n", next.since, next.by))?;
-            for (what, names) in [("waits for", &next.waits_for), ("away, get it on their return", &next.away)] {
-                if !names.is_empty() {
-                    out.text(&format!("{what}: {}\n", names.join(", ")))?;
+            on_its_way(out, "a new one", next, step, "away, get it on their return")?;
+        }
+        if let Some(ca) = &view.ca {
+            out.text(&format!("CA: {}, {}, until {}\n", ca.fingerprint, of_entry(ca.serial), ca.until))?;
+            if let Some(next) = &ca.next {
+                let step = match next.step.as_str() {
+                    "trust" => "all are to trust it beside the old one",
+                    _ => "all get certificates of it, and trust both",
+                };
+                let what = format!("a new one, {},", next.fingerprint.as_deref().unwrap_or_default());
+                let away = match next.finish {
+                    true => "away, and left behind until remoor accept NAME",
+                    false => "away, and waited for",
+                };
+                on_its_way(out, &what, next, step, away)?;
+                if !next.finish && !next.away.is_empty() {
+                    out.talk("next: start them, or remoor key rotate ca --finish");
                 }
             }
         }
     }
     Ok(out.source(&view.as_of))
+}
+
+fn of_entry(serial: u64) -> String {
+    match serial {
+        0 => "of init".to_owned(),
+        entry => format!("of entry {entry}"),
+    }
+}
+
+fn on_its_way(out: &Out, what: &str, next: &RotationView, step: &str, away: &str) -> anyhow::Result<()> {
+    out.text(&format!("{what} is on its way since {}, by {}: {step}\n", next.since, next.by))?;
+    for (what, names) in [("waits for", &next.waits_for), (away, &next.away)] {
+        if !names.is_empty() {
+            out.text(&format!("{what}: {}\n", names.join(", ")))?;
+        }
+    }
+    Ok(())
 }
 
 pub async fn accept(api: &Api, out: &Out, args: &AcceptArgs) -> anyhow::Result<Exit> {

@@ -4,6 +4,7 @@ use super::transport::{Daemon, verb};
 use super::views;
 use crate::cli::args::{KeyVerb, TokenVerb, Verb};
 use crate::cli::command::{keys, nodes};
+use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
@@ -29,13 +30,18 @@ async fn manager() -> Daemon {
     let key = || async {
         let next = json!({"step": "insert", "since": "2026-03-05T12:00:00.000Z", "by": "zoe", "waits_for": ["w1", "w2"],
             "away": ["w3"]});
-        Json(json!({"version": 1, "as_of": views::as_of(), "serial": 0, "gossip": next}))
+        let on_its_way = json!({"step": "issue", "since": "2026-03-05T12:00:00.000Z", "by": "zoe", "waits_for": ["w1"],
+            "away": ["w3", "w4"], "fingerprint": "cdef"});
+        let ca = json!({"serial": 40, "fingerprint": "0123", "until": "2036-03-05T12:00:00.000Z", "next": on_its_way});
+        Json(json!({"version": 1, "as_of": views::as_of(), "serial": 0, "gossip": next, "ca": ca}))
     };
+    let rotated = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
     let accept = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
     let router = Router::new()
         .route("/v1/tokens", get(tokens))
         .route("/v1/tokens/rotate", post(rotate))
         .route("/v1/keys", get(key))
+        .route("/v1/keys/rotate", post(rotated))
         .route("/v1/accept", post(accept));
     Daemon::start(router).await
 }
@@ -47,11 +53,32 @@ async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
         Verb::Token(TokenVerb::List(args)) => keys::list(&api, &out, &args).await,
         Verb::Token(TokenVerb::Rotate(args)) => keys::rotate(&api, &out, &args).await,
         Verb::Key(KeyVerb::Status(args)) => keys::key_status(&api, &out, &args).await,
+        Verb::Key(KeyVerb::Rotate(args)) => keys::rotate_key(&api, &out, &args).await,
         Verb::Accept(args) => keys::accept(&api, &out, &args).await,
         other => panic!("{other:?}"),
     };
     let (answer, talk) = out.written();
-    (exit.expect("done"), answer, talk)
+    match exit {
+        Ok(exit) => (exit, answer, talk),
+        Err(error) => (error.downcast_ref::<Stop>().map_or(Exit::Failed, |stop| stop.exit), answer, talk),
+    }
+}
+
+#[tokio::test]
+async fn a_rotation_says_which_key_and_one_that_leaves_nodes_behind_asks_first() {
+    let asked = |answer: &str| serde_json::from_str::<Value>(answer).expect("JSON");
+    for (line, body) in [
+        ("remoor key rotate gossip", json!({"key": "gossip"})),
+        ("remoor key rotate ca", json!({"key": "ca"})),
+        ("remoor key rotate ca --finish --yes", json!({"key": "ca", "finish": true})),
+    ] {
+        let (exit, answer, _) = run(line, false).await;
+        assert_eq!((exit, asked(&answer)), (Exit::Done, body), "{line}");
+    }
+    let (exit, answer, talk) = run("remoor key rotate ca --finish", false).await;
+    assert_eq!((exit, answer.as_str()), (Exit::Refused, ""), "nothing is ordered");
+    assert!(talk.contains("not waited for: w3, w4") && talk.contains("remoor accept"), "{talk}");
+    assert_eq!(run("remoor key rotate gossip --finish", false).await.0, Exit::Usage);
 }
 
 #[tokio::test]
@@ -90,6 +117,10 @@ async fn a_key_on_its_way_says_whom_it_waits_for() {
         a new one is on its way since 2026-03-05T12:00:00.000Z, by zoe: all take it in
         waits for: w1, w2
         away, get it on their return: w3
+        CA: 0123, of entry 40, until 2036-03-05T12:00:00.000Z
+        a new one, cdef, is on its way since 2026-03-05T12:00:00.000Z, by zoe: all get certificates of it, and trust both
+        waits for: w1
+        away, and waited for: w3, w4
     "#]]
     .assert_eq(&answer);
 }

@@ -24,7 +24,7 @@ pub async fn invite(
     crate::rpc::join::check_name(&name).map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
     let internal = |e: crate::rpc::identity::IdentityError| Failure::new(Code::Internal, e.to_string());
     let secret = Secret::generate().map_err(internal)?;
-    let token = Token::new(&shared.inventory().ca_pem, secret.clone()).map_err(internal)?;
+    let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
     let role = if request.want_manager { ClusterRole::Manager } else { ClusterRole::Worker };
     let expires = wall().after(OPEN_FOR_MS);
     let command = Command::Invite { secret: secret.hash(), name: name.clone(), role, expires };

@@ -1,14 +1,21 @@
-//! The gossip key's rotation: the operator's order and question, and what each node is to hold, by its certificate.
+//! The rotation of the gossip key and of the CA: the operator's order and question, and what each node is to hold and to trust,
+//! by its certificate.
 
-use super::super::{Shared, gossip_key};
-use super::{JoinDesk, as_of, member, operator, propose};
-use crate::model::{Command, KeyStep};
-use crate::rpc::agent::{GossipKeysReply, GossipKeysRequest};
+use super::super::{Shared, authority, gossip_key, wall};
+use super::{By, JoinDesk, as_of, member, operator, propose};
+use crate::model::{CaStep, Command, Inventory, KeyStep, Node};
+use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{AcceptedView, KeysView, RotateKeyRequest, RotationView};
+use crate::rpc::identity;
+use crate::rpc::token;
+use crate::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, RotationView};
 use crate::rpc::wire::{self, Code, Failure, Json, Strict};
 use axum::extract::State;
 use std::sync::Arc;
+
+/// So long before its end the CA is spoken of.
+const CA_LEFT_MS: u64 = 180 * DAY_MS;
+const DAY_MS: u64 = 24 * 3_600_000;
 
 /// What the caller's gossip is to hold, first the key by which it sends. What it holds is taken note of.
 pub async fn held(
@@ -26,18 +33,86 @@ pub async fn held(
     Ok(axum::Json(GossipKeysReply { keys, changed: inventory.gossip.changed, leads }))
 }
 
+/// Which CAs the caller is to trust, first the one that issues. How far it is is taken note of.
+pub async fn trusted(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Json(request): Json<CaRequest>,
+) -> Result<axum::Json<CaReply>, Failure> {
+    let node = member(&shared, &caller)?;
+    let inventory = shared.inventory();
+    shared.ca_confirmed.hear(node.id, request.holds);
+    let (ca_pem, changed) = (inventory.roots().concat(), inventory.authority.changed);
+    let leads = shared.raft.status().borrow().is_leader;
+    Ok(axum::Json(CaReply { ca_pem, changed, rotating: inventory.authority.next.is_some(), leads }))
+}
+
 pub async fn rotate(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     Strict(request): Strict<RotateKeyRequest>,
 ) -> Result<axum::Json<AcceptedView>, Failure> {
     let by = operator(&shared, &caller)?;
-    if request.key != "gossip" {
-        return Err(Failure::new(Code::BadRequest, "key is to be gossip"));
-    }
-    propose(&shared, &by, Command::RotateGossip).await?;
-    let text = "a new gossip key goes to all nodes; those that are away get it when they come back".to_owned();
+    let text = match (request.key.as_str(), request.finish) {
+        ("gossip", false) => {
+            propose(&shared, &by, Command::RotateGossip).await?;
+            "a new gossip key goes to all nodes; those that are away get it when they come back".to_owned()
+        }
+        ("gossip", true) => {
+            return Err(Failure::new(Code::BadRequest, "a new gossip key waits for nobody who is away"));
+        }
+        ("ca", false) => rotate_ca(&shared, &by).await?,
+        ("ca", true) => finish_ca(&shared, &by).await?,
+        _ => return Err(Failure::new(Code::BadRequest, "key is to be gossip or ca")),
+    };
     Ok(axum::Json(AcceptedView { version: 1, text }))
+}
+
+async fn rotate_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
+    // Before a key is made; asked again when the entry is applied.
+    shared.inventory().may_rotate_ca().map_err(super::refused)?;
+    if !shared.raft.status().borrow().is_leader {
+        return Err(Failure::new(Code::Retry, "another manager leads now; ask again"));
+    }
+    let made = authority::make(shared).await;
+    let (command, lack) = made.map_err(|error| match error {
+        authority::MakeError::Few { .. } => Failure::new(Code::NoQuorum, error.to_string()).next("remoor raft-members"),
+        authority::MakeError::Lacks => Failure::new(Code::Retry, error.to_string()),
+        authority::MakeError::Failed(_) => Failure::new(Code::Internal, error.to_string()),
+    })?;
+    propose(shared, by, command).await?;
+    let text = "a new CA goes to all nodes: all trust it beside the old one, then all get certificates of it, then the old one \
+                counts no more";
+    Ok(match lack.is_empty() {
+        true => text.to_owned(),
+        false => format!(
+            "{text}; {} can't be reached, and it can't end before: start, or demote and remove",
+            lack.join(", ")
+        ),
+    })
+}
+
+/// Nobody who manages is left behind: it would be cut off from the others for ever.
+async fn finish_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
+    let inventory = shared.inventory();
+    let missing = authority::missing(shared, &inventory);
+    if let Some(manager) = missing.managers.first() {
+        let name = manager.name();
+        let text = format!("{name} manages, is away, and is not left behind");
+        return Err(
+            Failure::new(Code::Refused, text).next(format!("start it, or remoor demote {name}; then the same command"))
+        );
+    }
+    propose(shared, by, Command::FinishCa).await?;
+    let text = "the rotation goes on without the workers that are away";
+    Ok(match missing.away.as_slice() {
+        [] => format!("{text}; there is none now"),
+        away => format!("{text}: {}; each waits for remoor accept NAME once it comes back", names(away).join(", ")),
+    })
+}
+
+fn names(nodes: &[&Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.name().to_string()).collect()
 }
 
 pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<KeysView>, Failure> {
@@ -50,7 +125,48 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             KeyStep::Use => "use",
         };
         let (step, since) = (step.to_owned(), wire::rfc3339(next.since));
-        RotationView { step, since, by: next.by.clone(), waits_for, away }
+        RotationView { step, since, by: next.by.clone(), waits_for, away, ..RotationView::default() }
     });
-    Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial: inventory.gossip.serial, gossip }))
+    let next = inventory.authority.next.as_ref().map(|next| {
+        let missing = authority::missing(&shared, &inventory);
+        let step = match next.step {
+            CaStep::Trust => "trust",
+            CaStep::Issue => "issue",
+        };
+        RotationView {
+            step: step.to_owned(),
+            since: wire::rfc3339(next.since),
+            by: next.by.clone(),
+            waits_for: names(&missing.here),
+            away: names(&missing.away),
+            fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
+            finish: next.finish,
+        }
+    });
+    let ca = CaView {
+        serial: inventory.authority.serial,
+        fingerprint: token::ca_digest(&inventory.ca_pem).unwrap_or_default(),
+        until: identity::certificate_not_after(&inventory.ca_pem).map(wire::rfc3339).unwrap_or_default(),
+        next,
+    };
+    let ca = Some(ca);
+    Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial: inventory.gossip.serial, gossip, ca }))
+}
+
+/// What `status` says of the CA: that it ends, or whom one on its way waits for.
+pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
+    let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
+    let left = ends.map(|ends| (ends.since(wall()), wall() > ends)).filter(|(left, _)| *left < CA_LEFT_MS);
+    let replaced = inventory.authority.next.is_some();
+    let ending = left.filter(|_| !replaced).map(|(left, over)| match over {
+        true => "the CA has ended; next: remoor key rotate ca".to_owned(),
+        false => format!("the CA ends in {} days; next: remoor key rotate ca", left / DAY_MS),
+    });
+    let waits = inventory.authority.next.as_ref().and_then(|next| {
+        let missing = authority::missing(shared, inventory);
+        let away = if next.finish { missing.managers } else { missing.away };
+        let text = format!("the new CA waits for {}, away; next: remoor key status", names(&away).join(", "));
+        (shared.shown().is_some() && !away.is_empty()).then_some(text)
+    });
+    ending.into_iter().chain(waits).collect()
 }

@@ -1,17 +1,18 @@
 //! What nodes ask: Raft and blobs between managers, manifest and peers for agents, joining.
 
 use super::super::members::HEARD_MS;
-use super::super::{Shared, Standing, examine, gossip_key, wall};
-use super::{By, manager, member, not_removed, pending, propose, tokens};
+use super::super::{CaPair, Shared, Standing, examine, gossip_key, wall};
+use super::{By, by_its_key, manager, member, not_removed, pending, propose, tokens};
 use crate::model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
 use crate::raft::{CLAIM, RaftError, RaftStatus};
 use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::ca::{self, ClusterCa, Validity};
+use crate::rpc::ca::{self, Validity};
 use crate::rpc::caller::{Caller, PeerAddr};
 use crate::rpc::dial_back;
 use crate::rpc::identity::{GossipKey, IdentityError};
 use crate::rpc::join::{JoinReply, JoinRequest, Peer};
 use crate::rpc::limit::RateLimit;
+use crate::rpc::renew::RenewReply;
 use crate::rpc::token::Secret;
 use crate::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
 use axum::extract::{Path, State};
@@ -63,12 +64,13 @@ fn misdirected(error: RaftError) -> Failure {
 /// Who holds the Raft id by which it speaks, also while it leaves. While this log is not as far as the grant of that id, a
 /// manager that the agent or the order of the leader named: it brings the log that says who it is.
 fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Failure> {
-    let Caller::Node { id, cert_not_after, .. } = caller else {
+    let Caller::Node { id, key, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only managers of the cluster may ask this"));
     };
     let inventory = shared.inventory();
     let node = inventory.node(*id);
-    if node.is_some() {
+    if let Some(node) = node {
+        by_its_key(node, key)?;
         shared.certificates.seen(*id, *cert_not_after);
     }
     let name = node.map_or_else(|| format!("node {id}"), |n| n.name().to_string());
@@ -138,15 +140,39 @@ fn to_manage(shared: &Shared, caller: &Caller) -> Result<(), Failure> {
     }
 }
 
-/// The CA's key, handed to managers only.
+/// The CAs' keys, handed to managers only.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CaReply {
-    pub key_pem: String,
+    /// Of the first, for older managers.
+    pub key_pem: Secret,
+    /// All, the first one first; none of an older manager.
+    #[serde(default)]
+    pub cas: Vec<CaPair>,
 }
 
-pub async fn ca(State(desk): State<Arc<JoinDesk>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
-    to_manage(&desk.parts.shared, &caller)?;
-    Ok(axum::Json(CaReply { key_pem: desk.parts.ca.key_pem().reveal().to_owned() }))
+pub async fn ca(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<CaReply>, Failure> {
+    to_manage(&shared, &caller)?;
+    let cas = shared.cas.all().iter().map(|ca| CaPair::of(ca)).collect();
+    Ok(axum::Json(CaReply { key_pem: shared.cas.first().key_pem(), cas }))
+}
+
+/// One that is to take the place of the present CA, before the entry that says so. Nothing follows from it by itself.
+pub async fn keep_ca(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Json(pair): Json<CaPair>,
+) -> Result<axum::Json<()>, Failure> {
+    to_manage(&shared, &caller)?;
+    let ca = pair.open().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
+    if *ca.cluster() != shared.cluster {
+        return Err(Failure::new(Code::WrongCluster, format!("a CA of cluster {}", ca.cluster())));
+    }
+    let kept = tokio::task::spawn_blocking(move || {
+        shared.cas.tidy(&shared.inventory());
+        shared.cas.keep(ca)
+    });
+    let kept = kept.await.map_err(|_| Failure::new(Code::Internal, "a task of this manager ended early"))?;
+    kept.map(axum::Json).map_err(|e| Failure::new(Code::Internal, e.to_string()))
 }
 
 /// The cluster's SSH key, handed to managers only.
@@ -179,8 +205,9 @@ pub async fn peers(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     member(&shared, &caller)?;
     let inventory = shared.inventory();
     let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
-    let (removed, gossip) = (inventory.removed_names().cloned().collect(), inventory.gossip.changed);
-    Ok(axum::Json(PeersReply { peers, managers: managers_of(&inventory), removed, epoch: inventory.epoch, gossip }))
+    let (managers, removed) = (managers_of(&inventory), inventory.removed_names().cloned().collect());
+    let (gossip, ca) = (inventory.gossip.changed, inventory.authority.changed);
+    Ok(axum::Json(PeersReply { peers, managers, removed, epoch: inventory.epoch, gossip, ca }))
 }
 
 /// The managers, for those who ask, join or begin to manage; also who is to leave and leads on until another one can.
@@ -191,7 +218,6 @@ pub fn managers_of(inventory: &Inventory) -> Vec<Peer> {
 /// What admits machines: the CA, the gossip key, and a limit on attempts.
 pub struct JoinParts {
     pub shared: Arc<Shared>,
-    pub ca: ClusterCa,
     /// The gossip keys that this manager holds itself, now.
     pub held: Box<dyn Fn() -> Vec<GossipKey> + Send + Sync>,
     /// How long the certificates of nodes hold.
@@ -216,23 +242,31 @@ impl JoinDesk {
     }
 
     /// A certificate for a node of the inventory and the key that signed `csr_pem`, which must be the node's.
-    pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<String, Failure> {
+    pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
         let bad = |e: IdentityError| Failure::new(Code::BadRequest, e.to_string());
         if hex::encode(ca::csr_key(csr_pem).map_err(bad)?) != node.spec.public_key {
             return Err(Failure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
         }
-        let (epoch, validity) = (self.parts.shared.inventory().epoch, Validity::lasting(self.parts.life));
-        self.parts.ca.issue_node(node.id, node.name(), epoch, csr_pem, validity).map_err(bad)
+        let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
+        let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
+        let ca = shared.cas.of(inventory.issuer()).ok_or_else(lacks)?;
+        let validity = Validity::lasting(self.parts.life);
+        let issued = ca.issue_node(node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
+        Ok(RenewReply {
+            cert_pem: issued + &inventory.cross_chain(),
+            ca_pem: inventory.roots().concat(),
+            ca: inventory.authority.changed,
+        })
     }
 
     /// What every node is to hold, first the key by which it sends.
     pub(super) fn gossip_keys(&self, inventory: &Inventory) -> Result<Vec<GossipKey>, Failure> {
-        let keys = gossip_key::keys(&self.parts.ca, &inventory.gossip, &(self.parts.held)());
+        let keys = gossip_key::keys(&self.parts.shared.cas, &inventory.gossip, &(self.parts.held)());
         keys.map_err(|e| Failure::new(Code::Retry, e.to_string()))
     }
 
     /// One for the node of this manager.
-    pub fn issue_own(&self, csr_pem: &str) -> Result<String, String> {
+    pub fn issue_own(&self, csr_pem: &str) -> Result<RenewReply, String> {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let node = inventory.node(shared.id).ok_or("this manager does not know its own node yet")?;
         self.issue(node, csr_pem).map_err(|e| e.to_string())
@@ -402,9 +436,8 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         None
     };
     let inventory = shared.inventory();
-    let ca = &desk.parts.ca;
     let accepted = inventory.node(node).ok_or_else(|| Failure::new(Code::Retry, "it was removed meanwhile"))?;
-    let cert_pem = desk.issue(accepted, &request.tls_csr_pem)?;
+    let RenewReply { cert_pem, ca_pem, .. } = desk.issue(accepted, &request.tls_csr_pem)?;
     let peers = inventory.nodes.values().map(|n| Peer::of(n)).collect();
     let managers = managers_of(&inventory).into_iter().filter(|p| p.id != node).collect();
     Ok(JoinReply {
@@ -414,7 +447,7 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         name: request.name,
         raft,
         cert_pem,
-        ca_pem: ca.cert_pem().to_owned(),
+        ca_pem,
         gossip_key_hex: desk.gossip_keys(&inventory)?[0].to_hex(),
         peers,
         managers,

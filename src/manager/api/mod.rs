@@ -32,7 +32,7 @@ mod vars;
 use super::{Shared, wall};
 use crate::model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
 use crate::raft::ProposeError;
-use crate::rpc::agent::GOSSIP_KEYS_PATH;
+use crate::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
 use crate::rpc::caller::Caller;
 use crate::rpc::renew::RENEW_PATH;
 use crate::rpc::view::AsOf;
@@ -87,14 +87,15 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/manager/v1/examine/{node}", get(road::examine))
         .route("/manager/v1/log/{attempt}", get(jobs::own_log))
         .route(crate::rpc::position::POSITION_PATH, get(position::position))
+        .route(super::authority::CA_KEYS_PATH, get(member::ca).post(member::keep_ca))
         .route("/manager/v1/ssh-key", get(member::ssh_key))
         .route("/agent/v1/manifest", get(member::manifest))
         .route("/agent/v1/peers", get(member::peers))
         .route(crate::rpc::leave::LEAVE_PATH, post(leave::leave))
+        .route(CA_PATH, post(keys::trusted))
         .with_state(shared.clone());
     let join = Router::new()
         .route(crate::rpc::join::JOIN_PATH, post(member::join))
-        .route("/manager/v1/ca", get(member::ca))
         .route(RENEW_PATH, post(renew::renew))
         .route(GOSSIP_KEYS_PATH, post(keys::held))
         .with_state(desk);
@@ -156,7 +157,7 @@ fn manager(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
 }
 
 fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
-    let Caller::Node { id, cert_not_after, .. } = caller else {
+    let Caller::Node { id, key, cert_not_after, .. } = caller else {
         return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
     let inventory = shared.inventory();
@@ -172,8 +173,18 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
         false => Failure::new(Code::Retry, format!("this manager does not know node {id} yet")),
     };
     let node = inventory.nodes.get(id).cloned().ok_or_else(lag)?;
+    by_its_key(&node, key)?;
     shared.certificates.seen(*id, *cert_not_after);
     Ok(node)
+}
+
+/// A certificate speaks for the key by which the node was let in, and for no other: whoever got hold of a CA's key can't make
+/// himself a node that is there.
+fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
+    if node.spec.public_key == key {
+        return Ok(());
+    }
+    Err(Failure::new(Code::Forbidden, format!("this certificate is not for the key of {}", node.name())))
 }
 
 /// Refuses who left, and who was taken out for good, by name and with the way back.

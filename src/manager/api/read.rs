@@ -2,7 +2,7 @@
 
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
-use super::{as_of, named, operator, roles};
+use super::{as_of, keys, named, operator, roles};
 use crate::engine::Presence;
 use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
 use crate::raft::Refused;
@@ -39,6 +39,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
     warnings.extend(stale_directories(&shared.raft.refusals(), &inventory));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
+    warnings.extend(keys::warnings(&shared, &inventory));
     warnings.extend(shared.backups.warning(wall()));
     // The notices of these, of days ago perhaps, would say it twice.
     warnings.extend(shared.notices.recent_but(CERTIFICATE).into_iter().rev().take(5));

@@ -17,9 +17,9 @@ pub async fn renew(
 ) -> Result<axum::Json<RenewReply>, Failure> {
     let shared = desk.shared();
     let node = member(shared, &caller)?;
-    let cert_pem = desk.issue(&node, &request.tls_csr_pem)?;
+    let reply = desk.issue(&node, &request.tls_csr_pem)?;
     match caller.expired(wall()) {
-        true => readmitted(shared, &node, &request.machine_id).await?,
+        true => readmitted(shared, &node, &request.machine_id, caller.replaced()).await?,
         // It holds a good one again.
         false if shared.inventory().lapsed.contains_key(&node.id) => {
             propose(shared, &by(&node), Command::Renewed { node: node.id }).await?;
@@ -27,15 +27,15 @@ pub async fn renew(
         false => {}
     }
     tracing::info!(node = %node.name(), "a certificate was issued anew");
-    Ok(axum::Json(RenewReply { cert_pem }))
+    Ok(axum::Json(reply))
 }
 
 /// Whether an operator said yes to this node, which is entered as waiting if it is not.
-async fn readmitted(shared: &Shared, node: &Node, machine_id: &str) -> Result<(), Failure> {
+async fn readmitted(shared: &Shared, node: &Node, machine_id: &str, replaced: bool) -> Result<(), Failure> {
     let name = node.name();
+    let why = if replaced { "is of a CA that was replaced" } else { "ran out" };
     if !node.spec.machine_id.is_empty() && node.spec.machine_id != machine_id {
-        let text =
-            format!("{name} comes with a certificate that ran out, from another machine than the one that joined");
+        let text = format!("{name} comes with a certificate that {why}, from another machine than the one that joined");
         return Err(Failure::new(Code::Refused, text).next("remove the node, then join that machine anew"));
     }
     let lapsed = shared.inventory().lapsed.get(&node.id).copied();
@@ -45,7 +45,7 @@ async fn readmitted(shared: &Shared, node: &Node, machine_id: &str) -> Result<()
     if lapsed.is_none_or(|l| l.accepted_until.is_some()) {
         propose(shared, &by(node), Command::Lapse { node: node.id }).await?;
     }
-    let text = format!("the certificate of {name} ran out: it waits to be accepted again");
+    let text = format!("the certificate of {name} {why}: it waits to be accepted again");
     Err(Failure::new(Code::Pending, text).next(format!("remoor accept {name}, on a manager")))
 }
 

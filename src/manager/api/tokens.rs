@@ -35,7 +35,7 @@ pub fn counts(inventory: &Inventory, role: ClusterRole, secret: &Secret, now: Wa
 pub async fn list(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<axum::Json<TokensView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let public = Token::new(&inventory.ca_pem, Secret::default()).map_err(internal)?.public();
+    let public = Token::new(inventory.issuer(), Secret::default()).map_err(internal)?.public();
     let now = wall();
     let view = |role: ClusterRole| {
         let (_, record) = inventory.token(role);
@@ -63,7 +63,7 @@ pub async fn rotate(
         return Err(Failure::new(Code::BadRequest, "a replaced token goes on for 7 days at most"));
     }
     let secret = Secret::generate().map_err(internal)?;
-    let token = Token::new(&shared.inventory().ca_pem, secret.clone()).map_err(internal)?;
+    let token = Token::new(shared.inventory().issuer(), secret.clone()).map_err(internal)?;
     let command = Command::RotateToken { role, secret: secret.hash(), keep_ms: request.keep_old_ms };
     propose(&shared, &by, command).await?;
     let inventory = shared.inventory();

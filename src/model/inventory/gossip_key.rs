@@ -8,8 +8,13 @@ impl Inventory {
             let text = format!("a new gossip key is on its way already, by {}", next.by);
             return Err(Refusal::new("key-rotating", text).next("remoor key status"));
         }
+        if self.authority.next.is_some() {
+            let text = "a new CA is on its way: one at a time";
+            return Err(Refusal::new("ca-rotating", text).next("remoor key status; then the same command"));
+        }
         let (since, by) = (at.entry.at, at.entry.by.clone());
-        self.gossip.next = Some(NextKey { serial: at.index, step: KeyStep::Insert, since, by });
+        let base = (self.authority.serial > 0).then(|| ca_id(&self.ca_pem));
+        self.gossip.next = Some(NextKey { serial: at.index, step: KeyStep::Insert, since, by, base });
         self.gossip.changed = at.index;
         self.note(at, None, Happening::Operator { text: "a new gossip key goes to all nodes".to_owned() });
         Ok(Applied::Done)
@@ -29,7 +34,7 @@ impl Inventory {
                 "all nodes that are there have the new gossip key; it is used from now on"
             }
             KeyStep::Use => {
-                self.gossip.serial = next.serial;
+                (self.gossip.serial, self.gossip.base) = (next.serial, next.base);
                 self.gossip.next = None;
                 "the new gossip key is the only one from now on"
             }

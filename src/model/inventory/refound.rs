@@ -46,6 +46,9 @@ impl Inventory {
         (self.epoch, self.applied) = (with.epoch, index);
         // Nodes may hold later keys than this state knows of: all ask again, over TLS.
         self.gossip.changed = index;
+        if self.authority.changed > 0 {
+            Arc::make_mut(&mut self.authority).changed = index;
+        }
         self.end_attempts(index, with);
         for node in self.nodes.values_mut() {
             let founds = node.id == with.founder;

@@ -78,8 +78,11 @@ pub struct AcceptRequest {
 /// Body of `/v1/keys/rotate`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotateKeyRequest {
-    /// `gossip`.
+    /// `gossip` or `ca`.
     pub key: String,
+    /// The CA on its way waits for no worker that is away any more.
+    #[serde(default)]
+    pub finish: bool,
 }
 
 /// Answer of `/v1/keys`.
@@ -91,18 +94,40 @@ pub struct KeysView {
     pub serial: u64,
     /// The one on its way.
     pub gossip: Option<RotationView>,
+    /// None of an older manager.
+    #[serde(default)]
+    pub ca: Option<CaView>,
+}
+
+/// The cluster's certificate authority.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaView {
+    /// Entry that began it; 0: `init`.
+    pub serial: u64,
+    /// As join tokens carry it.
+    pub fingerprint: String,
+    pub until: String,
+    /// The one on its way.
+    pub next: Option<RotationView>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RotationView {
-    /// `insert`: all take it in; `use`: all send by it.
+    /// Of a gossip key `insert`: all take it in; `use`: all send by it. Of a CA `trust`: all trust it beside the old one;
+    /// `issue`: all get certificates of it.
     pub step: String,
     pub since: String,
     pub by: String,
     /// Nodes that are there and have not confirmed the step.
     pub waits_for: Vec<String>,
-    /// Those that are not there: they get it when they come back.
+    /// Those that are not there: a gossip key they get when they come back, a CA waits for them.
     pub away: Vec<String>,
+    /// Of a CA, as join tokens carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// A CA that waits for no worker that is away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub finish: bool,
 }
 
 /// What was done, in words.

@@ -1,0 +1,159 @@
+//! Holds this node's trust to what the managers say: which CAs count, first the one that issues. A rotation goes on once nodes have
+//! said that they are so far; the leader hears it from here. The certificate itself is [renewed](super::renewal) elsewhere.
+
+use super::keyring::Keyring;
+use super::manage::Manage;
+use crate::agent::Own;
+use crate::manager::{Shared, authority, wall};
+use crate::rpc::agent::{CA_PATH, CaReply, CaRequest};
+use crate::rpc::ca::Validity;
+use crate::rpc::client::Client;
+use crate::rpc::identity::{self, IdentityError, TlsIdentity};
+use crate::rpc::wire::Code;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+const ASK_WITHIN: Duration = Duration::from_secs(10);
+/// While there is something to do, after a question in vain, and while only others are waited for: the leader has nodes ask sooner.
+const SOON: Duration = Duration::from_secs(2);
+const SLOWLY: Duration = Duration::from_secs(30);
+/// How long an operator's certificate holds, and how long before its end the one on this manager's disk is made anew.
+const OPERATOR_DAYS: u32 = 365;
+const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
+
+/// Until `stopped`. The managers are asked when the agent has heard that other CAs count. `operator`: where credentials of an
+/// operator are, on the manager where `init` ran.
+pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBuf, mut stopped: watch::Receiver<bool>) {
+    let (mut told, mut refused) = (own.follow_ca(), own.follow_refused());
+    let mut rotating = identity::count(&keyring.now().ca_pem) > 1;
+    loop {
+        let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
+            true => {
+                let pause = once(&keyring, &own, &manage).await;
+                rotating = pause.is_some();
+                pause.unwrap_or(Duration::MAX)
+            }
+            false => Duration::MAX,
+        };
+        if let Some(shared) = manage.shared() {
+            let file = operator.clone();
+            let renewed = tokio::task::spawn_blocking(move || operator_anew(&file, &shared)).await;
+            if let Ok(Err(error)) = renewed {
+                tracing::warn!(%error, "the operator's credentials on this manager can't be made anew");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            changed = told.changed() => if changed.is_err() { return },
+            Ok(()) = refused.changed() => keyring.refused(),
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+/// When to ask again; None: nothing is on its way. What the leader says counts; it hears how far this node is.
+async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Option<Duration> {
+    let managers = own.follow_managers().borrow().clone();
+    for manager in managers {
+        let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
+        let said = holds(keyring, manage);
+        let reply = match ask(keyring, &client, said).await {
+            Some(reply) if reply.leads && reply.changed >= keyring.ca() => reply,
+            _ => continue,
+        };
+        let (ring, ca_pem, changed) = (keyring.clone(), reply.ca_pem, reply.changed);
+        let trusted = tokio::task::spawn_blocking(move || ring.trust(&ca_pem, changed)).await;
+        if let Ok(Err(error)) = trusted {
+            tracing::warn!(%error, "the CAs that the managers named can't be used; tried again");
+            return Some(SOON);
+        }
+        let settled = holds(keyring, manage);
+        if settled != said && settled > 0 {
+            // The leader goes on once all have said so.
+            ask(keyring, &client, settled).await;
+        }
+        return match (reply.rotating, settled == changed) {
+            (_, false) => Some(SOON),
+            (true, true) => Some(SLOWLY),
+            (false, true) => None,
+        };
+    }
+    Some(SOON)
+}
+
+/// By which entry this node has all that the rotation wants of it; 0: not all of it.
+fn holds(keyring: &Keyring, manage: &Manage) -> u64 {
+    let changed = keyring.ca();
+    let keys = |shared: Arc<Shared>| {
+        let inventory = shared.inventory();
+        inventory.authority.changed >= changed && authority::complete(&shared, &inventory)
+    };
+    if keyring.settled(changed) && manage.shared().is_none_or(keys) { changed } else { 0 }
+}
+
+async fn ask(keyring: &Keyring, client: &Client, holds: u64) -> Option<CaReply> {
+    let answer = client.post(CA_PATH, &CaRequest { holds }).await;
+    let answer = answer.map_err(|error| {
+        tracing::debug!(%error, "a manager did not say which CAs count");
+        if error.code() == Some(Code::CredentialExpired.as_str()) {
+            keyring.refused();
+        }
+    });
+    answer.ok()
+}
+
+/// On a manager: who comes with a certificate of a CA that was replaced is told so, and may ask for another one.
+pub async fn follow_former(manage: Manage, keyring: Keyring, mut stopped: watch::Receiver<bool>) {
+    let mut parts = manage.follow();
+    loop {
+        let part = parts.borrow_and_update().clone();
+        let follow = async {
+            let Some(shared) = part else {
+                remember(&keyring, String::new());
+                return std::future::pending().await;
+            };
+            let mut state = shared.raft.state();
+            loop {
+                let former = state.borrow_and_update().authority.former.iter().map(|f| f.ca_pem.as_str()).collect();
+                remember(&keyring, former);
+                if state.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = follow => {}
+            changed = parts.changed() => if changed.is_err() { return },
+            _ = stopped.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+fn remember(keyring: &Keyring, former: String) {
+    if let Err(error) = keyring.set_former(former) {
+        tracing::warn!(%error, "who comes with a certificate of a CA that was replaced is not told so");
+    }
+}
+
+/// The operator's credentials that `init` left here go along with the CA, and don't run out; copies elsewhere do. Blocks.
+fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
+    let before = match TlsIdentity::load(file) {
+        Err(IdentityError::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        read => read?,
+    };
+    let inventory = shared.inventory();
+    let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
+    let left = identity::certificate_not_after(&before.cert_pem)?.since(wall());
+    if identity::names_issuer(&before.cert_pem, issuer)? && left > OPERATOR_LEFT_MS {
+        return if before.ca_pem == ca_pem { Ok(()) } else { TlsIdentity { ca_pem, ..before }.save(file) };
+    }
+    let Some(ca) = shared.cas.of(issuer) else { return Ok(()) };
+    let name = identity::certificate_name(&before.cert_pem)?;
+    let issued = ca.issue_operator(&name, Validity::days_from_now(OPERATOR_DAYS))?;
+    let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
+    TlsIdentity { ca_pem, cert_pem, ..issued }.save(file)?;
+    tracing::info!(file = %file.display(), "the operator's credentials were made anew; copies of them are to be made again");
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The certificate authorities whose keys this manager holds: the first one of the cluster, whose key other secrets are derived
+//! from, the present one, and one that is to follow it. Which of them issues the replicated state says, by its certificate.
+//!
+//! A new one is brought to a majority before the entry that names it; who lacks one fetches it from another manager.
+
+use crate::model::{Inventory, Sha256, ca_id};
+use crate::rpc::ca::ClusterCa;
+use crate::rpc::identity::IdentityError;
+use crate::rpc::token::Secret;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// So many that no entry names may lie here, of orders that came to nothing.
+const UNNAMED_MAX: usize = 4;
+
+/// An authority with its key, from manager to manager.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CaPair {
+    pub cert_pem: String,
+    pub key_pem: Secret,
+}
+
+impl CaPair {
+    pub fn of(ca: &ClusterCa) -> Self {
+        Self { cert_pem: ca.cert_pem().to_owned(), key_pem: ca.key_pem() }
+    }
+
+    pub fn open(&self) -> Result<ClusterCa, IdentityError> {
+        ClusterCa::from_pem(&self.cert_pem, &self.key_pem)
+    }
+}
+
+/// In the folder `ca` of the data directory: `ca.pem` and `ca.key` of the first, later ones by their [`ca_id`].
+pub struct Authorities {
+    dir: PathBuf,
+    first: Arc<ClusterCa>,
+    later: Mutex<BTreeMap<Sha256, Arc<ClusterCa>>>,
+}
+
+impl Authorities {
+    /// A later one that can't be read is fetched anew. Blocks.
+    pub fn load(dir: &Path) -> Result<Self, IdentityError> {
+        let first = Arc::new(ClusterCa::load(dir)?);
+        let mut later = BTreeMap::new();
+        let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        let names = files.filter(|path| path.extension().is_some_and(|ext| ext == "pem"));
+        for name in names.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())) {
+            let Some(id) = Sha256::parse(&name) else { continue };
+            match ClusterCa::load_as(dir, &name) {
+                Ok(ca) => drop(later.insert(id, Arc::new(ca))),
+                Err(error) => tracing::warn!(%error, "a CA can't be read, and is fetched from another manager"),
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), first, later: Mutex::new(later) })
+    }
+
+    /// Those that another manager handed out, its first one first. Blocks.
+    pub fn take(dir: &Path, cas: Vec<ClusterCa>) -> Result<Self, IdentityError> {
+        let mut cas = cas.into_iter();
+        let none = || IdentityError::Malformed { what: "answer", reason: "no CA is in it".into() };
+        let first = cas.next().ok_or_else(none)?;
+        first.save(dir)?;
+        let taken = Self { dir: dir.to_owned(), first: Arc::new(first), later: Mutex::default() };
+        for ca in cas {
+            taken.keep(ca)?;
+        }
+        Ok(taken)
+    }
+
+    /// That of `init`.
+    pub fn first(&self) -> &Arc<ClusterCa> {
+        &self.first
+    }
+
+    /// The one of this certificate; None: its key is not here.
+    pub fn of(&self, ca_pem: &str) -> Option<Arc<ClusterCa>> {
+        self.by_id(Some(ca_id(ca_pem)))
+    }
+
+    /// None: the first.
+    pub fn by_id(&self, id: Option<Sha256>) -> Option<Arc<ClusterCa>> {
+        match id {
+            Some(id) if id != ca_id(self.first.cert_pem()) => self.later().get(&id).cloned(),
+            _ => Some(self.first.clone()),
+        }
+    }
+
+    /// All, the first one first.
+    pub fn all(&self) -> Vec<Arc<ClusterCa>> {
+        std::iter::once(self.first.clone()).chain(self.later().values().cloned()).collect()
+    }
+
+    /// On disk before it counts. Blocks.
+    pub fn keep(&self, ca: ClusterCa) -> Result<(), IdentityError> {
+        let id = ca_id(ca.cert_pem());
+        if self.by_id(Some(id)).is_none() {
+            ca.save_as(&self.dir, &id.to_string())?;
+            self.later().insert(id, Arc::new(ca));
+        }
+        Ok(())
+    }
+
+    /// Whose keys a manager needs by this state: of those that count, and of those from which gossip keys in force are derived.
+    pub fn needed(inventory: &Inventory) -> BTreeSet<Sha256> {
+        let based = [inventory.gossip.base, inventory.gossip.next.as_ref().and_then(|next| next.base)];
+        inventory.roots().into_iter().map(ca_id).chain(based.into_iter().flatten()).collect()
+    }
+
+    /// Forgets what nothing needs any more: the keys of former authorities, from which no gossip key in force is derived, and,
+    /// where there are too many, those that no entry names. Blocks.
+    pub fn tidy(&self, inventory: &Inventory) {
+        let needed = Self::needed(inventory);
+        let former: BTreeSet<Sha256> = inventory.authority.former.iter().map(|f| ca_id(&f.ca_pem)).collect();
+        let mut later = self.later();
+        let unneeded: Vec<Sha256> = later.keys().filter(|id| !needed.contains(id)).copied().collect();
+        let unnamed = unneeded.iter().filter(|id| !former.contains(id)).count();
+        for id in unneeded.into_iter().filter(|id| former.contains(id) || unnamed > UNNAMED_MAX) {
+            later.remove(&id);
+            for ending in ["key", "pem"] {
+                let path = self.dir.join(format!("{id}.{ending}"));
+                if let Err(error) = std::fs::remove_file(&path) {
+                    tracing::warn!(path = %path.display(), %error, "the key of a CA that was replaced can't be deleted");
+                }
+            }
+        }
+    }
+
+    fn later(&self) -> MutexGuard<'_, BTreeMap<Sha256, Arc<ClusterCa>>> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Command, Entry, Wall};
+
+    #[test]
+    fn the_first_stays_and_what_was_replaced_goes_once_nothing_is_derived_from_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = || ClusterCa::create_next(&"c1".into()).unwrap();
+        let first = ClusterCa::create(&"c1".into()).unwrap();
+        let mut inventory = Inventory { ca_pem: Arc::new(first.cert_pem().to_owned()), ..Inventory::default() };
+        let held = Authorities::take(dir.path(), vec![first]).unwrap();
+        let mut apply = |command: Command| {
+            let index = inventory.applied + 1;
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+            inventory.clone()
+        };
+        let mut rotate = || {
+            let next = ca();
+            let ca_pem = next.cert_pem().to_owned();
+            held.keep(next).unwrap();
+            let mut state = apply(Command::RotateCa { ca_pem: ca_pem.clone(), cross_pem: String::new() });
+            for _ in 0..2 {
+                held.tidy(&state);
+                assert!(held.of(&ca_pem).is_some() && held.of(&state.ca_pem).is_some());
+                state = apply(Command::CaStep { changed: state.authority.changed });
+            }
+            held.tidy(&state);
+            (ca_pem, state)
+        };
+        let (second, _) = rotate();
+        assert!(held.of(&second).is_some() && Arc::ptr_eq(&held.by_id(None).unwrap(), held.first()));
+        let (third, state) = rotate();
+        assert!(held.of(&second).is_none(), "the key of the second is of no use any more");
+        let again = Authorities::load(dir.path()).unwrap();
+        let names = |all: Vec<Arc<ClusterCa>>| all.iter().map(|ca| ca.cert_pem().to_owned()).collect::<Vec<_>>();
+        assert_eq!(names(again.all()), names(held.all()));
+        assert_eq!(names(again.all()), [held.first().cert_pem().to_owned(), third.clone()]);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "two files each");
+
+        // A gossip key that is in force needs the CA from whose key it is derived.
+        let based =
+            Inventory { gossip: crate::model::GossipKeys { base: Some(ca_id(&third)), ..Default::default() }, ..state };
+        let later = Inventory { ca_pem: Arc::new(ca().cert_pem().to_owned()), ..based };
+        held.tidy(&later);
+        assert!(held.of(&third).is_some());
+        // Orders that came to nothing leave no heap.
+        for _ in 0..=UNNAMED_MAX {
+            held.keep(ca()).unwrap();
+        }
+        held.tidy(&later);
+        assert_eq!(held.all().len(), 2);
+    }
+}

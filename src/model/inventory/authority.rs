@@ -1,0 +1,201 @@
+//! Entries about the certificate authority: a new one is trusted by all nodes, then it issues, then it is the only one.
+//!
+//! ```text
+//! RotateCa -> Trust (old issues; both trusted) -> Issue (new issues; both trusted) -> the new one alone
+//! ```
+//! What a node holds at one step is good at the next one too, so that nodes need not take a step together.
+
+use super::*;
+
+impl Inventory {
+    /// Whether a new authority may be made now; asked before its key is, and again when the entry is applied.
+    pub fn may_rotate_ca(&self) -> Result<(), Refusal> {
+        if let Some(next) = &self.authority.next {
+            let text = format!("a new CA is on its way already, by {}", next.by);
+            return Err(Refusal::new("ca-rotating", text).next("remoor key status"));
+        }
+        if let Some(next) = &self.gossip.next {
+            let text = format!("a new gossip key is on its way, by {}: one at a time", next.by);
+            return Err(Refusal::new("key-rotating", text).next("remoor key status; then the same command"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn rotate_ca(&mut self, at: &At, ca_pem: &str, cross_pem: &str) -> Decision {
+        self.may_rotate_ca()?;
+        let former = self.authority.former.iter().map(|f| f.ca_pem.as_str());
+        if former.chain([self.ca_pem.as_str()]).any(|known| known == ca_pem) {
+            return Err(Refusal::new("nothing-new", "this is a CA that the cluster has, or had"));
+        }
+        let authority = Arc::make_mut(&mut self.authority);
+        authority.next = Some(NextCa {
+            serial: at.index,
+            step: CaStep::Trust,
+            since: at.entry.at,
+            by: at.entry.by.clone(),
+            ca_pem: ca_pem.to_owned(),
+            cross_pem: cross_pem.to_owned(),
+            finish: false,
+        });
+        authority.changed = at.index;
+        self.note(at, None, Happening::Operator { text: "a new CA goes to all nodes".to_owned() });
+        Ok(Applied::Done)
+    }
+
+    /// From the state that the leader judged, and no other: what it saw confirmed was that one.
+    pub(super) fn ca_step(&mut self, at: &At, changed: u64) -> Decision {
+        if self.authority.changed != changed {
+            return Err(Refusal::new("outlived", "the CA went on meanwhile"));
+        }
+        let authority = Arc::make_mut(&mut self.authority);
+        let Some(mut next) = authority.next.take() else {
+            return Err(Refusal::new("nothing-new", "no CA is on its way"));
+        };
+        authority.changed = at.index;
+        let text = match next.step {
+            CaStep::Trust => {
+                next.step = CaStep::Issue;
+                authority.next = Some(next);
+                "the new CA is trusted, and issues from now on"
+            }
+            CaStep::Issue => {
+                let present = Arc::new(next.ca_pem);
+                let ca_pem = Arc::unwrap_or_clone(std::mem::replace(&mut self.ca_pem, present));
+                authority.former.insert(0, FormerCa { ca_pem, cross_pem: next.cross_pem, until: at.entry.at });
+                authority.former.truncate(FORMER_MAX);
+                authority.serial = next.serial;
+                "the new CA is the only one from now on"
+            }
+        };
+        self.note(at, None, Happening::Operator { text: text.to_owned() });
+        Ok(Applied::Done)
+    }
+
+    /// Workers that are away are not waited for any more, until the one on its way is the only one.
+    pub(super) fn finish_ca(&mut self, at: &At) -> Decision {
+        match &mut Arc::make_mut(&mut self.authority).next {
+            Some(next) if !next.finish => next.finish = true,
+            Some(_) => return Err(Refusal::new("nothing-new", "nobody who is away is waited for already")),
+            None => return Err(Refusal::new("nothing-new", "no CA is on its way").next("remoor key status")),
+        }
+        let text = "the new CA waits for no worker that is away any more".to_owned();
+        self.note(at, None, Happening::Operator { text });
+        Ok(Applied::Done)
+    }
+
+    /// The certificates of the authorities that count, first the one that issues.
+    pub fn roots(&self) -> Vec<&str> {
+        match &self.authority.next {
+            None => vec![&self.ca_pem],
+            Some(next) if next.step == CaStep::Trust => vec![&self.ca_pem, &next.ca_pem],
+            Some(next) => vec![&next.ca_pem, &self.ca_pem],
+        }
+    }
+
+    /// The one that issues.
+    pub fn issuer(&self) -> &str {
+        self.roots()[0]
+    }
+
+    /// What goes behind a certificate that is issued now, for those who know an earlier authority only: from the one that
+    /// issues to the earliest that is remembered, each signed by the one before it.
+    pub fn cross_chain(&self) -> String {
+        let next = self.authority.next.iter().filter(|next| next.step == CaStep::Issue).map(|n| &n.cross_pem);
+        next.chain(self.authority.former.iter().map(|f| &f.cross_pem)).map(String::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(inventory: &mut Inventory, command: Command) -> Option<String> {
+        let index = inventory.applied + 1;
+        let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+        applied.refusal().map(|r| r.code.clone())
+    }
+
+    fn new_ca(name: &str) -> Command {
+        Command::RotateCa { ca_pem: name.to_owned(), cross_pem: format!("[{name} by the one before]") }
+    }
+
+    fn begun() -> Inventory {
+        Inventory { ca_pem: Arc::new("A".to_owned()), cluster: "c1".into(), ..Inventory::default() }
+    }
+
+    /// At no moment somebody who holds what the step before gave is refused by somebody who is one step on, nor the other way
+    /// round.
+    #[test]
+    fn neighbours_in_the_rotation_trust_each_other() {
+        let mut i = begun();
+        let mut states = vec![i.clone()];
+        for name in ["B", "C", "D", "E"] {
+            assert_eq!(apply(&mut i, new_ca(name)), None);
+            states.push(i.clone());
+            assert_eq!(apply(&mut i, new_ca("X")).as_deref(), Some("ca-rotating"));
+            for _ in 0..2 {
+                let changed = i.authority.changed;
+                assert_eq!(apply(&mut i, Command::CaStep { changed: changed - 1 }).as_deref(), Some("outlived"));
+                assert_eq!(apply(&mut i, Command::CaStep { changed }), None);
+                states.push(i.clone());
+            }
+            let changed = i.authority.changed;
+            assert_eq!(apply(&mut i, Command::CaStep { changed }).as_deref(), Some("nothing-new"));
+        }
+        for pair in states.windows(2) {
+            let [before, after] = pair else { panic!("two") };
+            assert!(before.roots().contains(&after.issuer()), "{:?} {:?}", before.roots(), after.roots());
+            assert!(after.roots().contains(&before.issuer()) || before.authority.next.is_some());
+            // Who confirmed the step before holds a certificate of what that one issues.
+            assert!(after.roots().contains(&before.issuer()));
+            assert!(before.authority.changed < after.authority.changed);
+        }
+        let last = states.last().expect("states");
+        assert_eq!((last.roots(), last.authority.next.is_none()), (vec!["E"], true), "the old ones are gone");
+        assert_eq!(last.authority.former.iter().map(|f| f.ca_pem.as_str()).collect::<Vec<_>>(), ["D", "C", "B"]);
+        assert_eq!(
+            last.cross_chain(),
+            "[E by the one before][D by the one before][C by the one before]",
+            "who knows B only believes E by these, and who knows A joins anew"
+        );
+    }
+
+    #[test]
+    fn what_follows_is_vouched_for_from_when_it_issues() {
+        let mut i = begun();
+        apply(&mut i, new_ca("B"));
+        assert_eq!((i.roots(), i.issuer(), i.cross_chain().as_str()), (vec!["A", "B"], "A", ""));
+        let changed = i.authority.changed;
+        apply(&mut i, Command::CaStep { changed });
+        assert_eq!((i.roots(), i.issuer()), (vec!["B", "A"], "B"));
+        assert_eq!(i.cross_chain(), "[B by the one before]");
+    }
+
+    #[test]
+    fn one_at_a_time_and_nothing_is_finished_that_was_not_begun() {
+        let mut i = begun();
+        assert_eq!(apply(&mut i, Command::FinishCa).as_deref(), Some("nothing-new"));
+        assert_eq!(apply(&mut i, Command::RotateGossip), None);
+        assert_eq!(apply(&mut i, new_ca("B")).as_deref(), Some("key-rotating"));
+        for _ in 0..2 {
+            let changed = i.gossip.changed;
+            apply(&mut i, Command::GossipStep { changed });
+        }
+        assert_eq!(i.gossip.base, None, "derived from the first CA's key");
+        assert_eq!(apply(&mut i, new_ca("A")).as_deref(), Some("nothing-new"));
+        assert_eq!(apply(&mut i, new_ca("B")), None);
+        assert_eq!(apply(&mut i, Command::RotateGossip).as_deref(), Some("ca-rotating"));
+        let before = i.authority.changed;
+        assert_eq!(apply(&mut i, Command::FinishCa), None);
+        assert_eq!(apply(&mut i, Command::FinishCa).as_deref(), Some("nothing-new"));
+        assert_eq!(i.authority.changed, before, "what nodes confirmed stays confirmed");
+        for _ in 0..2 {
+            assert!(i.authority.next.as_ref().is_some_and(|next| next.finish));
+            let changed = i.authority.changed;
+            apply(&mut i, Command::CaStep { changed });
+        }
+        assert_eq!((i.gossip.base, apply(&mut i, Command::RotateGossip)), (None, None));
+        let next = i.gossip.next.as_ref().expect("one on its way");
+        assert_eq!(next.base, Some(ca_id("B")), "whoever has the old key can't tell the new gossip key");
+    }
+}
