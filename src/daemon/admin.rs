@@ -256,7 +256,7 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
     match data.identity()? {
-        Some(identity) if !half_made::left(&options.dir) || !is_of(&options.dir, &token) => {
+        Some(identity) if !half_made::left(&options.dir) || !may_be_of(&options.dir, &token) => {
             return Err(taken(options, identity.name, &token));
         }
         // What the node had is overwritten once the managers have said who it is.
@@ -297,9 +297,9 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
 }
 
 /// The directory is that of a node of the token's cluster; also where nothing in it says of which it is.
-fn is_of(dir: &Path, token: &Token) -> bool {
-    let ca = Credentials::load(dir).ok().flatten().and_then(|c| ca_digest(&c.ca_pem).ok());
-    ca.is_none_or(|digest| digest == token.ca_digest())
+fn may_be_of(dir: &Path, token: &Token) -> bool {
+    let ca = Credentials::load(dir).ok().flatten().and_then(|c| is_of(&c.ca_pem, token.ca_digest()).ok());
+    ca.unwrap_or(true)
 }
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {
