@@ -16,7 +16,8 @@ pub enum Observed {
     },
     Voter,
     Leader,
-    /// To be a worker, and a member still.
+    /// To be a worker, and a member still, or its id is not retired yet: to be promoted now would be to manage under it again,
+    /// which a node that has parked what it had of it refuses.
     Demoting,
     /// Was a manager when the cluster was founded anew without it, and nobody has said since what it is to be.
     Lost,
@@ -48,6 +49,7 @@ pub fn observed(node: &Node, raft: &Membership) -> Observed {
     match id {
         None if wanted => Observed::Promoting,
         None if node.lost => Observed::Lost,
+        None if node.raft.is_some() => Observed::Demoting,
         None => Observed::Worker,
         Some(_) if !wanted => Observed::Demoting,
         Some(id) if !raft.voters.contains_key(&id) => {
@@ -113,7 +115,7 @@ mod tests {
     fn every_role_with_every_id_and_membership_is_one_word() {
         use Observed as O;
         let cases = [
-            (Member::No, O::Promoting, O::Worker),
+            (Member::No, O::Promoting, O::Demoting),
             (Member::Learner, O::Learner { lag: Some(120) }, O::Demoting),
             (Member::SilentLearner, O::Learner { lag: None }, O::Demoting),
             (Member::Voter, O::Voter, O::Demoting),
@@ -127,7 +129,8 @@ mod tests {
                 assert_eq!(of(role, Some(ID), member), with_id, "{role:?} {member:?}");
                 // Another node has that id, or none: a member that this node is not.
                 assert_eq!(of(role, None, member), without, "{role:?} {member:?} without an id");
-                assert_eq!(of(role, Some(RaftId(99)), member), without, "{role:?} {member:?} with an id of before");
+                let before = if role == ClusterRole::Worker { O::Demoting } else { without };
+                assert_eq!(of(role, Some(RaftId(99)), member), before, "{role:?} {member:?} with an id of before");
             }
         }
     }
@@ -145,6 +148,7 @@ mod tests {
         let reached = |role, member| of(role, Some(ID), member).is_reached();
         let all = [Member::No, Member::Learner, Member::Voter, Member::Leaving, Member::Leads];
         assert_eq!(all.map(|m| reached(ClusterRole::Manager, m)), [false, false, true, false, true]);
-        assert_eq!(all.map(|m| reached(ClusterRole::Worker, m)), [true, false, false, false, false]);
+        assert_eq!(all.map(|m| reached(ClusterRole::Worker, m)), [false; 5]);
+        assert!(of(ClusterRole::Worker, None, Member::No).is_reached());
     }
 }

@@ -11,7 +11,7 @@ use super::types::{self, Command, SnapshotMeta, Types, Vote};
 use super::wire::{self, Address, Us};
 use super::{StateMachine, Timing};
 use crate::disk::DiskError;
-use crate::model::{ClusterId, Epoch, RaftId};
+use crate::model::{ClusterId, Epoch, RaftId, Wall};
 use openraft::errors::{ClientWriteError, InitializeError, LinearizableReadError, RaftError as CoreError};
 use openraft::impls::ProgressResponder;
 use openraft::{BasicNode, ReadPolicy, SnapshotPolicy};
@@ -266,9 +266,11 @@ impl<S: StateMachine> Raft<S> {
         self.inner.us.lives.meet(sender.from, sender.claim).await
     }
 
-    /// Whose data directories were found to be copies or older ones, since this member started, and still are.
-    pub fn refusals(&self) -> BTreeMap<RaftId, Refused> {
-        self.inner.us.lives.refusals()
+    /// Whose data directories were found to be copies or older ones, since this member started, and still are: why, and when
+    /// the start that counts was first met.
+    pub fn refusals(&self) -> BTreeMap<RaftId, (String, Wall)> {
+        let told = |refused: Refused| (refused.stale.to_string(), refused.since);
+        self.inner.us.lives.refusals().into_iter().map(|(id, refused)| (id, told(refused))).collect()
     }
 
     /// Writes down how far the others have come, so that it is known after a start.

@@ -41,7 +41,7 @@ fn a_directory_of_every_format_so_far_is_opened_and_has_what_was_decided_in_it()
         let members = manager.json("raft-members");
         assert!(members["last_applied"].as_u64() > Some(9) && members["term"].as_u64() > Some(2), "{members}");
         let history = manager.json("history").to_string();
-        for decided in ["maintenance", "generation 1", "token"] {
+        for decided in ["maintenance announced", "the worker token was rotated"] {
             assert!(history.contains(decided), "{decided}: {history}");
         }
         let out = manager.ask(&["pause", "m1"]);

@@ -5,7 +5,6 @@ use super::super::{Shared, metrics, places, wall};
 use super::{as_of, keys, named, operator, roles};
 use crate::engine::Presence;
 use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
-use crate::raft::Refused;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -63,13 +62,12 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
 }
 
 /// Members of Raft that are refused, as long as their ids are anybody's.
-fn stale_directories(refused: &BTreeMap<RaftId, Refused>, inventory: &Inventory) -> Vec<String> {
-    let told = refused.iter().filter_map(|(id, refused)| {
-        let (name, since) = (inventory.holds(*id)?.name(), wire::rfc3339(refused.since));
+fn stale_directories(refused: &BTreeMap<RaftId, (String, Wall)>, inventory: &Inventory) -> Vec<String> {
+    let told = refused.iter().filter_map(|(id, (why, since))| {
+        let (name, since) = (inventory.holds(*id)?.name(), wire::rfc3339(*since));
         Some(format!(
-            "{name} is refused as a manager: {} (met {since}); next: remoor demote {name}, then remoor promote {name}; \
+            "{name} is refused as a manager: {why} (met {since}); next: remoor demote {name}, then remoor promote {name}; \
              operating.md says what to do with a copy",
-            refused.stale
         ))
     });
     told.collect()

@@ -210,12 +210,12 @@ async fn the_answers_of_a_directory_that_was_put_back_count_for_nothing() {
     let refused = tokio::time::timeout(LONG, async {
         loop {
             match members[0].refusals().get(&RaftId(3)) {
-                Some(refused) => return refused.stale,
+                Some((why, _)) => return why.clone(),
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
     });
-    assert_eq!(refused.await.unwrap(), Stale::Copy { number: 2 });
+    assert_eq!(refused.await.unwrap(), Stale::Copy { number: 2 }.to_string());
     // Its requests are judged where the caller is known, which is above this folder.
     let claim = members[1].sender(&third.claim(RaftId(0)).unwrap()).unwrap();
     assert!(members[1].admit(&claim).await.is_ok(), "it never spoke to the second one");

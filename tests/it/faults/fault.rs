@@ -192,9 +192,7 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     if noticed(cluster) == before {
         return None;
     }
-    cluster.ordered(&["demote", &name(who), "--no-wait"]);
-    let member = |c: &Cluster| Some(c.members()?.members.iter().any(|m| m.node == Some(name(who))));
-    cluster.until("it is out", |c| (!member(c)?).then_some(()));
+    cluster.ordered(&["demote", &name(who)]);
     cluster.ordered(&["promote", &name(who), "--no-wait"]);
     Some(format!("{}'s older directory was refused", name(who)))
 }
