@@ -74,8 +74,7 @@ impl<S: StateMachine> Raft<S> {
             self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
             let last = self.inner.log.last().map_or(0, |(_, index)| index);
             let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);
-            let caught_up = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await;
-            if caught_up.is_err() {
+            if tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await.is_err() {
                 return Err(MemberError::Refused { why: format!("raft id {to} does not have all entries") });
             }
             self.inner.core.trigger().transfer_leader(to.0).await.map_err(|e| unknown(&e))?;
