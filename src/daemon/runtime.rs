@@ -12,8 +12,8 @@ const AGENT_BLOCKING_MAX: usize = 8;
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Two, so that a long render does not delay an order.
 const MANAGER_THREADS: usize = 2;
-/// An entry passes through many short tasks, one after the other: on one thread nobody is woken for the next of them, which costs
-/// more than what they do. And nothing else delays them.
+/// Its own, so that nothing else of the manager part delays heartbeats. One, since an entry passes through many short tasks, one after
+/// the other. That it makes a write quicker could not be shown (docs/performance.md).
 const RAFT_THREADS: usize = 1;
 /// What a manager part is in the middle of, such as a write to disk, has this long to come to its end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);

@@ -44,8 +44,7 @@ impl Switch {
     }
 }
 
-/// What is only handed on to Raft's own thread is not handed to another one first: that takes longer than all else about it, for
-/// every entry.
+/// What is only handed on to Raft's own thread is not handed to another one first.
 fn hands_on(path: &str) -> bool {
     path.starts_with("/raft/") && path != "/raft/snapshot"
 }

@@ -17,7 +17,7 @@ const STEP_MAX: Duration = Duration::from_secs(5);
 
 /// Longest time that proposals wait for a new leader to take over, three times: until none is under way, until it has
 /// what was proposed, and until it leads. Each takes some milliseconds where it works.
-const QUIET_MAX: Duration = Duration::from_millis(500);
+const QUIET_MAX: Duration = Duration::from_secs(1);
 
 type Change = ChangeMembers<u64, BasicNode>;
 
@@ -74,7 +74,9 @@ impl<S: StateMachine> Raft<S> {
             self.inner.core.with_raft_state(|_| ()).await.map_err(|e| unknown(&e))?;
             let last = self.inner.log.last().map_or(0, |(_, index)| index);
             let has_all = |s: &RaftStatus| s.matched.get(&to).is_some_and(|have| *have >= last);
-            let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await;
+            if tokio::time::timeout(QUIET_MAX, status.wait_for(|s| has_all(s) || !s.running)).await.is_err() {
+                return Err(MemberError::Refused { why: format!("raft id {to} does not have all entries") });
+            }
             self.inner.core.trigger().transfer_leader(to.0).await.map_err(|e| unknown(&e))?;
             let _ = tokio::time::timeout(QUIET_MAX, status.wait_for(|s| s.leader == Some(to) || !s.running)).await;
         }

@@ -126,7 +126,7 @@ type Answers<'s, S> =
     Result<BaseStream<'s, Result<StreamAppendResult<Types<S>>, RPCError<Types<S>>>>, RPCError<Types<S>>>;
 
 /// The same requests, without those that only tell how far entries are committed where another one follows at once and tells it,
-/// too: these would be half of all messages. The first one goes as it is, since it asks who is there.
+/// too: these were a quarter more messages with one client. The first one goes as it is, since it asks who is there.
 ///
 /// None is answered in the peer's place. openraft takes the answer to a later request for that to all before it, and counts the
 /// leader's lease from when the last one was made.

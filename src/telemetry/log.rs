@@ -109,8 +109,8 @@ where
         Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
     };
-    // One filter that knows its answer for each place in the code: of two, one after the other, the registry makes a span or an
-    // event of all that either of them lets through, and openraft has hundreds of them for each entry.
+    // One filter that knows its answer for each place in the code: of two, one after the other, all that either of them lets
+    // through is asked about again each time, and openraft says much at `debug` for each entry.
     let suspects = filter_fn(|meta| meta.target() == STATE && *meta.level() >= tracing::Level::INFO);
     let suspicions = Suspicions(registry.clone()).with_filter(suspects.with_max_level_hint(LevelFilter::DEBUG));
     tracing_subscriber::registry().with(lines).with(suspicions)
