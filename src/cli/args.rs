@@ -204,10 +204,12 @@ Examples:
     #[command(
         long_about = "Take this machine out of its cluster, for good or until it joins again. To be said on the machine itself, by root.
 
-The managers stop watching it and set it up no more, its daemon parks, its certificate opens nothing any more. Nothing is cleaned
-up here: what it serves it goes on serving, so decommission it first where that is to end. A manager is refused: demote it first.
-remoor join on it, with its data directory as it is, brings it back as the same node, with its id and its history. After 7 days
-(remove-left in remoor.yml) it is removed by itself; remoor remove NODE does that at once.
+The managers stop watching it and set it up no more, its daemon parks, its certificate opens nothing any more.
+Nothing is cleaned up here: what it serves it goes on serving, so decommission it first where that is to end.
+A manager is refused: demote it first.
+
+remoor join on it, with its data directory as it is, brings it back as the same node, with id and history. After
+7 days (remove-left in remoor.yml) it is removed by itself; remoor remove NODE does that at once.
 
 Examples:
   remoor leave

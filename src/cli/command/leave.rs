@@ -8,8 +8,7 @@ use crate::cli::ask::{self, Confirmed};
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::rpc::client::ApiError;
-use crate::rpc::leave::{LEAVE_HERE, LeaveReply};
-use crate::rpc::view::{AgentView, Nothing, StatusView};
+use crate::rpc::view::{AgentView, LeaveReply, Nothing, StatusView};
 use serde_json::json;
 
 pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit> {
@@ -20,7 +19,7 @@ pub async fn run(api: &Api, out: &Out, args: &LeaveArgs) -> anyhow::Result<Exit>
         return Ok(Exit::Done);
     }
     let Confirmed(()) = ask::agreed(out, &format!("leaving of {name}"), &effect(&before), args.yes)?;
-    let reply: LeaveReply = api.post(LEAVE_HERE, &Nothing {}).await?;
+    let reply: LeaveReply = api.post("/v1/leave", &Nothing {}).await?;
     let view = json!({"version": 1, "node": name, "text": reply.text, "until": reply.until});
     let told = out.machine(&view)? || out.quiet;
     if !told {

@@ -9,7 +9,6 @@ use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::format::Format;
 use crate::cli::out::Out;
-use crate::rpc::leave::LeaveReply;
 use crate::rpc::view::*;
 use crate::rpc::wire::{Code, Failure};
 use axum::routing::{get, post};

@@ -1,11 +1,10 @@
 //! Nodes that leave by their own word, and what is said of those that did.
 
 use super::super::{Shared, wall};
-use super::{By, member, propose};
+use super::{By, member, named, propose};
 use crate::model::{Command, Inventory, Left, Node, NodeId};
 use crate::rpc::caller::Caller;
-use crate::rpc::leave::LeaveReply;
-use crate::rpc::view::{LeftView, Nothing};
+use crate::rpc::view::{LeaveReply, LeftView, Nothing};
 use crate::rpc::wire::{Code, Failure, Strict, rfc3339};
 use axum::extract::State;
 use serde_json::json;
@@ -53,9 +52,10 @@ pub(super) fn gone(inventory: &Inventory, name: &str) -> Option<Failure> {
     Some(Failure::new(Code::NotFound, told(left)).details(details).next(next))
 }
 
-/// The node of this name, if it left: it can be removed, and nothing else.
-pub(super) fn to_remove(inventory: &Inventory, name: &str) -> Option<Arc<Node>> {
-    inventory.left_named(name).map(|left| left.node.clone())
+/// The node of an order; one that left can be removed, and nothing else.
+pub(super) fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
+    let left = || inventory.left_named(name).filter(|_| verb == "remove").map(|left| left.node.clone());
+    named(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
 /// Refuses a node that left, with the way back.

@@ -3,7 +3,7 @@
 
 use super::super::{Shared, examine, wall};
 use super::look::{is_no_route, look};
-use super::{leave, named, operator, propose, remove, roles};
+use super::{leave, operator, propose, remove, roles};
 use crate::engine::{self, Evidence};
 use crate::model::{
     Availability, BATCH_MAX, ClusterRole, Command, Ground, GroupName, Inventory, JobId, Lifecycle, Node, NodeId,
@@ -36,7 +36,7 @@ pub async fn order(
 ) -> Answer<OrderView> {
     let by = operator(&shared, &caller)?;
     let inventory = shared.inventory();
-    let node = about_whom(&inventory, &name, &verb)?;
+    let node = leave::about_whom(&inventory, &name, &verb)?;
     let (command, mut view) = Desk { shared: &shared, by: &by, node: &node, request: &request }.decide(&verb).await?;
     if let Some(command) = command {
         view.warnings = roles::warnings(&shared, std::slice::from_ref(&command));
@@ -63,8 +63,8 @@ pub async fn orders(
         return Err(Failure::new(Code::BadRequest, format!("{} is about one node", request.order)));
     }
     let inventory = shared.inventory();
-    let nodes =
-        request.nodes.iter().map(|name| about_whom(&inventory, name, &request.order)).collect::<Result<Vec<_>, _>>()?;
+    let node = |name: &String| leave::about_whom(&inventory, name, &request.order);
+    let nodes = request.nodes.iter().map(node).collect::<Result<Vec<_>, _>>()?;
     let alone = nodes.len() == 1;
     let decide = async |node: Arc<Node>| {
         let desk = Desk { shared: &shared, by: &by, node: &node, request: &request.request };
@@ -95,12 +95,6 @@ pub async fn orders(
     }
     remove::tell(&shared, &inventory, &removed);
     Ok(axum::Json(OrdersView { version: 1, orders, warnings }))
-}
-
-/// The node of an order; of an order to remove it may be one that left.
-fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Result<Arc<Node>, Failure> {
-    let left = || leave::to_remove(inventory, name).filter(|_| verb == "remove");
-    named(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
 /// Of several nodes of one group that are updated together one goes first, and the others once it has ended well; which one is

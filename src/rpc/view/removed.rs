@@ -39,3 +39,12 @@ pub struct LeftView {
     /// Then it is removed by itself.
     pub until: String,
 }
+
+/// A manager's answer: the node is none any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaveReply {
+    /// For people.
+    pub text: String,
+    /// Until then it may join again as who it was.
+    pub until: String,
+}
