@@ -6,7 +6,7 @@ use super::caller::{Caller, PeerAddr};
 use super::door::Doors;
 use super::lapsed::By;
 use super::renew::RENEW_PATH;
-use super::tls::ServerTls;
+use super::tls::{Judged, ServerTls};
 use super::wire::{Code, Failure};
 use crate::model::Wall;
 use axum::Router;
@@ -90,7 +90,7 @@ pub async fn serve_tls(
                 return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
             };
             let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
-            let Some((stream, caller, chain)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
+            let Some((stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
             drop((turn, guest, place));
             let Ok(_open) = known.try_acquire() else {
                 return tracing::debug!(%addr, "too many connections, closing a new one");
@@ -99,10 +99,9 @@ pub async fn serve_tls(
             if let Some(Err(_)) = place {
                 return tracing::debug!(%addr, "too many connections without certificate");
             }
-            let by = if caller.replaced() { By::Former } else { By::Present };
             let other = async {
-                match &chain {
-                    Some(chain) => tls.until_other(chain, by).await,
+                match judged {
+                    Some(judged) => judged.until_other().await,
                     None => std::future::pending().await,
                 }
             };
@@ -171,15 +170,12 @@ pub(super) async fn accept_loop<A: Accept, S: Future<Output = ()> + Send + 'stat
 
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// The certificates that a client showed.
-type Chain = Vec<CertificateDer<'static>>;
-
 async fn handshake(
     tcp: TcpStream,
     tls: &ServerTls,
     addr: SocketAddr,
     within: Duration,
-) -> Option<(TlsStream, Caller, Option<Chain>)> {
+) -> Option<(TlsStream, Caller, Option<Judged>)> {
     let acceptor = tokio_rustls::TlsAcceptor::from(tls.current());
     let stream = match tokio::time::timeout(within, acceptor.accept(tcp).into_fallible()).await {
         Ok(Ok(stream)) => stream,
@@ -193,13 +189,15 @@ async fn handshake(
             return None;
         }
     };
-    let chain = stream.get_ref().1.peer_certificates().filter(|chain| !chain.is_empty());
-    let Some(chain) = chain.map(|chain| chain.iter().map(|c| c.clone().into_owned()).collect::<Chain>()) else {
-        return Some((stream, Caller::Anonymous, None));
-    };
-    match Caller::of_certificate(&chain[0], tls.cluster()) {
-        Ok(caller) if tls.standing(&chain) == By::Present => Some((stream, caller, Some(chain))),
-        Ok(caller) => Some((stream, caller.of_replaced_ca(), Some(chain))),
+    let chain: Vec<CertificateDer<'static>> =
+        stream.get_ref().1.peer_certificates().into_iter().flatten().map(|c| c.clone().into_owned()).collect();
+    let Some(certificate) = chain.first() else { return Some((stream, Caller::Anonymous, None)) };
+    match Caller::of_certificate(certificate, tls.cluster()) {
+        Ok(caller) => {
+            let judged = tls.judge(chain);
+            let caller = if judged.by == By::Present { caller } else { caller.of_replaced_ca() };
+            Some((stream, caller, Some(judged)))
+        }
         Err(error) => {
             tracing::warn!(%addr, %error, "a certificate of this cluster that names nobody");
             None

@@ -51,27 +51,35 @@ impl ServerTls {
         self.now.borrow().config.clone()
     }
 
-    pub(super) fn standing(&self, chain: &[CertificateDer<'_>]) -> By {
-        let clients = self.now.borrow().clients.clone();
-        clients.standing(chain)
-    }
-
-    /// Ends once this chain is worth something else than `before`.
-    pub(super) async fn until_other(&self, chain: &[CertificateDer<'_>], before: By) {
+    /// What the certificates of a client that got through a handshake are worth.
+    pub(super) fn judge(&self, chain: Vec<CertificateDer<'static>>) -> Judged {
         let mut now = self.now.subscribe();
-        loop {
-            let clients = now.borrow_and_update().clients.clone();
-            if clients.standing(chain) != before {
-                return;
-            }
-            if now.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
+        let clients = now.borrow_and_update().clients.clone();
+        Judged { by: clients.standing(&chain), chain, now }
     }
 
     pub(super) fn cluster(&self) -> &ClusterId {
         &self.cluster
+    }
+}
+
+/// The certificates of an open connection, and what they were worth as it began.
+pub(super) struct Judged {
+    pub by: By,
+    chain: Vec<CertificateDer<'static>>,
+    now: watch::Receiver<Served>,
+}
+
+impl Judged {
+    /// Ends once they are worth something else.
+    pub async fn until_other(mut self) {
+        while self.now.changed().await.is_ok() {
+            let clients = self.now.borrow_and_update().clients.clone();
+            if clients.standing(&self.chain) != self.by {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::super::{Shared, authority, gossip_key, wall};
 use super::{By, JoinDesk, as_of, member, operator, propose};
-use crate::model::{CaStep, Command, Inventory, KeyStep, Node};
+use crate::model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
 use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
 use crate::rpc::caller::Caller;
 use crate::rpc::identity;
@@ -156,12 +156,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
 /// What `status` says of the CA: that it ends, or whom one on its way waits for.
 pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
-    let left = ends.map(|ends| (ends.since(wall()), wall() > ends)).filter(|(left, _)| *left < CA_LEFT_MS);
-    let replaced = inventory.authority.next.is_some();
-    let ending = left.filter(|_| !replaced).map(|(left, over)| match over {
-        true => "the CA has ended; next: remoor key rotate ca".to_owned(),
-        false => format!("the CA ends in {} days; next: remoor key rotate ca", left / DAY_MS),
-    });
+    let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
     let waits = inventory.authority.next.as_ref().and_then(|next| {
         let missing = authority::missing(shared, inventory);
         let away = if next.finish { missing.managers } else { missing.away };
@@ -169,4 +164,28 @@ pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
         (shared.shown().is_some() && !away.is_empty()).then_some(text)
     });
     ending.into_iter().chain(waits).collect()
+}
+
+fn ending(ends: Wall, now: Wall) -> Option<String> {
+    let left = ends.since(now);
+    let when = match now > ends {
+        true => "has ended".to_owned(),
+        false => format!("ends in {}", counted(left / DAY_MS, "day")),
+    };
+    (left < CA_LEFT_MS).then(|| format!("the CA {when}; next: remoor key rotate ca"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_the_ca_is_told_half_a_year_before() {
+        let ends = Wall(4_000 * DAY_MS);
+        let said = |days_before: u64| ending(ends, Wall(ends.0 - days_before * DAY_MS));
+        assert_eq!(said(180), None);
+        assert_eq!(said(179).unwrap(), "the CA ends in 179 days; next: remoor key rotate ca");
+        assert_eq!(said(1).unwrap(), "the CA ends in 1 day; next: remoor key rotate ca");
+        assert!(ending(ends, ends.after(1)).unwrap().starts_with("the CA has ended"));
+    }
 }

@@ -188,7 +188,7 @@ impl Inventory {
             return Err(Refusal::new("nothing-new", format!("{name} waits already")));
         }
         self.lapsed.insert(node, Lapsed { since: at.entry.at, accepted_until: None });
-        let text = "its certificate ran out; it waits to be accepted again".to_owned();
+        let text = "its certificate ran out, or its CA was replaced; it waits to be accepted again".to_owned();
         self.note(at, Some(node), Happening::Operator { text });
         Ok(Applied::Done)
     }

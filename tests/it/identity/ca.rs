@@ -77,6 +77,8 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
     let dir = dir.path();
     let mut managers = three_managers(dir, at);
+    alive(&managers[0], &["m1", "m2", "m3"]);
+    until("m2 answers, and knows who leads", || managers[1].ask(&["key", "status"]).status.success().then_some(()));
     let join = |name: &str, last: u8, via: u8, token: &str| {
         let mut join = remoor();
         join.args([
