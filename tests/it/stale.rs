@@ -133,9 +133,12 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
         fs::rename(&older, &home).expect("moved");
         let _ = fs::remove_file(home.join("s"));
         cluster.managers[victim] = Daemon::start(&home);
-        let kept = until("it has parked", || parked(&home));
-        let log = fs::read_to_string(home.join("log")).expect("a log");
-        assert!(log.contains("stale-directory") && log.contains(why), "{log}");
+        let log = until("it has parked, and said so", || {
+            let log = fs::read_to_string(home.join("log")).expect("a log");
+            log.contains("stale-directory").then_some(log)
+        });
+        let kept = parked(&home).expect("put aside");
+        assert!(log.contains(why), "{log}");
         assert!(log.contains(&format!("remoor demote {name}")) && log.contains("put nothing back"), "{log}");
         assert!(kept.join("ca").exists() && kept.join("life").exists(), "nothing is deleted");
 
@@ -181,9 +184,11 @@ fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
     config["advertise"] = (cluster.host)(9).to_string().into();
     fs::write(second.join("node.json"), config.to_string()).expect("written");
     let mut copied = Daemon::start(&second);
-    until("the second has parked", || parked(&second));
-    let log = fs::read_to_string(second.join("log")).expect("a log");
-    assert!(log.contains("stale-directory") && log.contains("there are two copies"), "{log}");
+    let log = until("the second has parked, and said so", || {
+        let log = fs::read_to_string(second.join("log")).expect("a log");
+        log.contains("stale-directory").then_some(log)
+    });
+    assert!(log.contains("there are two copies") && parked(&second).is_some(), "{log}");
     cluster.decide(leader, Some(victim));
     assert_eq!(cluster.voters(victim).expect("voters"), before);
     // Gossip ends the second one as a node, too.
