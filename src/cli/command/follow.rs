@@ -11,7 +11,7 @@ use crate::cli::out::Out;
 use crate::cli::story;
 use crate::model::{AttemptId, Happening, Job, JobState, Outcome, Phase, Wall};
 use crate::rpc::client::ApiError;
-use crate::rpc::view::{ConditionView, JobsView, StreamItem, WhyView};
+use crate::rpc::view::{AsOf, ConditionView, JobsView, StreamItem, WhyView};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -155,10 +155,7 @@ async fn look(
     logs: &mpsc::Sender<(u64, StreamItem)>,
 ) -> Result<(), ApiError> {
     let view: JobsView = api.get(&query(followed)).await?;
-    if view.as_of.stale {
-        let (addr, reason) = (view.as_of.by.clone(), "it has no quorum".to_owned());
-        return Err(ApiError::Unreachable { addr, reason });
-    }
+    led(&view.as_of)?;
     let today = Today::of(&view.as_of.at);
     for one in followed.iter_mut().filter(|f| f.exit.is_none()) {
         match find(&view, one).cloned() {
@@ -181,15 +178,25 @@ async fn look(
     Ok(())
 }
 
+/// What a manager says that does not lead may be of before the order.
+fn led(as_of: &AsOf) -> Result<(), ApiError> {
+    match as_of.stale {
+        true => Err(ApiError::Unreachable { addr: as_of.by.clone(), reason: "it has no quorum".to_owned() }),
+        false => Ok(()),
+    }
+}
+
 /// Says what keeps the job from being opened; an order that was dropped is the end.
 async fn not_begun(api: &Api, screen: &Screen<'_>, one: &mut Followed) -> Result<(), ApiError> {
     let why: WhyView = api.get(&format!("/v1/nodes/{}/why", api::segment(&one.node))).await?;
+    led(&why.as_of)?;
     if why.job.as_ref().is_some_and(|j| j.id.0 > one.before) {
         return Ok(());
     }
     if why.want.is_none() {
         // The job may have been opened, and even have ended, since the jobs were asked for.
         let again: JobsView = api.get(&query(std::slice::from_ref(one))).await?;
+        led(&again.as_of)?;
         if find(&again, one).is_some() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use crate::cli::out::Out;
 use crate::model::{JobState, Outcome, Phase};
 use crate::rpc::server::Limits;
 use crate::rpc::unix::{Socket, serve_unix};
-use crate::rpc::view::{CheckView, JobsView, NodeView, OrderView, StatusView, WhyView};
+use crate::rpc::view::{AsOf, CheckView, JobsView, NodeView, OrderView, StatusView, WhyView};
 use crate::rpc::wire::{self, Code, Failure};
 use axum::extract::Path;
 use axum::routing::{get, post};
@@ -222,6 +222,19 @@ async fn an_order_that_is_dropped_ends_the_following() {
     let exit = resetup(&daemon.api(), &out, "remoor resetup w1").await.unwrap();
     assert_eq!(exit, Exit::Refused);
     assert!(out.written().0.contains("w1: not begun: "), "{:?}", out.written());
+}
+
+/// A manager that lost its leader meanwhile may know nothing of the order yet.
+#[tokio::test]
+async fn an_order_that_a_stale_answer_does_not_show_is_not_taken_for_dropped() {
+    let as_of = AsOf { stale: true, leader: None, ..views::as_of() };
+    let view = WhyView { as_of, want: None, ..views::why() };
+    let fleet = fleet_with_a_job(Arc::default(), JobState::Done);
+    let router = fleet.route("/v1/nodes/{name}/why", get(move || async move { Json(view) }));
+    let out = Out::memory(Format::Table, false);
+    let daemon = Daemon::start(router).await;
+    let exit = resetup(&daemon.api(), &out, "remoor resetup w1 --service contiv_network").await.unwrap();
+    assert_eq!(exit, Exit::Done, "{:?}", out.written());
 }
 
 #[tokio::test]
