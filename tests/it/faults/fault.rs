@@ -173,11 +173,12 @@ fn full(cluster: &mut Cluster) -> Option<String> {
 /// A manager's whole directory is an older one from one start to the next. It is to be noticed, and it manages again as it is
 /// told to. None: it was made a worker meanwhile.
 fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
-    let noticed = |c: &Cluster| {
+    // How often it has parked, and how often for this.
+    let parked = |c: &Cluster| {
         let log = std::fs::read_to_string(c.log(who)).unwrap_or_default();
-        log.matches("stale-directory").count()
+        ["this node manages the cluster no more", "stale-directory"].map(|text| log.matches(text).count())
     };
-    let (home, before) = (cluster.home(who), noticed(cluster));
+    let home = cluster.home(who);
     let (older, newer) = (home.with_extension("older"), home.with_extension("newer"));
     cluster.kill(who);
     done(std::process::Command::new("cp").arg("-a").arg(&home).arg(&older));
@@ -187,9 +188,10 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     std::fs::rename(&home, &newer).expect("moved");
     std::fs::rename(&older, &home).expect("moved");
     std::fs::remove_dir_all(&newer).expect("removed");
+    let before = parked(cluster);
     cluster.start(who);
-    cluster.until("it parks", |c| raft_id(&c.home(who)).is_none().then_some(()));
-    if noticed(cluster) == before {
+    cluster.until("it parks", |c| (raft_id(&c.home(who)).is_none() && parked(c)[0] > before[0]).then_some(()));
+    if parked(cluster)[1] == before[1] {
         return None;
     }
     cluster.ordered(&["demote", &name(who)]);
