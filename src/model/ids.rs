@@ -152,6 +152,16 @@ impl Fence {
     }
 }
 
+/// What no node may be called, since Ansible means something else by it in an inventory; with what.
+pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
+    match name.to_ascii_lowercase().as_str() {
+        "all" => Some("all hosts"),
+        "ungrouped" => Some("the hosts without a group"),
+        "localhost" => Some("the machine on which it runs"),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,15 +174,5 @@ mod tests {
         for other in ["", "7", "c1/w1/2", "c1/w1/2/70/1", "c1/w1/x/70", "c1/w1/2/-1"] {
             assert_eq!(Fence::of_mark(other), None, "{other}");
         }
-    }
-}
-
-/// What no node may be called, since Ansible means something else by it in an inventory; with what.
-pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
-    match name.to_ascii_lowercase().as_str() {
-        "all" => Some("all hosts"),
-        "ungrouped" => Some("the hosts without a group"),
-        "localhost" => Some("the machine on which it runs"),
-        _ => None,
     }
 }
