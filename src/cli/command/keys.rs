@@ -60,8 +60,8 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
         let away = view.ca.and_then(|ca| ca.next).map(|next| next.away).unwrap_or_default();
         if !away.is_empty() {
             let effect = format!(
-                "these are away, and are not waited for: {}\nwhen one comes back its certificate counts no more: nothing is \
-                 answered to it before remoor accept NAME; it stays the node that it was",
+                "these are away, and are not waited for: {}\nthe certificate of one that comes back after the end counts no \
+                 more: nothing is answered to it before remoor accept NAME; it stays the node that it was",
                 away.join(", ")
             );
             let Confirmed(()) = ask::agreed(out, "the rotation", &effect, args.yes)?;

@@ -107,7 +107,9 @@ async fn finish_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
     let text = "the rotation goes on without the workers that are away";
     Ok(match missing.away.as_slice() {
         [] => format!("{text}; there is none now"),
-        away => format!("{text}: {}; each waits for remoor accept NAME once it comes back", names(away).join(", ")),
+        away => {
+            format!("{text}: {}; who comes back after its end waits for remoor accept NAME", names(away).join(", "))
+        }
     })
 }
 
