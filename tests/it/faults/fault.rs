@@ -196,6 +196,8 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     }
     cluster.ordered(&["demote", &name(who)]);
     cluster.ordered(&["promote", &name(who), "--no-wait"]);
+    // The faults after this one want a minority to take away.
+    cluster.until("it votes again", |c| c.voters().contains(&who).then_some(()));
     Some(format!("{}'s older directory was refused", name(who)))
 }
 
