@@ -29,8 +29,7 @@ fn alive(of: &Daemon, wanted: &[&str]) {
 fn away(of: &Daemon, name: &str) {
     until(&format!("{name} is missed"), || {
         let nodes = of.json("status")["nodes"].as_array().cloned()?;
-        let gone =
-            |n: &Value| n["name"] == name && !["alive", "suspect"].contains(&n["presence"].as_str().unwrap_or("alive"));
+        let gone = |n: &Value| n["name"] == name && matches!(n["presence"].as_str(), Some("away" | "agent-down"));
         nodes.iter().any(gone).then_some(())
     });
 }
