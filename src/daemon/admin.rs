@@ -255,11 +255,12 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     check_options(&options.name, &options.config)?;
     check_clock(wall())?;
     let data = half_made::open(&options.dir)?;
-    match data.identity()? {
-        Some(identity) if !half_made::left(&options.dir) || !may_be_of(&options.dir, &token) => {
-            return Err(taken(options, identity.name, &token));
+    let before = data.identity()?;
+    match &before {
+        Some(identity) if !half_made::left(&options.dir) => {
+            return Err(taken(options, identity.name.clone(), &token));
         }
-        // What the node had is overwritten once the managers have said who it is.
+        // What the node had is overwritten once the managers have said who it is. Its CA tells nothing: it may be replaced since.
         Some(_) => {}
         None => half_made::clear(&options.dir)?,
     }
@@ -280,6 +281,7 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         zone: options.zone.clone(),
         boot: boot(),
         now: None,
+        cluster: before.map(|identity| identity.cluster),
     };
     let answering = answering(&options.config, &key).await?;
     let reply = ask(options, &token, request, tell).await?;
@@ -294,12 +296,6 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
     half_made::come_back(&options.dir)?;
     half_made::end(&options.dir)?;
     Ok(reply)
-}
-
-/// The directory is that of a node of the token's cluster; also where nothing in it says of which it is.
-fn may_be_of(dir: &Path, token: &Token) -> bool {
-    let ca = Credentials::load(dir).ok().flatten().and_then(|c| is_of(&c.ca_pem, token.ca_digest()).ok());
-    ca.unwrap_or(true)
 }
 
 fn taken(options: &JoinOptions, name: NodeName, token: &Token) -> AdminError {

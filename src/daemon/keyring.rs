@@ -126,6 +126,11 @@ impl Keyring {
         Ok(())
     }
 
+    /// Whether a manager said so since it was made.
+    pub fn is_refused(&self) -> bool {
+        self.inner().refused
+    }
+
     /// A manager said that the certificate counts no more.
     pub fn refused(&self) {
         if !std::mem::replace(&mut self.inner().refused, true) {

@@ -18,6 +18,7 @@ use crate::raft::{CLAIM, News, Raft, RaftConfig};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::Client;
 use crate::rpc::tls::ClientTls;
+use crate::rpc::wire::Code;
 use crate::ssh::{Build, Launch, Remote, RemoteConfig, SshError};
 use crate::telemetry::Registry;
 use axum::Router;
@@ -41,6 +42,8 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// While a leader is heard, each manager is told so often.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 const CLAIM_WITHIN: Duration = Duration::from_secs(2);
+/// How often a manager's word that the certificate counts no more is acted upon: one whose clock is wrong says so for ever.
+const REFUSED_EVERY: Duration = Duration::from_secs(300);
 /// A start waits so long for managers that don't answer; of those that begin at the same time none does.
 const START_ASK_WITHIN: Duration = Duration::from_secs(1);
 
@@ -86,7 +89,7 @@ impl Parts {
         let ask = async move |body: Vec<u8>| ask_at_start(&sponsors, me, &by, body).await;
         let raft = self.raft_thread.spawn(Raft::start_asking(config, Arc::new(transport), ask)).await;
         let (raft, applied) = raft.map_err(|e| DaemonError::Config(format!("the manager part ended: {e}")))??;
-        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, tls, self.retired.clone()));
+        tokio::spawn(claim(raft.clone(), self.sponsors.clone(), me, self.keyring.clone(), self.retired.clone()));
         tokio::spawn(super::high::keep(raft.clone(), self.layout.clone(), self.raft, self.stopped.clone()));
         tokio::spawn(watch_own(raft.clone(), self.identity.node, self.raft, self.retired.clone()));
         let stop = raft.clone();
@@ -250,7 +253,9 @@ async fn ask_at_start(sponsors: &Sponsors, me: NodeId, tls: &ClientTls, body: Ve
 /// Tells each manager from time to time how far this member is, so that it is known beside the leader too, and asks whether
 /// the own id still stands as long as no leader is heard. Each of them, one after the other: one that lags would say yes for
 /// ever.
-async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: ClientTls, retired: Retirement) {
+async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, keyring: Keyring, retired: Retirement) {
+    let tls = keyring.client();
+    let mut refused: Option<Instant> = None;
     let mut status = raft.status();
     let mut next = 0;
     let mut met = BTreeMap::<NodeId, Instant>::new();
@@ -276,7 +281,15 @@ async fn claim(raft: Raft<Inventory>, sponsors: Sponsors, me: NodeId, tls: Clien
         let client = Client::tls(manager.api_addr.clone(), &tls, Some(manager.id)).within(CLAIM_WITHIN);
         match client.post_bytes(&format!("/raft/{CLAIM}"), body.into()).await {
             Ok(_) => drop(met.insert(manager.id, Instant::now())),
-            Err(error) => retired.hear(&error, manager.name.as_str()),
+            Err(error) => {
+                // Its place may be another's by now, which no manager can tell it before it has a new certificate.
+                let lapsed = error.code() == Some(Code::CredentialExpired.as_str());
+                if lapsed && refused.is_none_or(|at| at.elapsed() > REFUSED_EVERY) {
+                    refused = Some(Instant::now());
+                    keyring.refused();
+                }
+                retired.hear(&error, manager.name.as_str());
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::high;
 use super::layout::{Layout, NodeConfig};
 use super::refound::{self, Founded, RefoundError};
 use crate::disk::{DataDir, DiskError, Identity};
-use crate::manager::wall;
+use crate::manager::{Authorities, wall};
 use crate::model::{Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
 use crate::raft::{LastState, RaftConfig, RaftError, last_state};
 use crate::rpc::client::{ApiError, Client};
@@ -262,7 +262,13 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let others = ask(&last, &identity, &credentials, &places).await?;
 
     let before = identity.epoch.max(last.state.epoch);
+    let cas = Authorities::load(&options.dir.join("ca")).map_err(|_| none("the key of its CA can't be read"))?;
+    if cas.of(last.state.issuer()).is_none() {
+        return Err(none("the key of the CA that issues is not in its ca/: recover on a manager that has it"));
+    }
+    let next = last.state.authority.next.as_ref();
     let with = Refounding {
+        next_ca: next.is_some_and(|next| cas.of(&next.ca_pem).is_some()),
         epoch: next_epoch(before),
         founder: identity.node,
         at: wall(),

@@ -192,6 +192,7 @@ mod tests {
             by: "root".to_owned(),
             how: "recovered".to_owned(),
             moved: BTreeMap::new(),
+            next_ca: false,
         };
         let mut new = state.clone();
         let raft = new.refound(&with).expect("a new epoch");

@@ -132,10 +132,13 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
         by: options.by.clone(),
         how: format!("restored from a backup of {}", rfc3339(head.made)),
         moved: places.iter().map(|(id, (api, gossip))| (*id, (api.to_string(), gossip.to_string()))).collect(),
+        next_ca: false,
     };
     with.moved.insert(node, (config.api().to_string(), config.gossip().to_string()));
-    let key = credentials(&options.dir, node, &name, &head, &state, epoch)?;
+    let cas = Authorities::load(&options.dir.join("ca"))?;
+    with.next_ca = state.authority.next.as_ref().is_some_and(|next| cas.of(&next.ca_pem).is_some());
     let raft = state.refound(&with).map_err(RecoverError::State)?;
+    let key = credentials(&options.dir, node, &name, &head, &state, &cas)?;
     if let Some(founder) = state.nodes.get_mut(&node).map(Arc::make_mut) {
         let spec = &mut founder.spec;
         (spec.public_key, spec.machine_id, spec.boot) = (key, admin::machine_id(), admin::boot());
@@ -202,9 +205,9 @@ fn credentials(
     name: &str,
     head: &Head,
     state: &Inventory,
-    epoch: Epoch,
+    cas: &Authorities,
 ) -> Result<String, RestoreError> {
-    let cas = Authorities::load(&dir.join("ca"))?;
+    let epoch = state.epoch;
     let ca = cas.of(state.issuer()).ok_or(RestoreError::Lacks("the key of the CA that issues"))?;
     let before = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
     let key = if node == head.node { before.key()? } else { NodeKey::generate()? };

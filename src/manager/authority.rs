@@ -2,11 +2,12 @@
 //! entry that names it, its certificate by that entry; the leader goes on when all have said that they are where they should be.
 
 use super::{Authorities, CaPair, Shared, api, wall};
-use crate::model::{Command, Entry, Inventory, Node, ca_id};
+use crate::model::{Command, Entry, Inventory, Node, NodeId, ca_id};
 use crate::rpc::ca::ClusterCa;
 use crate::rpc::client::ApiError;
 use crate::rpc::node::ASK_PATH;
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -33,10 +34,11 @@ pub struct Missing<'a> {
     pub managers: Vec<&'a Node>,
 }
 
-impl Missing<'_> {
-    /// Whether the step can't be taken; `finish`: workers that are away are not waited for.
-    fn holds_up(&self, finish: bool) -> bool {
-        !self.here.is_empty() || !(if finish { &self.managers } else { &self.away }).is_empty()
+impl<'a> Missing<'a> {
+    /// Those that are away and waited for, and those that an operator has the rotation go on `without`. One of these that is there
+    /// again is waited for.
+    pub fn split(&self, without: &BTreeSet<NodeId>) -> (Vec<&'a Node>, Vec<&'a Node>) {
+        self.away.iter().partition(|n| n.manages() || !without.contains(&n.id))
     }
 }
 
@@ -79,7 +81,13 @@ pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeEr
     let (pair, ca_pem) = (CaPair::of(&next), next.cert_pem().to_owned());
     let cross_pem = present.cross(&next).map_err(failed)?;
     let cas = shared.cas.clone();
-    let kept = tokio::task::spawn_blocking(move || cas.keep(next)).await;
+    let of = inventory.clone();
+    let keep = move || {
+        // Those of attempts before, which came to nothing, go first.
+        cas.tidy(&of);
+        cas.keep(next)
+    };
+    let kept = tokio::task::spawn_blocking(keep).await;
     kept.map_err(|e| MakeError::Failed(e.to_string()))?.map_err(failed)?;
 
     let others: Vec<&Node> = inventory.managers().filter(|n| n.id != shared.id).collect();
@@ -171,7 +179,8 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
             spurred = Instant::now();
             missing.here.iter().take(SPUR_MAX).for_each(|node| spur(&shared, node));
         }
-        if wall().since(since.1) < STEP_MIN_MS || missing.holds_up(next.finish) {
+        if wall().since(since.1) < STEP_MIN_MS || !missing.here.is_empty() || !missing.split(&next.without).0.is_empty()
+        {
             continue;
         }
         let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::CaStep { changed } };

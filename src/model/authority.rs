@@ -1,8 +1,9 @@
 //! Which certificate authority the cluster goes by, the one that is to follow it, and those that came before. Certificates only:
 //! the private keys are on the managers' disks and never in the log.
 
-use super::{Sha256, Wall};
+use super::{NodeId, Sha256, Wall};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// So many authorities of before are remembered: a node that missed more rotations than that joins anew.
 pub const FORMER_MAX: usize = 3;
@@ -29,9 +30,9 @@ pub struct NextCa {
     pub ca_pem: String,
     /// The same authority, signed by the present one: whoever knows only that one believes it too.
     pub cross_pem: String,
-    /// An operator said that workers which are away are not waited for.
+    /// Workers that are away, and that an operator said are not waited for.
     #[serde(default)]
-    pub finish: bool,
+    pub without: BTreeSet<NodeId>,
 }
 
 /// One that counts no more.

@@ -5,7 +5,7 @@ use super::{
     Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, RaftId, Sha256, Wall, Want,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Highest format of an entry that this program reads. An entry whose meaning an earlier program would miss, by a field that
@@ -136,8 +136,10 @@ pub enum Command {
     CaStep {
         changed: u64,
     },
-    /// Workers that are away are not waited for by the rotation under way.
-    FinishCa,
+    /// These workers, which are away, are not waited for by the rotation under way.
+    FinishCa {
+        without: BTreeSet<NodeId>,
+    },
     /// Gives a manager its Raft id: the index of this entry, 1 for the founder. One that has an id keeps it.
     Grant {
         node: NodeId,

@@ -217,7 +217,7 @@ impl Inventory {
             Command::GossipStep { changed } => self.gossip_step(at, *changed),
             Command::RotateCa { ca_pem, cross_pem } => self.rotate_ca(at, ca_pem, cross_pem),
             Command::CaStep { changed } => self.ca_step(at, *changed),
-            Command::FinishCa => self.finish_ca(at),
+            Command::FinishCa { without } => self.finish_ca(at, without),
             Command::Grant { node, founder } => self.grant(at, *node, *founder),
             Command::Role { node, role } => self.role(at, *node, *role),
             Command::Retire { node, raft } => self.retire(at, *node, *raft),

@@ -139,7 +139,7 @@ impl Kept {
 }
 
 /// The last life of another member that was met.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
     number: u64,
     nonce: u64,
@@ -170,6 +170,8 @@ pub struct Lives {
     life: Life,
     kept: Arc<Kept>,
     seen: Mutex<BTreeMap<RaftId, Seen>>,
+    /// What of it is on disk.
+    noted: Mutex<BTreeMap<RaftId, Seen>>,
     refused: std::sync::Mutex<BTreeMap<RaftId, Refused>>,
 }
 
@@ -179,13 +181,14 @@ impl Lives {
     pub fn begin(dir: &Path, born: Mark, kept: Arc<Kept>) -> Result<Self, RaftError> {
         let (own, path) = (dir.join("life"), dir.join("lives"));
         let (last, after) = read::<(u64, u64)>(&own)?.unwrap_or((0, 0));
-        let seen = read(&path)?.unwrap_or_default();
+        let seen: BTreeMap<RaftId, Seen> = read(&path)?.unwrap_or_default();
+        let noted = Mutex::new(seen.clone());
         let mut random = [0; 8];
         getrandom::fill(&mut random)
             .map_err(|e| DiskError::io("drawing a nonce for", &own)(std::io::Error::other(e.to_string())))?;
         let life = Life { number: last.saturating_add(1), nonce: u64::from_le_bytes(random).max(1), after, born };
         write(&own, &(life.number, life.nonce))?;
-        Ok(Self { path, life, kept, seen: Mutex::new(seen), refused: std::sync::Mutex::default() })
+        Ok(Self { path, life, kept, seen: Mutex::new(seen), noted, refused: std::sync::Mutex::default() })
     }
 
     /// What this member says of itself now.
@@ -193,8 +196,8 @@ impl Lives {
         Claim { life: self.life, kept: self.kept.mark() }
     }
 
-    /// Whether `from` is who it was by what it says of itself; a new life is on disk when this returns. A member of an earlier
-    /// program says nothing of itself, and is believed.
+    /// Whether `from` is who it was by what it says of itself; a new life is on disk when this returns for its first message. A
+    /// member of an earlier program says nothing of itself, and is believed.
     pub async fn meet(&self, from: RaftId, claim: Option<Claim>) -> Result<(), RaftError> {
         let Some(claim) = claim else { return Ok(()) };
         let mut seen = self.seen.lock().await;
@@ -220,17 +223,26 @@ impl Lives {
                 while seen.len() > PEERS_MAX {
                     seen.pop_first();
                 }
-                self.store(&seen).await;
+                drop(seen);
+                self.note().await;
             }
         }
         Ok(())
     }
 
-    /// Writes down how far the others have come; now and then is often enough.
+    /// Writes down how far the others have come, where that is more than is written; now and then is often enough. A full disk makes
+    /// this member forgetful, and shuts nobody out. No message waits for the disk but the first of a life.
     pub async fn note(&self) {
-        let seen = self.seen.lock().await;
-        if !seen.is_empty() {
-            self.store(&seen).await;
+        let mut noted = self.noted.lock().await;
+        let seen = self.seen.lock().await.clone();
+        if *noted == seen {
+            return;
+        }
+        let (path, now) = (self.path.clone(), seen.clone());
+        match tokio::task::spawn_blocking(move || write(&path, &now)).await {
+            Ok(Ok(())) => *noted = seen,
+            Ok(Err(error)) => tracing::warn!(%error, "the lives of other managers could not be noted"),
+            Err(_) => {}
         }
     }
 
@@ -241,15 +253,6 @@ impl Lives {
 
     fn refusals_mut(&self) -> std::sync::MutexGuard<'_, BTreeMap<RaftId, Refused>> {
         self.refused.lock().unwrap_or_else(|p| p.into_inner())
-    }
-
-    /// A full disk makes this member forgetful, and shuts nobody out.
-    async fn store(&self, seen: &BTreeMap<RaftId, Seen>) {
-        let (path, seen) = (self.path.clone(), seen.clone());
-        let stored = tokio::task::spawn_blocking(move || write(&path, &seen)).await;
-        if let Ok(Err(error)) = stored {
-            tracing::warn!(%error, "the lives of other managers could not be noted");
-        }
     }
 }
 

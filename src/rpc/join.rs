@@ -59,6 +59,9 @@ pub struct JoinRequest {
     /// By its clock; [`join`] fills it in where it is not given. None: an older version.
     #[serde(default)]
     pub now: Option<Wall>,
+    /// Of which cluster its data directory is, where it was a node of one before.
+    #[serde(default)]
+    pub cluster: Option<ClusterId>,
 }
 
 /// So far the clock of a machine that joins may be off.
@@ -246,6 +249,7 @@ pub(super) mod tests {
             zone: String::new(),
             boot: "b".into(),
             now: None,
+            cluster: None,
         }
     }
 

@@ -338,6 +338,7 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
         drain: false,
         zone: String::new(),
         now: None,
+        cluster: None,
     };
     let refused = |token: &Token, request: JoinRequest| match wait(join::join(&cluster.api(1), token, request)) {
         Err(JoinError::Api { source: ApiError::Status { code, message, next, .. }, .. }) => {
@@ -348,6 +349,8 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     };
     let before = (cluster.names(), cluster.waiting());
     let public = public.expect("a token");
+    let strange = JoinRequest { cluster: Some("another".into()), ..request.clone() };
+    assert_eq!(refused(&token, strange).0, "wrong-cluster", "a data directory of another cluster");
     for by in [&token, &public] {
         let behind = JoinRequest { now: Some(Wall(now().0 - 3_600_000)), ..request.clone() };
         let (code, message) = refused(by, behind);

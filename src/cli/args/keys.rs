@@ -96,7 +96,7 @@ pub struct KeyRotateArgs {
     #[arg(long)]
     pub finish: bool,
     /// Don't ask whether that is meant
-    #[arg(long, requires = "finish", help_heading = "Safety")]
+    #[arg(long, help_heading = "Safety")]
     pub yes: bool,
     #[command(flatten)]
     pub output: Output,

@@ -98,12 +98,8 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
                     _ => "all get certificates of it, and trust both",
                 };
                 let what = format!("a new one, {},", next.fingerprint.as_deref().unwrap_or_default());
-                let away = match next.finish {
-                    true => "away, and left behind until remoor accept NAME",
-                    false => "away, and waited for",
-                };
-                on_its_way(out, &what, next, step, away)?;
-                if !next.finish && !next.away.is_empty() {
+                on_its_way(out, &what, next, step, "away, and waited for")?;
+                if !next.away.is_empty() {
                     out.talk("next: start them, or remoor key rotate ca --finish");
                 }
             }
@@ -121,7 +117,8 @@ fn of_entry(serial: u64) -> String {
 
 fn on_its_way(out: &Out, what: &str, next: &RotationView, step: &str, away: &str) -> anyhow::Result<()> {
     out.text(&format!("{what} is on its way since {}, by {}: {step}\n", next.since, next.by))?;
-    for (what, names) in [("waits for", &next.waits_for), (away, &next.away)] {
+    let behind = "away, and left behind until remoor accept NAME";
+    for (what, names) in [("waits for", &next.waits_for), (away, &next.away), (behind, &next.without)] {
         if !names.is_empty() {
             out.text(&format!("{what}: {}\n", names.join(", ")))?;
         }

@@ -103,14 +103,10 @@ async fn finish_ca(shared: &Arc<Shared>, by: &By) -> Result<String, Failure> {
             Failure::new(Code::Refused, text).next(format!("start it, or remoor demote {name}; then the same command"))
         );
     }
-    propose(shared, by, Command::FinishCa).await?;
-    let text = "the rotation goes on without the workers that are away";
-    Ok(match missing.away.as_slice() {
-        [] => format!("{text}; there is none now"),
-        away => {
-            format!("{text}: {}; who comes back after its end waits for remoor accept NAME", names(away).join(", "))
-        }
-    })
+    let without = missing.away.iter().map(|node| node.id).collect();
+    propose(shared, by, Command::FinishCa { without }).await?;
+    let away = names(&missing.away).join(", ");
+    Ok(format!("the rotation goes on without {away}; who comes back after its end waits for remoor accept NAME"))
 }
 
 fn names(nodes: &[&Node]) -> Vec<String> {
@@ -131,6 +127,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     });
     let next = inventory.authority.next.as_ref().map(|next| {
         let missing = authority::missing(&shared, &inventory);
+        let (away, without) = missing.split(&next.without);
         let step = match next.step {
             CaStep::Trust => "trust",
             CaStep::Issue => "issue",
@@ -140,9 +137,9 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             since: wire::rfc3339(next.since),
             by: next.by.clone(),
             waits_for: names(&missing.here),
-            away: names(&missing.away),
+            away: names(&away),
             fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
-            finish: next.finish,
+            without: names(&without),
         }
     });
     let ca = CaView {
@@ -161,7 +158,7 @@ pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
     let waits = inventory.authority.next.as_ref().and_then(|next| {
         let missing = authority::missing(shared, inventory);
-        let away = if next.finish { missing.managers } else { missing.away };
+        let (away, _) = missing.split(&next.without);
         let text = format!("the new CA waits for {}, away; next: remoor key status", names(&away).join(", "));
         (shared.shown().is_some() && !away.is_empty()).then_some(text)
     });

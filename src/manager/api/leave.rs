@@ -58,9 +58,12 @@ pub(super) fn about_whom(inventory: &Inventory, name: &str, verb: &str) -> Resul
     named(inventory, name).or_else(|unknown| left().ok_or(unknown))
 }
 
-/// Refuses a node that left, with the way back.
-pub(super) fn refused(inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+/// Refuses a node that left, with the way back. It may have come back under the same id, so only a leader's word counts.
+pub(super) fn refused(inventory: &Inventory, id: NodeId, leads: bool) -> Result<(), Failure> {
     let Some(left) = inventory.left.get(&id) else { return Ok(()) };
+    if !leads {
+        return Err(Failure::new(Code::Retry, format!("{}, as far as this manager knows", told(left))));
+    }
     let next = "on it: remoor join, with the data directory as it is, if it is to be a node again";
     Err(Failure::new(Code::NodeRemoved, told(left)).details(json!({ "left": true })).next(next))
 }

@@ -84,7 +84,7 @@ fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Fai
             let text = format!("{name} speaks as Raft id {sender}, which is that of {}", holder.name());
             Err(Failure::new(Code::Forbidden, text))
         }
-        Standing::Unknown if inventory.is_out(*id) => not_removed(&inventory, *id),
+        Standing::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
         Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
         // The order counts until the log says who that is: a manager that left since may not speak by it for ever.
         Standing::Unknown if shared.sponsors.ordered(*id) && node.is_none_or(Node::manages) => Ok(()),
@@ -291,6 +291,10 @@ pub async fn join(
     request.check().map_err(|e| Failure::new(Code::BadRequest, e.to_string()))?;
     pending::in_time(request.now, wall())?;
     let inventory = shared.inventory();
+    if let Some(cluster) = request.cluster.as_ref().filter(|cluster| **cluster != inventory.cluster) {
+        let text = format!("its data directory is of cluster {cluster}, and this is {}", inventory.cluster);
+        return Err(Failure::new(Code::WrongCluster, text).next("move the directory aside, then the same command"));
+    }
     let asks = request.secret.is_empty();
     let ticket = if asks { Ticket::Accepted } else { ticket(&inventory, &request)? };
     not_alive(&inventory, &status, &request)?;

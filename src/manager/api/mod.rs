@@ -161,7 +161,7 @@ fn member(shared: &Shared, caller: &Caller) -> Result<Arc<Node>, Failure> {
         return Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this"));
     };
     let inventory = shared.inventory();
-    not_removed(&inventory, *id)?;
+    not_removed(shared, &inventory, *id)?;
     // Whoever has a certificate was let in once. Ids are places in the log: either this one is not as far, or it was restored from
     // before that place, or has forgotten a removal of long ago.
     let lag = || match id.0 <= inventory.applied {
@@ -188,8 +188,8 @@ fn by_its_key(node: &Node, key: &str) -> Result<(), Failure> {
 }
 
 /// Refuses who left, and who was taken out for good, by name and with the way back.
-fn not_removed(inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
-    leave::refused(inventory, id)?;
+fn not_removed(shared: &Shared, inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
+    leave::refused(inventory, id, shared.raft.status().borrow().leads())?;
     let Some(removed) = inventory.removed.get(&id) else { return Ok(()) };
     let text =
         format!("{} was removed from the cluster at {} by {}", removed.name, wire::rfc3339(removed.at), removed.by);
@@ -201,7 +201,7 @@ fn not_removed(inventory: &Inventory, id: NodeId) -> Result<(), Failure> {
 /// have been removed while it was thought about.
 async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, Failure> {
     if let Some(via) = by.via {
-        not_removed(&shared.inventory(), via)?;
+        not_removed(shared, &shared.inventory(), via)?;
     }
     let entry = Entry { at: wall(), by: by.text.clone(), command };
     match shared.raft.propose(entry).await {

@@ -4,7 +4,7 @@ use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, keys, named, operator, roles};
 use crate::engine::Presence;
-use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
+use crate::model::{Inventory, JobId, Node, NodeId, RaftId, Remedy, Verdict, Wall, zone_warning};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -12,7 +12,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::sync::{broadcast, mpsc};
 
@@ -29,7 +29,10 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     // Without a view of its own, which only a leader has, a manager knows of itself alone that it is up.
     let is_up = |n: &&NodeView| n.presence == "alive" || n.name == shared.me.as_str();
     let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
-    let managers_up = nodes.iter().filter(votes).filter(is_up).count() as u32;
+    let refused: BTreeSet<NodeId> =
+        shared.raft.refusals().keys().filter_map(|raft| Some(inventory.holds(*raft)?.id)).collect();
+    let counts = |n: &&NodeView| !refused.contains(&NodeId(n.id));
+    let managers_up = nodes.iter().filter(votes).filter(is_up).filter(counts).count() as u32;
     let mut warnings = roles::outlook(raft.is_leader, managers, managers_up);
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());

@@ -6,6 +6,7 @@
 //! What a node holds at one step is good at the next one too, so that nodes need not take a step together.
 
 use super::*;
+use std::collections::BTreeSet;
 
 impl Inventory {
     /// Whether a new authority may be made now; asked before its key is, and again when the entry is applied.
@@ -35,7 +36,7 @@ impl Inventory {
             by: at.entry.by.clone(),
             ca_pem: ca_pem.to_owned(),
             cross_pem: cross_pem.to_owned(),
-            finish: false,
+            without: BTreeSet::new(),
         });
         authority.changed = at.index;
         self.note(at, None, Happening::Operator { text: "a new CA goes to all nodes".to_owned() });
@@ -71,14 +72,22 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Workers that are away are not waited for any more, until the one on its way is the only one.
-    pub(super) fn finish_ca(&mut self, at: &At) -> Decision {
-        match &mut Arc::make_mut(&mut self.authority).next {
-            Some(next) if !next.finish => next.finish = true,
-            Some(_) => return Err(Refusal::new("nothing-new", "nobody who is away is waited for already")),
-            None => return Err(Refusal::new("nothing-new", "no CA is on its way").next("remoor key status")),
+    /// These workers are not waited for any more, until the one on its way is the only one. No others: one that is lost a moment
+    /// later was not meant.
+    pub(super) fn finish_ca(&mut self, at: &At, without: &BTreeSet<NodeId>) -> Decision {
+        let Some(next) = &self.authority.next else {
+            return Err(Refusal::new("nothing-new", "no CA is on its way").next("remoor key status"));
+        };
+        let works = |id: &&NodeId| self.nodes.get(id).is_some_and(|n| !n.manages());
+        let more: Vec<NodeId> = without.difference(&next.without).filter(works).copied().collect();
+        if more.is_empty() {
+            return Err(Refusal::new("nothing-new", "it waits for no worker that is away"));
         }
-        let text = "the new CA waits for no worker that is away any more".to_owned();
+        let names: Vec<&str> = more.iter().filter_map(|id| Some(self.nodes.get(id)?.name().as_str())).collect();
+        let text = format!("the new CA waits no more for {}", names.join(", "));
+        if let Some(next) = &mut Arc::make_mut(&mut self.authority).next {
+            next.without.extend(more);
+        }
         self.note(at, None, Happening::Operator { text });
         Ok(Applied::Done)
     }
@@ -173,7 +182,17 @@ mod tests {
     #[test]
     fn one_at_a_time_and_nothing_is_finished_that_was_not_begun() {
         let mut i = begun();
-        assert_eq!(apply(&mut i, Command::FinishCa).as_deref(), Some("nothing-new"));
+        let without = |ids: &[u64]| Command::FinishCa { without: ids.iter().map(|id| NodeId(*id)).collect() };
+        let [worker, manager] = [("w", ClusterRole::Worker), ("m", ClusterRole::Manager)].map(|(name, role)| {
+            let index = i.applied + 1;
+            let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+            let command = Command::Accept { spec, role };
+            match i.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command }) {
+                Applied::Node(id) => id.0,
+                other => panic!("{other:?}"),
+            }
+        });
+        assert_eq!(apply(&mut i, without(&[worker])).as_deref(), Some("nothing-new"));
         assert_eq!(apply(&mut i, Command::RotateGossip), None);
         assert_eq!(apply(&mut i, new_ca("B")).as_deref(), Some("key-rotating"));
         for _ in 0..2 {
@@ -185,11 +204,12 @@ mod tests {
         assert_eq!(apply(&mut i, new_ca("B")), None);
         assert_eq!(apply(&mut i, Command::RotateGossip).as_deref(), Some("ca-rotating"));
         let before = i.authority.changed;
-        assert_eq!(apply(&mut i, Command::FinishCa), None);
-        assert_eq!(apply(&mut i, Command::FinishCa).as_deref(), Some("nothing-new"));
+        assert_eq!(apply(&mut i, without(&[manager, 999])).as_deref(), Some("nothing-new"), "a manager, and nobody");
+        assert_eq!(apply(&mut i, without(&[worker, manager])), None);
+        assert_eq!(apply(&mut i, without(&[worker])).as_deref(), Some("nothing-new"));
         assert_eq!(i.authority.changed, before, "what nodes confirmed stays confirmed");
         for _ in 0..2 {
-            assert!(i.authority.next.as_ref().is_some_and(|next| next.finish));
+            assert!(i.authority.next.as_ref().is_some_and(|next| next.without == [NodeId(worker)].into()));
             let changed = i.authority.changed;
             apply(&mut i, Command::CaStep { changed });
         }

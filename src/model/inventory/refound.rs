@@ -27,6 +27,8 @@ pub struct Refounding {
     pub how: String,
     /// Nodes that are elsewhere from now on: API and gossip address.
     pub moved: BTreeMap<NodeId, (String, String)>,
+    /// The founder has the key of the CA that is on its way.
+    pub next_ca: bool,
 }
 
 impl Inventory {
@@ -46,8 +48,14 @@ impl Inventory {
         (self.epoch, self.applied) = (with.epoch, index);
         // Nodes may hold later keys than this state knows of: all ask again, over TLS.
         self.gossip.changed = index;
-        if self.authority.changed > 0 {
-            Arc::make_mut(&mut self.authority).changed = index;
+        let authority = Arc::make_mut(&mut self.authority);
+        authority.changed = index;
+        match &mut authority.next {
+            // Nodes may be further with it than this state: by its certificates those that know only one of both are reached.
+            Some(next) if with.next_ca => next.step = CaStep::Issue,
+            // Its key is with those who are lost, and nothing hangs on it yet.
+            Some(next) if next.step == CaStep::Trust => authority.next = None,
+            _ => {}
         }
         self.end_attempts(index, with);
         for node in self.nodes.values_mut() {
@@ -113,6 +121,7 @@ mod tests {
             by: "root".to_owned(),
             how: "recovered".to_owned(),
             moved: BTreeMap::new(),
+            next_ca: false,
         }
     }
 
@@ -189,6 +198,19 @@ mod tests {
         assert!(inventory.nodes[&node].removing.is_some());
         let raft = inventory.refound(&founding(2, 2)).expect("a new epoch");
         assert_eq!((inventory.nodes[&node].removing.clone(), inventory.gossip.changed), (None, raft.0));
+    }
+
+    #[test]
+    fn a_ca_on_its_way_whose_key_is_lost_is_given_up_and_one_whose_key_is_there_issues() {
+        let mut inventory = three();
+        let new = Command::RotateCa { ca_pem: "B".to_owned(), cross_pem: "[B]".to_owned() };
+        assert_eq!(write(&mut inventory, new), Applied::Done);
+        let (mut lost, mut held) = (inventory.clone(), inventory);
+        let raft = lost.refound(&founding(2, 2)).expect("a new epoch");
+        assert_eq!((lost.authority.next.clone(), lost.authority.changed), (None, raft.0));
+        assert_eq!(lost.may_rotate_ca(), Ok(()));
+        held.refound(&Refounding { next_ca: true, ..founding(2, 2) }).expect("a new epoch");
+        assert_eq!((held.issuer(), held.roots().len()), ("B", 2));
     }
 
     #[test]

@@ -125,9 +125,9 @@ pub struct RotationView {
     /// Of a CA, as join tokens carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// A CA that waits for no worker that is away.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub finish: bool,
+    /// Workers that are away, and that a CA does not wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
 }
 
 /// What was done, in words.
