@@ -76,6 +76,7 @@ fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
         zone: String::new(),
         boot: String::new(),
         now: None,
+        cluster: None,
     })
 }
 
