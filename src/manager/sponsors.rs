@@ -1,7 +1,7 @@
 //! Whom a manager lets speak before its own log says who they are: managers by the word of the node's agent, and of the order
 //! by which the manager part was begun.
 
-use crate::model::NodeId;
+use crate::model::{Node, NodeId};
 use crate::rpc::join::Peer;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -38,6 +38,13 @@ impl Sponsors {
         self.order.iter().any(|p| p.id == node)
     }
 
+    /// Whether the order lets `node` speak, of which the own log says `known`. As long as the log is `behind` the order, whatever it
+    /// says is of before: one that managed, was demoted and manages again may lead. After that a manager that left since may not
+    /// speak by it for ever.
+    pub fn lets(&self, node: NodeId, known: Option<&Node>, behind: bool) -> bool {
+        self.ordered(node) && (behind || known.is_none_or(Node::manages))
+    }
+
     /// Somebody came who may be a new manager.
     pub fn ask_again(&self) {
         (self.ask)();
@@ -62,6 +69,12 @@ mod tests {
         assert!(sponsors.ordered(NodeId(2)) && !sponsors.told(NodeId(2)) && !sponsors.told(NodeId(3)));
         told.send_replace(vec![peer(1, "new"), peer(3, "c")]);
         assert!(sponsors.ordered(NodeId(2)) && sponsors.told(NodeId(3)) && !sponsors.ordered(NodeId(3)));
+        let log = crate::model::sample::fleet(0, 2);
+        let worker = log.nodes.values().find(|n| !n.manages()).expect("a worker");
+        let sponsors_of = Sponsors::new(vec![peer(worker.id.0, "a")], watch::channel(Vec::new()).1, || {});
+        assert!(sponsors_of.lets(worker.id, None, false), "the log says nothing of it");
+        assert!(sponsors_of.lets(worker.id, Some(worker), true), "what the log says is of before the order");
+        assert!(!sponsors_of.lets(worker.id, Some(worker), false), "it was a manager once");
         let at: Vec<String> = sponsors.peers().into_iter().map(|p| p.api_addr).collect();
         assert_eq!(at, ["new", "c", "b"]);
     }

@@ -86,8 +86,12 @@ fn raft_peer(shared: &Shared, caller: &Caller, sender: RaftId) -> Result<(), Fai
         }
         Standing::Unknown if inventory.is_out(*id) => not_removed(shared, &inventory, *id),
         Standing::Unknown if shared.sponsors.told(*id) => Ok(()),
-        // The order counts until the log says who that is: a manager that left since may not speak by it for ever.
-        Standing::Unknown if shared.sponsors.ordered(*id) && node.is_none_or(Node::manages) => Ok(()),
+        // Its id is that of the entry for which this part was ordered.
+        Standing::Unknown
+            if shared.sponsors.lets(*id, node, inventory.applied < shared.raft.status().borrow().id.0) =>
+        {
+            Ok(())
+        }
         Standing::Unknown => {
             shared.sponsors.ask_again();
             let text = format!("this manager does not know Raft id {sender} of {name} yet");
