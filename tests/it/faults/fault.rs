@@ -55,7 +55,9 @@ const HOLD: Duration = Duration::from_millis(5_000);
 /// Breaks it, holds it, and mends it; what shows that it was broken. None: it could not be brought about this time.
 pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<String> {
     let leader = cluster.led();
-    let mut followers: Vec<usize> = cluster.voters().into_iter().filter(|at| *at != leader).collect();
+    // Who leads may change between two questions; then nobody says who votes.
+    let voters = cluster.until("those who vote", |c| Some(c.voters()).filter(|voters| voters.len() > 1));
+    let mut followers: Vec<usize> = voters.into_iter().filter(|at| *at != leader).collect();
     rng.shuffle(&mut followers);
     let others: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
     let follower = followers.first().copied()?;
