@@ -68,7 +68,7 @@ async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
                 {
                     return Ok(LeaveReply { text: message, until: String::new() });
                 }
-                Err(error) if !passes(&error) => return Err(passed_on(error)),
+                Err(error) if !passes(&error) => return Err(error.into_failure(|_| Code::Unavailable)),
                 Err(error) => silent = error.to_string(),
             }
         }
@@ -94,18 +94,5 @@ fn passes(error: &ApiError) -> bool {
             *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
         }
         _ => true,
-    }
-}
-
-fn passed_on(error: ApiError) -> Failure {
-    match error {
-        ApiError::Status { code, message, next, details, .. } => {
-            let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
-            match next {
-                Some(next) => failure.next(next),
-                None => failure,
-            }
-        }
-        other => Failure::new(Code::Unavailable, other.to_string()),
     }
 }
