@@ -2,7 +2,7 @@
 //!
 //! Only this machine's root may say so; the managers believe the node's certificate.
 
-use super::own::Own;
+use super::own::{Own, Parted};
 use crate::rpc::caller::Caller;
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::join::Peer;
@@ -49,7 +49,7 @@ async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<Lea
         };
     }
     let reply = told(&desk).await?;
-    desk.own.set_leaving(&reply.text);
+    desk.own.part(Parted { why: reply.text.clone(), left: true });
     Ok(Json(reply))
 }
 
