@@ -32,9 +32,10 @@ fn now() -> Wall {
 
 /// m1, whose certificates for others hold for [`LIFE_S`], or as long as is usual.
 struct Cluster {
+    /// Before the folder, since its end may show a log that is there.
+    m1: Daemon,
     dir: tempfile::TempDir,
     at: Box<dyn Fn(u8) -> Ipv4Addr>,
-    m1: Daemon,
 }
 
 impl Cluster {
@@ -50,7 +51,7 @@ impl Cluster {
             m1 = Daemon::start(&dir.path().join("m1"));
             until("m1 leads again", || (m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
         }
-        Self { dir, at, m1 }
+        Self { m1, dir, at }
     }
 
     fn folder(&self, name: &str) -> PathBuf {

@@ -239,28 +239,18 @@ fn leader_dies_in_joint() {
     }
     let _alone = one_at_a_time();
     let mut cluster = Cluster::up(5, 5);
-    let mut hit = 0;
-    // To see the half takes luck: each try demotes one and takes it back.
-    for _ in 0..12 {
-        let leader = cluster.led();
-        let other = cluster.follower();
-        cluster.ordered(&["demote", &name(other), "--no-wait"]);
-        let seen = cluster.sees_joint(leader, Duration::from_secs(8));
-        if seen {
-            assert!(cluster.kill(leader));
-            hit += 1;
-            cluster.votes(&(0..5).filter(|at| *at != other).collect::<Vec<_>>());
-            cluster.start(leader);
-        }
-        cluster.ordered(&["promote", &name(other), "--no-wait"]);
-        cluster.votes(&[0, 1, 2, 3, 4]);
+    let mut rng = Rng(11);
+    for _ in 0..2 {
+        let killed = (0..3).find_map(|_| super::joint::killed(&mut cluster, &mut rng));
+        let (demoted, proof) = killed.expect("the half of a change");
+        eprintln!("{proof}");
+        cluster.votes(&(0..5).filter(|at| *at != demoted).collect::<Vec<_>>());
         cluster.settled();
-        if hit == 2 {
-            return;
-        }
     }
-    assert!(hit > 0, "the half of a change was never seen");
 }
+
+/// In kilobytes a second: the snapshot takes some seconds.
+const RATE: u64 = 100;
 
 /// A follower that gets a snapshot is killed in the middle of it, again and again, and has everything in the end.
 #[test]
@@ -272,28 +262,35 @@ fn snapshot_interrupted() {
     let mut cluster = Cluster::up(3, 3);
     let late = cluster.follower();
     let before = cluster.state(late).expect("a state").applied;
+    // What it is sent at a start without one.
+    assert!(cluster.kill(late));
+    cluster.slow(late, RATE);
+    cluster.start(late);
+    cluster.votes(&[0, 1, 2]);
+    cluster.settled();
+    let usual = cluster.sent(late);
+    cluster.quick(late);
     assert!(cluster.kill(late));
     let leader = cluster.led();
     cluster.fill(leader, 64, 6_500);
     // The log of before is cut: only a snapshot can bring what is missing.
-    assert!(!cluster.home(late).join("raft/snapshot").exists());
-    let mut killed = 0;
-    // Ever later, until it comes too late.
-    for pause in (1..=40).map(|step| Duration::from_millis(100 * step)) {
+    let snapshot = |c: &Cluster, of: usize| fs::metadata(c.home(of).join("raft/snapshot")).map(|file| file.len());
+    assert!(snapshot(&cluster, late).is_err());
+    let whole = snapshot(&cluster, leader).expect("a snapshot");
+    for part in [1, 2, 3] {
+        cluster.slow(late, RATE);
         cluster.start(late);
-        std::thread::sleep(pause);
-        let installed = cluster.home(late).join("raft/snapshot").exists();
+        let wanted = usual + whole * part / 4;
+        let enough = |c: &Cluster| Some(c.sent(late)).filter(|sent| *sent >= wanted);
+        let sent = cluster.until("a part of the snapshot is there", enough);
         assert!(cluster.kill(late));
-        if installed {
-            break;
-        }
-        killed += 1;
+        eprintln!("killed after {sent} bytes, {usual} as usual, of a snapshot of {whole}");
+        assert!(sent < usual + whole && snapshot(&cluster, late).is_err(), "the kill came too late");
+        cluster.quick(late);
     }
-    eprintln!("killed {killed} times before the snapshot was there");
-    assert!(killed > 0, "the first kill came too late");
     cluster.start(late);
     let after = cluster.until("it has caught up", |c| c.state(late).filter(|s| s.applied > before + 6_000));
-    assert!(cluster.home(late).join("raft/snapshot").exists(), "by a snapshot: {after:?}");
+    assert!(snapshot(&cluster, late).is_ok(), "by a snapshot: {after:?}");
     cluster.settled();
 }
 

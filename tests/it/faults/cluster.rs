@@ -234,6 +234,32 @@ impl Cluster {
         counts.sum()
     }
 
+    /// Lets no more than these kilobytes a second through to that node, beginning to count what it is sent.
+    pub fn slow(&self, to: usize, kilobytes: u64) {
+        let (port, rate) = (format!("p-{}", port(self.places[to].end)), format!("{kilobytes}kbps"));
+        let limit = ["root", "tbf", "rate", &rate, "burst", "16kb", "latency", "1s"];
+        self.tc(&[&["qdisc", "add", "dev", &port][..], &limit].concat()).expect("the limit is taken");
+    }
+
+    /// Ends that.
+    pub fn quick(&self, to: usize) {
+        let port = format!("p-{}", port(self.places[to].end));
+        self.tc(&["qdisc", "del", "dev", &port, "root"]).expect("there was a limit");
+    }
+
+    /// Bytes that the node was sent since its way is slow.
+    pub fn sent(&self, to: usize) -> u64 {
+        let port = format!("p-{}", port(self.places[to].end));
+        let text = self.tc(&["-s", "qdisc", "show", "dev", &port]).expect("counts");
+        let sent = text.split_once("Sent ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        sent.unwrap_or_else(|| panic!("no count: {text}"))
+    }
+
+    fn tc(&self, args: &[&str]) -> Result<String> {
+        let place = format!("--net=/run/netns/{}", self.net.bridge());
+        must(&[&["nsenter", &place, "tc"], args].concat())
+    }
+
     fn nft(&self, args: &[&str], input: &str) -> Result<String> {
         let place = format!("--net=/run/netns/{}", self.net.bridge());
         let argv = [&["nsenter", &place, "nft"], args].concat();
@@ -280,13 +306,14 @@ impl Cluster {
         Some(state)
     }
 
-    /// Whether who leads shows the half of a change of voters within that time.
-    pub fn sees_joint(&self, leader: usize, within: Duration) -> bool {
+    /// Whether this manager shows the half of a change of voters within that time.
+    pub fn sees_joint(&self, at: usize, within: Duration) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < within {
-            if self.get::<RaftView>(leader, "/v1/raft").is_ok_and(|view| view.joint) {
+            if self.get::<RaftView>(at, "/v1/raft").is_ok_and(|view| view.joint) {
                 return true;
             }
+            std::thread::sleep(Duration::from_millis(10));
         }
         false
     }

@@ -1,8 +1,8 @@
 //! What is broken in a round, and what shows that it was.
 
-use super::Rng;
 use super::cases::raft_id;
 use super::cluster::{Cluster, NODES, name};
+use super::{Rng, joint};
 use crate::local::done;
 use rustix::process::Signal;
 use std::io::Write;
@@ -107,7 +107,7 @@ pub fn strike(fault: Fault, cluster: &mut Cluster, rng: &mut Rng) -> Option<Stri
             let who = followers.iter().copied().find(|at| *at != NODES - 1)?;
             put_back(cluster, who)
         }
-        Fault::KillInJoint => joint(cluster, leader, follower, rng),
+        Fault::KillInJoint => joint::killed(cluster, rng).map(|(_, proof)| proof),
     }
 }
 
@@ -201,19 +201,4 @@ fn put_back(cluster: &mut Cluster, who: usize) -> Option<String> {
     // The faults after this one want a minority to take away.
     cluster.until("it votes again", |c| c.voters().contains(&who).then_some(()));
     Some(format!("{}'s older directory was refused", name(who)))
-}
-
-/// A change of voters is ordered, and who leads dies once the first half of it is there.
-fn joint(cluster: &mut Cluster, leader: usize, follower: usize, rng: &mut Rng) -> Option<String> {
-    if cluster.voters().len() <= 3 {
-        // The other faults want a minority to take away.
-        for at in 0..NODES {
-            cluster.ask(leader, &["promote", &name(at), "--no-wait"]);
-        }
-        return None;
-    }
-    cluster.ask(leader, &["demote", &name(follower), "--no-wait"]);
-    let seen = cluster.sees_joint(leader, HOLD);
-    let killed = killed(cluster, &[leader], rng);
-    killed.filter(|_| seen).map(|_| format!("{} died while the change was half done", name(leader)))
 }

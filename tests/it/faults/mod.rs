@@ -9,6 +9,7 @@ mod cases;
 mod clients;
 mod cluster;
 mod fault;
+mod joint;
 mod linear;
 mod rounds;
 
@@ -54,7 +55,8 @@ fn missing() -> bool {
         if !rustix::process::geteuid().is_root() {
             return Some("network namespaces need root".to_owned());
         }
-        let lacking = ["ip", "nft", "nsenter", "mount", "umount"].into_iter().find(|p| tool::find_program(p).is_none());
+        let lacking =
+            ["ip", "tc", "nft", "nsenter", "mount", "umount"].into_iter().find(|p| tool::find_program(p).is_none());
         if let Some(program) = lacking {
             return Some(format!("{program} is missing"));
         }

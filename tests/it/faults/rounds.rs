@@ -9,6 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Without `REMOOR_FAULT_ROUNDS`.
 const ROUNDS: usize = 30;
+/// A fault may be prevented by what happens beside it, such as a change of roles; not so often in a row.
+const TRIES: usize = 3;
 
 #[test]
 fn nothing_acknowledged_is_lost_whatever_breaks() {
@@ -26,8 +28,7 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
     let mut cluster = Cluster::up(5, 5);
     let mut registers = Registers::new(&cluster);
     let mut deck: Vec<Fault> = Vec::new();
-    // How often each was tried and how often it fired.
-    let mut fired = BTreeMap::<Fault, (usize, usize)>::new();
+    let mut fired = BTreeMap::<Fault, usize>::new();
     for round in 1..=rounds {
         if deck.is_empty() {
             deck = fault::ALL.to_vec();
@@ -39,9 +40,9 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         registers.begin(&cluster, &mut rng);
         let churned = (rng.below(3) == 0).then(|| churn(&cluster, &mut rng));
         std::thread::sleep(Duration::from_millis(500));
-        let proof = fault::strike(fault, &mut cluster, &mut rng);
-        let at = fired.entry(fault).or_default();
-        *at = (at.0 + 1, at.1 + usize::from(proof.is_some()));
+        let proof = (0..TRIES).find_map(|_| fault::strike(fault, &mut cluster, &mut rng));
+        let proof = proof.unwrap_or_else(|| panic!("round {round}: {fault:?} did not fire"));
+        *fired.entry(fault).or_default() += 1;
         let before = registers.acknowledged();
         cluster.until("a write after it all", |_| (registers.acknowledged() > before + 5).then_some(()));
         registers.call_back(&cluster);
@@ -49,18 +50,14 @@ fn nothing_acknowledged_is_lost_whatever_breaks() {
         let tally = registers.judge(&cluster);
         let managers: Vec<String> = managers.into_iter().map(name).collect();
         eprintln!(
-            "  {}{}; {tally:?}; managers {}; {:.1} s",
-            proof.as_deref().unwrap_or("DID NOT FIRE"),
+            "  {proof}{}; {tally:?}; managers {}; {:.1} s",
             churned.map(|order| format!(", {order}")).unwrap_or_default(),
             managers.join(" "),
             begun.elapsed().as_secs_f64()
         );
         assert!(tally.writes > 0, "round {round}: nothing was written");
     }
-    for (fault, (tried, fired)) in &fired {
-        // To see the half of a change takes luck; the case `leader_dies_in_joint` takes its time for it.
-        assert!(*fired > 0 || (*fault == Fault::KillInJoint && *tried < 5), "{fault:?} never fired in {tried} rounds");
-    }
+    eprintln!("each proven to have fired: {fired:?}");
     // What is desired comes about once nothing breaks any more.
     for at in 0..NODES {
         cluster.ask(cluster.led(), &["promote", &name(at), "--no-wait"]);

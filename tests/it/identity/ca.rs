@@ -1,4 +1,5 @@
-//! The CA is replaced while daemons run: nobody is cut off, whoever dies meanwhile, and the old one opens nothing afterwards.
+//! The CA is replaced while daemons run: nobody is cut off, whoever dies, comes or goes meanwhile, and the old one opens nothing
+//! afterwards.
 
 use super::*;
 use crate::local::three_managers;
@@ -70,6 +71,43 @@ fn writes(of: &Daemon, dir: &std::path::Path) {
     fs::write(dir.join("worker"), String::from_utf8_lossy(&out.stdout).trim()).expect("written");
 }
 
+fn all_vote(of: &Daemon, wanted: usize) {
+    until(&format!("{wanted} vote"), || {
+        let nodes = of.json("status")["nodes"].as_array().cloned()?;
+        let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
+        (nodes.iter().filter(votes).count() == wanted).then_some(())
+    });
+}
+
+/// What `join` of this worker says, who has the token in this file.
+fn joined(dir: &std::path::Path, name: &str, own: Ipv4Addr, to: Ipv4Addr, token: &str) -> Output {
+    let mut join = remoor();
+    join.args(["join", &format!("{to}:7947"), "--name", name, "--advertise", &own.to_string(), "--dir"]);
+    join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).output().expect("remoor runs")
+}
+
+#[track_caller]
+fn good(of: &Daemon, args: &[&str]) {
+    let out = of.ask(args);
+    assert!(out.status.success(), "{args:?}: {}", said(&out));
+}
+
+/// Until these nodes trust the same one alone, and another than `old`.
+fn all_trust_another(dir: &std::path::Path, names: &[&str], old: &str) -> String {
+    until(&format!("{names:?} trust the new one alone"), || {
+        let new = trust(dir, names[0]);
+        (new.0 == 1 && new.1 != old && names.iter().all(|name| trust(dir, name) == new)).then_some(new.1)
+    })
+}
+
+/// The files of the keys that this manager has.
+fn keys_in(dir: &std::path::Path, name: &str) -> Option<Vec<std::ffi::OsString>> {
+    let entries = fs::read_dir(dir.join(name).join("ca")).ok()?.flatten();
+    let mut files: Vec<_> = entries.map(|e| e.file_name()).collect();
+    files.sort();
+    Some(files)
+}
+
 /// Leaders are killed at two of the three steps, a manager is away as it begins, a worker misses the first step, and a machine
 /// joins at each.
 #[test]
@@ -78,25 +116,9 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let dir = dir.path();
     let mut managers = three_managers(dir, at);
     alive(&managers[0], &["m1", "m2", "m3"]);
-    until("all vote", || {
-        let nodes = managers[0].json("status")["nodes"].as_array().cloned()?;
-        let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
-        (nodes.iter().filter(votes).count() == 3).then_some(())
-    });
+    all_vote(&managers[0], 3);
     until("m2 answers, and knows who leads", || managers[1].ask(&["key", "status"]).status.success().then_some(()));
-    let join = |name: &str, last: u8, via: u8, token: &str| {
-        let mut join = remoor();
-        join.args([
-            "join",
-            &format!("{}:7947", at(via)),
-            "--name",
-            name,
-            "--advertise",
-            &at(last).to_string(),
-            "--dir",
-        ]);
-        join.arg(dir.join(name)).arg("--token-file").arg(dir.join(token)).output().expect("remoor runs")
-    };
+    let join = |name: &str, last: u8, via: u8, token: &str| joined(dir, name, at(last), at(via), token);
     let worker = |name: &str, last: u8, via: u8| {
         let out = join(name, last, via, "worker");
         assert!(out.status.success(), "{}", said(&out));
@@ -184,10 +206,7 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     ended(m2, 0);
 
     let all = ["m1", "m2", "m3", "w1", "w2", "w3", "w4", "w5"];
-    let new = until("all trust the new one alone", || {
-        let new = trust(dir, "m2");
-        (new.0 == 1 && new.1 != old.1 && all.iter().all(|name| trust(dir, name) == new)).then_some(new)
-    });
+    let new = all_trust_another(dir, &all, &old.1);
     alive(m2, &all);
     for manager in &managers {
         until("each knows a leader", || (manager.json("status")["as_of"]["stale"] == false).then_some(()));
@@ -206,7 +225,7 @@ fn the_ca_is_replaced_whoever_dies_meanwhile_and_who_missed_a_step_is_told_by_th
     let out = join("w6", 16, 2, "old-worker");
     assert!(!out.status.success() && said(&out).contains("a CA that was replaced since"), "{}", said(&out));
     writes(m2, dir);
-    assert!(fs::read_to_string(dir.join("worker")).expect("a token").contains(&new.1), "new tokens name the new one");
+    assert!(fs::read_to_string(dir.join("worker")).expect("a token").contains(&new), "new tokens name the new one");
     assert_eq!(join("w6", 16, 3, "worker").status.code(), Some(0));
     // No key was said where it does not belong.
     let history = m2.json("history").to_string();
@@ -317,14 +336,175 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     let _m2 = Daemon::start(&dir.join("m2"));
     alive(&cluster.m1, &["m2", "w1", "w2"]);
     assert!(cluster.credentials("m2").gossip_key == cluster.credentials("w1").gossip_key && serial > 0);
-    until("it has the keys", || {
-        let held = |name: &str| {
-            let mut files: Vec<_> = fs::read_dir(dir.join(name)).ok()?.flatten().map(|e| e.file_name()).collect();
-            files.sort();
-            Some(files)
-        };
-        (held("m2/ca")? == held("m1/ca")?).then_some(())
+    let held =
+        until("it has the keys", || keys_in(&dir, "m2").filter(|held| keys_in(&dir, "m1").as_ref() == Some(held)));
+    assert_eq!(held.len(), 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
+}
+
+/// The one by a token, as who it was; the other by a yes, and as a worker, since it was made one.
+#[test]
+fn a_worker_that_left_and_a_manager_that_was_given_up_come_back_after_a_rotation() {
+    let (dir, at) = (tempfile::tempdir().expect("a folder"), net());
+    let dir = dir.path();
+    let mut managers = three_managers(dir, at);
+    all_vote(&managers[0], 3);
+    let out = joined(dir, "w1", at(11), at(1), "worker");
+    assert!(out.status.success(), "{}", said(&out));
+    let mut w1 = Daemon::start(&dir.join("w1"));
+    alive(&managers[0], &["m1", "m2", "m3", "w1"]);
+    let (old, before) = (trust(dir, "w1"), credentials(dir, "w1"));
+    good(&w1, &["leave", "--yes"]);
+    w1.kill();
+    managers[2].kill();
+    let m1 = &managers[0];
+    away(m1, "m3");
+    until("another than m3 leads", || (leads(m1) != 2).then_some(()));
+
+    good(m1, &["key", "rotate", "ca"]);
+    let finish = ["key", "rotate", "ca", "--finish", "--yes"];
+    let out = m1.ask(&finish);
+    assert!(out.status.code() == Some(4) && said(&out).contains("m3 manages, is away"), "{}", said(&out));
+    good(m1, &["demote", "m3"]);
+    good(m1, &finish);
+    ended(m1, 0);
+    let new = all_trust_another(dir, &["m1", "m2"], &old.1);
+
+    // The token of before names a CA that is gone, that of now goes with the directory of before.
+    let out = joined(dir, "w1", at(11), at(2), "worker");
+    assert!(!out.status.success() && said(&out).contains("a CA that was replaced since"), "{}", said(&out));
+    writes(m1, dir);
+    let out = joined(dir, "w1", at(11), at(2), "worker");
+    assert!(out.status.success(), "{}", said(&out));
+    let _w1 = Daemon::start(&dir.join("w1"));
+    alive(m1, &["m1", "m2", "w1"]);
+    let after = credentials(dir, "w1");
+    assert_eq!((after.node, after.key_pem, trust(dir, "w1")), (before.node, before.key_pem, (1, new.clone())));
+
+    // It takes itself for a manager, with a certificate that nobody goes by.
+    managers[2] = Daemon::start(&dir.join("m3"));
+    let m1 = &managers[0];
+    let waits = until("m3 waits", || {
+        m1.json("nodes")["pending"].as_array()?.iter().find(|waits| waits["name"] == "m3").cloned()
     });
-    let held = fs::read_dir(dir.join("m1/ca")).expect("listed").count();
-    assert_eq!(held, 6, "the first, the one of the gossip key, the present one: a certificate and a key each");
+    assert_eq!((&waits["why"], &waits["state"]), (&"certificate".into(), &"waiting".into()));
+    assert_eq!(trust(dir, "m3"), old, "nothing without a yes");
+    good(m1, &["accept", "m3"]);
+    until("m3 is a worker, and what it was is parked", || {
+        let identity: Value = serde_json::from_slice(&fs::read(dir.join("m3/identity.json")).ok()?).ok()?;
+        let mut entries = fs::read_dir(dir.join("m3")).ok()?.flatten();
+        let aside = entries.find(|e| e.file_name().to_string_lossy().starts_with("raft.removed-"))?;
+        let whole = aside.path().join("log.redb").exists();
+        (identity["raft"].is_null() && whole && managers[2].json("status")["kind"] == "agent").then_some(())
+    });
+    assert!(!dir.join("m3/ca").exists(), "only managers have keys of CAs");
+    until("m3 has a certificate of the new one", || (trust(dir, "m3") == (1, new.clone())).then_some(()));
+    alive(m1, &["m1", "m2", "m3", "w1"]);
+    all_vote(m1, 2);
+}
+
+/// With the keys of the CA that was on its way the rotation goes on, wherever the nodes have come to meanwhile: with `trust`
+/// the lost cluster was done with it, but for w2, who knows nothing of it.
+fn restored_at(moment: &str) {
+    let mut cluster = Cluster::new(false);
+    let dir = cluster.dir.path().to_owned();
+    let (mut w1, mut w2) = (cluster.worker("w1", 2), cluster.worker("w2", 3));
+    alive(&cluster.m1, &["m1", "w1", "w2"]);
+    let old = trust(&dir, "m1");
+    w2.kill();
+    away(&cluster.m1, "w2");
+    good(&cluster.m1, &["key", "rotate", "ca"]);
+    waits_for_w2_alone(&cluster.m1);
+    let (file, finish) = (dir.join("backup"), ["key", "rotate", "ca", "--finish", "--yes"]);
+    let backup = ["backup", file.to_str().expect("UTF-8")];
+    if moment == "trust" {
+        good(&cluster.m1, &backup);
+        good(&cluster.m1, &finish);
+        ended(&cluster.m1, 0);
+        all_trust_another(&dir, &["m1", "w1"], &old.1);
+    } else {
+        // It has confirmed this step, and is waited for at the next.
+        w1.kill();
+        away(&cluster.m1, "w1");
+        good(&cluster.m1, &finish);
+        step(&cluster.m1, moment);
+        good(&cluster.m1, &backup);
+    }
+    cluster.m1.kill();
+
+    done(remoor().arg("restore").arg(&file).arg("--dir").arg(dir.join("again")));
+    cluster.m1 = Daemon::start(&dir.join("again"));
+    until("it leads", || (cluster.m1.ask(&["status"]).status.code() == Some(0)).then_some(()));
+    if moment != "trust" {
+        assert_eq!(trust(&dir, "w1"), (2, old.1.clone()), "it has missed the step");
+        w1 = Daemon::start(&dir.join("w1"));
+    }
+    assert_eq!(trust(&dir, "w2"), old);
+    w2 = Daemon::start(&dir.join("w2"));
+    alive(&cluster.m1, &["m1", "w1", "w2"]);
+    ended(&cluster.m1, 0);
+    all_trust_another(&dir, &["again", "w1", "w2"], &old.1);
+    for worker in [&w1, &w2] {
+        until("it came over", || (worker.json("status")["manager"]["name"] == "m1").then_some(()));
+    }
+    // Who comes now gets a certificate of the new one: its key is there.
+    writes(&cluster.m1, &dir);
+    let _w3 = cluster.worker("w3", 4);
+    assert_eq!(trust(&dir, "w3"), trust(&dir, "again"));
+    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
+}
+
+#[test]
+fn a_backup_of_the_first_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
+    restored_at("trust");
+}
+
+#[test]
+fn a_backup_of_the_second_step_of_a_rotation_becomes_a_cluster_that_ends_it() {
+    restored_at("issue");
+}
+
+/// One joins as a manager at the first step, a worker becomes one at the second; then the founder is lost.
+#[test]
+fn who_becomes_a_manager_in_the_middle_of_a_rotation_has_its_keys_and_can_lead() {
+    let mut cluster = Cluster::new(false);
+    let dir = cluster.dir.path().to_owned();
+    let (w1, mut w2, mut w3) = (cluster.worker("w1", 2), cluster.worker("w2", 3), cluster.worker("w3", 4));
+    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
+    let old = trust(&dir, "m1");
+    w2.kill();
+    away(&cluster.m1, "w2");
+    good(&cluster.m1, &["key", "rotate", "ca"]);
+    waits_for_w2_alone(&cluster.m1);
+    done(cluster.joining("m2", "m2", 5).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    let m2 = Daemon::start(&dir.join("m2"));
+    all_vote(&cluster.m1, 2);
+    waits_for_w2_alone(&cluster.m1);
+    assert_eq!((trust(&dir, "m2"), keys_in(&dir, "m2")), ((2, old.1.clone()), keys_in(&dir, "m1")));
+
+    // Who has confirmed this step is waited for at the next.
+    w3.kill();
+    away(&cluster.m1, "w3");
+    good(&cluster.m1, &["key", "rotate", "ca", "--finish", "--yes"]);
+    step(&cluster.m1, "issue");
+    // Two managers on a busy machine may be without a majority for a moment.
+    until("w1 is to manage", || cluster.m1.ask(&["promote", "w1", "--no-wait"]).status.success().then_some(()));
+    all_vote(&cluster.m1, 3);
+    assert_eq!(keys(&cluster.m1)["ca"]["next"]["step"], "issue");
+    until("it has the keys", || (keys_in(&dir, "w1")? == keys_in(&dir, "m1")?).then_some(()));
+    w3 = Daemon::start(&dir.join("w3"));
+    ended(&cluster.m1, 0);
+    let new = all_trust_another(&dir, &["m1", "m2", "w1", "w3"], &old.1);
+
+    cluster.m1.kill();
+    let leader = until("one of those two leads", || {
+        let leader = m2.json("status")["as_of"]["leader"].as_str()?.to_owned();
+        (leader != "m1" && m2.ask(&["key", "status"]).status.success()).then_some(leader)
+    });
+    writes(if leader == "m2" { &m2 } else { &w1 }, &dir);
+    for (name, last, via) in [("w4", 6, 5), ("w5", 7, 2)] {
+        let out = joined(&dir, name, (cluster.at)(last), (cluster.at)(via), "worker");
+        assert!(out.status.success(), "{}", said(&out));
+        assert_eq!(trust(&dir, name), (1, new.clone()));
+    }
+    assert_eq!(w3.json("status")["node"]["name"], "w3", "it runs on");
 }

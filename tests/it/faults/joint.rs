@@ -1,0 +1,56 @@
+//! A leader that dies in the middle of a change of voters, when its first half is there and the second can't follow.
+//!
+//! A change begins only when enough managers have answered just now. One that is stopped keeps that question open for a second;
+//! who is stopped within it has answered already. So the change begins, and too few of those run that are to vote after it.
+
+use super::Rng;
+use super::cluster::{Cluster, NODES, name};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Less than a second, and longer than it takes those that run to answer.
+const ANSWERED: Duration = Duration::from_millis(500);
+const SEEN_WITHIN: Duration = Duration::from_secs(6);
+/// Longer than an election takes.
+const HOLD: Duration = Duration::from_secs(5);
+
+/// All five vote before; then who is to be demoted, and what shows that the leader died in the middle. None: the change did not
+/// begin, or came to its end before.
+pub fn killed(cluster: &mut Cluster, rng: &mut Rng) -> Option<(usize, String)> {
+    cluster.until("all five vote", |c| {
+        let status: Value = c.get(c.leader()?, "/v1/status").ok()?;
+        let nodes = status["nodes"].as_array()?;
+        let workers: Vec<&str> =
+            nodes.iter().filter(|n| n["role"] != "manager").filter_map(|n| n["name"].as_str()).collect();
+        for worker in &workers {
+            c.ask(c.leader()?, &["promote", worker, "--no-wait"]);
+        }
+        let view = c.members()?;
+        (workers.is_empty() && !view.joint && view.committed && c.voters().len() == NODES).then_some(())
+    });
+    let leader = cluster.led();
+    let mut followers: Vec<usize> = (0..NODES).filter(|at| *at != leader).collect();
+    rng.shuffle(&mut followers);
+    let [demoted, first, second, other] = followers[..] else { panic!("four follow") };
+
+    let mut stopped = cluster.signal(first, Signal::STOP) == Some('T');
+    let ordered = cluster.ask(leader, &["demote", &name(demoted), "--no-wait"]).status.success();
+    std::thread::sleep(ANSWERED);
+    stopped &= cluster.signal(second, Signal::STOP) == Some('T');
+    // Of those that vote afterwards the leader and this one run.
+    let seen = ordered && stopped && cluster.sees_joint(other, SEEN_WITHIN);
+    let died = seen && cluster.kill(leader);
+    // Nobody can have finished it since.
+    let half = died && cluster.sees_joint(other, SEEN_WITHIN);
+    for at in [first, second] {
+        cluster.signal(at, Signal::CONT);
+    }
+    std::thread::sleep(HOLD);
+    if died {
+        cluster.start(leader);
+    }
+    half.then(|| {
+        (demoted, format!("{} died while {} was half demoted, as {} has it", name(leader), name(demoted), name(other)))
+    })
+}
