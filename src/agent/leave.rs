@@ -2,7 +2,7 @@
 //!
 //! Only this machine's root may say so; the managers believe the node's certificate.
 
-use super::own::Own;
+use super::own::{Own, Parted};
 use crate::rpc::caller::Caller;
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::join::Peer;
@@ -49,7 +49,7 @@ async fn leave(State(desk): State<LeaveDesk>, caller: Caller) -> Result<Json<Lea
         };
     }
     let reply = told(&desk).await?;
-    desk.own.set_leaving(&reply.text);
+    desk.own.part(Parted { why: reply.text.clone(), left: true });
     Ok(Json(reply))
 }
 
@@ -68,7 +68,7 @@ async fn told(desk: &LeaveDesk) -> Result<LeaveReply, Failure> {
                 {
                     return Ok(LeaveReply { text: message, until: String::new() });
                 }
-                Err(error) if !passes(&error) => return Err(passed_on(error)),
+                Err(error) if !passes(&error) => return Err(error.into_failure(|_| Code::Unavailable)),
                 Err(error) => silent = error.to_string(),
             }
         }
@@ -94,18 +94,5 @@ fn passes(error: &ApiError) -> bool {
             *http >= 500 || ["not-leader", "rate-limited", "not-found", "method-not-allowed"].contains(&code.as_str())
         }
         _ => true,
-    }
-}
-
-fn passed_on(error: ApiError) -> Failure {
-    match error {
-        ApiError::Status { code, message, next, details, .. } => {
-            let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
-            match next {
-                Some(next) => failure.next(next),
-                None => failure,
-            }
-        }
-        other => Failure::new(Code::Unavailable, other.to_string()),
     }
 }

@@ -53,8 +53,8 @@ pub struct Own {
     /// The newest that a manager told, or the own.
     epoch: Arc<watch::Sender<Epoch>>,
     removed: Arc<watch::Sender<Option<Parted>>>,
-    /// It is to park, since the managers know that it leaves.
-    leaving: Arc<watch::Sender<Option<String>>>,
+    /// It is to park, by a manager's word that did not come by its loop.
+    parting: Arc<watch::Sender<Option<Parted>>>,
 }
 
 /// Why a node is none any more.
@@ -135,7 +135,7 @@ impl Own {
             refused: Arc::new(watch::channel(0).0),
             ask: Arc::default(),
             removed: Arc::new(watch::channel(None).0),
-            leaving: Arc::new(watch::channel(None).0),
+            parting: Arc::new(watch::channel(None).0),
         }
     }
 
@@ -177,14 +177,14 @@ impl Own {
         self.removed.borrow().clone()
     }
 
-    /// The managers have decided that this node has left, in their words.
-    pub(super) fn set_leaving(&self, why: &str) {
-        self.leaving.send_replace(Some(why.to_owned()));
+    /// A manager said that this node is none any more: the agent is to park.
+    pub fn part(&self, parted: Parted) {
+        self.parting.send_replace(Some(parted));
     }
 
-    pub(super) async fn until_leaving(&self) -> String {
-        match self.leaving.subscribe().wait_for(Option::is_some).await.map(|why| why.clone()) {
-            Ok(Some(why)) => why,
+    pub(super) async fn until_parting(&self) -> Parted {
+        match self.parting.subscribe().wait_for(Option::is_some).await.map(|parted| parted.clone()) {
+            Ok(Some(parted)) => parted,
             // The sender lives as long as this.
             _ => std::future::pending().await,
         }

@@ -106,6 +106,7 @@ impl AgentTask {
 
     /// Until `shutdown`; then says goodbye.
     pub async fn run(mut self, mut events: mpsc::UnboundedReceiver<MemberEvent>, mut shutdown: watch::Receiver<bool>) {
+        self.config.own.record(self.record.record());
         // What it said itself holds also where no manager can be asked; a join takes it away.
         if let Ok(why) = std::fs::read_to_string(self.config.state_dir.join(LEFT)) {
             return self.park(Parted { why: why.trim().to_owned(), left: true }, shutdown).await;
@@ -118,7 +119,6 @@ impl AgentTask {
         let mut asked_at = ask_at;
         let mut runs = self.runs();
         self.introduce();
-        self.config.own.record(self.record.record());
         loop {
             tokio::select! {
                 _ = shutdown.changed() => break,
@@ -153,9 +153,7 @@ impl AgentTask {
                         let _ = tx.send(ask(&own, &tls, &managers, epoch).await).await;
                     });
                 }
-                why = self.config.own.until_leaving() => {
-                    return self.park(Parted { why, left: true }, shutdown).await;
-                }
+                parted = self.config.own.until_parting() => return self.park(parted, shutdown).await,
                 () = self.config.own.told_to_ask(), if !asking => {
                     ask_at = ask_at.min((asked_at + AGAIN).max(tokio::time::Instant::now()));
                 }

@@ -65,11 +65,13 @@ impl Api {
 
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ApiError> {
         let body = lean(serde_json::to_value(body).unwrap_or_default());
-        ask!(self, client => client.within(EXAMINE_WITHIN).post(path, &body))
+        let post = async || ask!(self, client => client.within(EXAMINE_WITHIN).post(path, &body));
+        post().await.map_err(not_begun)
     }
 
     pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
-        ask!(self, client => client.within(EXAMINE_WITHIN).post_bytes(path, body.clone()))
+        let post = async || ask!(self, client => client.within(EXAMINE_WITHIN).post_bytes(path, body.clone()));
+        post().await.map_err(not_begun)
     }
 
     pub async fn stream(&self, path: &str) -> Result<Lines, ApiError> {
@@ -90,6 +92,23 @@ fn lean(mut body: Value) -> Value {
         });
     }
     body
+}
+
+/// Of an order that nobody took, as in the middle of a fail-over: says so where the error does not.
+pub fn not_begun(mut error: ApiError) -> ApiError {
+    let text = match &mut error {
+        ApiError::Unreachable { reason, .. } | ApiError::Identity { reason, .. } => reason,
+        ApiError::Status { code, message, .. }
+            if ["retry", "not-leader", "no-quorum", "rate-limited"].contains(&code.as_str()) =>
+        {
+            message
+        }
+        _ => return error,
+    };
+    if !text.contains("nothing was") {
+        text.push_str("; nothing was changed");
+    }
+    error
 }
 
 /// Whether a manager that comes back, or another one, may answer.
@@ -121,6 +140,25 @@ mod tests {
     fn names_can_not_leave_their_place_in_a_path() {
         assert_eq!(segment("w1.example-2"), "w1.example-2");
         assert_eq!(segment("../a?b c/ü"), "..%2Fa%3Fb%20c%2F%C3%BC");
+    }
+
+    #[test]
+    fn what_nobody_took_is_said_to_have_changed_nothing_and_what_may_be_done_is_not() {
+        let status = |code: &str, message: &str| ApiError::Status {
+            code: code.to_owned(),
+            message: message.to_owned(),
+            next: None,
+            details: Box::default(),
+            http: 503,
+        };
+        let (addr, reason) = ("m1:7947".to_owned(), "refused".to_owned());
+        let said = |error: ApiError| not_begun(error).to_string().matches("nothing was changed").count();
+        assert_eq!(said(ApiError::Unreachable { addr: addr.clone(), reason: reason.clone() }), 1);
+        assert_eq!(said(status("retry", "another manager leads now; ask again")), 1);
+        assert_eq!(said(status("no-quorum", "no majority; nothing was changed")), 1, "once is enough");
+        assert_eq!(said(status("outcome-unknown", "m1 did not answer")), 0);
+        assert_eq!(said(ApiError::Protocol { addr: addr.clone(), reason }), 0);
+        assert_eq!(said(ApiError::Timeout { addr, waited: ASK_WITHIN }), 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::config::Fleet;
 use crate::daemon::{self, NodeConfig};
 use crate::model::{CheckFile, Fault};
 use crate::rpc::identity::GossipKey;
+use crate::rpc::join::JoinError;
 use crate::rpc::token::Token;
 use crate::{exec, files, fleet, solo, ssh, telemetry};
 use anyhow::Context;
@@ -102,6 +103,9 @@ fn of_admin(error: daemon::AdminError) -> anyhow::Error {
     let (exit, next) = match &error {
         E::Address(_) | E::Token(_) => (Exit::Usage, None),
         other if other.is_refusal() => (Exit::Refused, None),
+        E::Join(JoinError::Replaced { .. }) => {
+            (Exit::Refused, Some("with a new token (remoor token rotate, on a manager), the same command"))
+        }
         E::Disk(e) if e.is_damage() => (Exit::Failed, Some("put that file back, or name another directory with --dir")),
         E::Disk(_) => (Exit::Failed, Some("--dir with a directory in which this user may write, on a disk with room")),
         _ => return error.into(),
@@ -454,4 +458,17 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 fn node_config(here: &Here) -> NodeConfig {
     let Here { advertise, bind, api_port, gossip_port, .. } = *here;
     NodeConfig { advertise, bind, api_port, gossip_port, metrics: None, certificate_life_s: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_in_the_middle_of_another_ca_is_sent_for_another_token() {
+        let error = daemon::AdminError::Join(JoinError::Replaced { addr: "m1:7947".to_owned() });
+        let stop = Stop::of(&error::of_join(of_admin(error)));
+        assert_eq!(stop.exit, Exit::Refused);
+        assert!(stop.next.is_some_and(|next| next.contains("with a new token") && next.ends_with("the same command")));
+    }
 }

@@ -179,6 +179,7 @@ async fn remote(verb: &Verb) -> anyhow::Result<Exit> {
         Verb::Token(TokenVerb::Rotate(args)) => ask!(args, keys::rotate),
         Verb::Key(KeyVerb::Rotate(args)) => ask!(args, keys::rotate_key),
         Verb::Key(KeyVerb::Status(args)) => ask!(args, keys::key_status),
+        Verb::Key(KeyVerb::Operator(args)) => ask!(args, keys::operator),
         Verb::Accept(args) => ask!(args, keys::accept),
         Verb::Lint(_)
         | Verb::Digest(_)

@@ -6,7 +6,6 @@ use super::manage::Manage;
 use crate::agent::Own;
 use crate::manager::{Shared, authority, wall};
 use crate::rpc::agent::{CA_PATH, CaReply, CaRequest};
-use crate::rpc::ca::Validity;
 use crate::rpc::client::Client;
 use crate::rpc::identity::{self, IdentityError, TlsIdentity};
 use crate::rpc::wire::Code;
@@ -19,8 +18,7 @@ const ASK_WITHIN: Duration = Duration::from_secs(10);
 /// While there is something to do, after a question in vain, and while only others are waited for: the leader has nodes ask sooner.
 const SOON: Duration = Duration::from_secs(2);
 const SLOWLY: Duration = Duration::from_secs(30);
-/// How long an operator's certificate holds, and how long before its end the one on this manager's disk is made anew.
-const OPERATOR_DAYS: u32 = 365;
+/// How long before its end the operator's certificate on this manager's disk is made anew.
 const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 
 /// Until `stopped`. The managers are asked when the agent has heard that other CAs count. `operator`: where credentials of an
@@ -149,11 +147,9 @@ fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
     if identity::names_issuer(&before.cert_pem, issuer)? && left > OPERATOR_LEFT_MS {
         return if before.ca_pem == ca_pem { Ok(()) } else { TlsIdentity { ca_pem, ..before }.save(file) };
     }
-    let Some(ca) = shared.cas.of(issuer) else { return Ok(()) };
     let name = identity::certificate_name(&before.cert_pem)?;
-    let issued = ca.issue_operator(&name, Validity::days_from_now(OPERATOR_DAYS))?;
-    let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
-    TlsIdentity { ca_pem, cert_pem, ..issued }.save(file)?;
+    let Some(issued) = authority::operator(shared, &inventory, &name)? else { return Ok(()) };
+    issued.save(file)?;
     tracing::info!(file = %file.display(), "the operator's credentials were made anew; copies of them are to be made again");
     Ok(())
 }

@@ -4,10 +4,10 @@
 use super::admin::machine_id;
 use super::keyring::Keyring;
 use super::manage::Manage;
-use crate::agent::Own;
+use crate::agent::{Own, Parted};
 use crate::manager::wall;
 use crate::model::{NodeName, Wall};
-use crate::rpc::client::Client;
+use crate::rpc::client::{ApiError, Client};
 use crate::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
 use crate::rpc::token::Secret;
 use crate::rpc::wire::Code;
@@ -66,6 +66,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = stopped.wait_for(|stop| *stop) => return,
+            () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
         }
     }
@@ -128,6 +129,11 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
                 why.get_or_insert((false, format!("{} does not know yet which CA issues", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),
+            // Who was removed before its certificate ran out, or its CA was replaced, is told so here alone.
+            Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
+                own.part(Parted { why: message.clone(), left: details["left"] == true });
+                return Err(format!("{}: {message}", manager.name));
+            }
             Err(error) => {
                 let decided = error.code().is_some_and(|code| code != Code::Retry.as_str());
                 let text = format!("{}: {error}", manager.name);

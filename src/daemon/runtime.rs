@@ -3,8 +3,10 @@
 use crate::disk::DataDir;
 use std::io;
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
 /// A look at the node, and names that are looked up.
 const AGENT_BLOCKING_MAX: usize = 8;
@@ -12,9 +14,6 @@ const AGENT_BLOCKING_MAX: usize = 8;
 const AGENT_KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Two, so that a long render does not delay an order.
 const MANAGER_THREADS: usize = 2;
-/// Its own, so that nothing else of the manager part delays heartbeats. One, since an entry passes through many short tasks, one after
-/// the other. That it makes a write quicker could not be shown (docs/performance.md).
-const RAFT_THREADS: usize = 1;
 /// What a manager part is in the middle of, such as a write to disk, has this long to come to its end.
 const MANAGER_END_MAX: Duration = Duration::from_secs(1);
 
@@ -40,23 +39,39 @@ pub fn runtime(dir: &Path) -> io::Result<Runtime> {
 /// its time on a node that is promoted as on one that was started as a manager; and they go with it. Its
 /// files are moved after that; what is on a disk by then and takes longer than a second goes on in files that have other names.
 pub struct Threads {
-    work: Part,
-    raft: Part,
+    work: Work,
+    raft: RaftThread,
 }
 
-struct Part {
+struct Work {
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
-impl Part {
-    fn start(threads: usize, name: &str) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
-        Ok(Self { handle: runtime.handle().clone(), runtime: Some(runtime) })
+/// Raft's own, so that nothing else of the manager part delays heartbeats. One, which is the runtime's only one: an entry passes
+/// through many short tasks, one after the other, and handing them from thread to thread costs more than they do.
+struct RaftThread {
+    handle: Handle,
+    /// It ends when this is dropped.
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl RaftThread {
+    fn start() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            // An error means that the other end was dropped, which is the sign.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_timeout(MANAGER_END_MAX);
+        };
+        Ok(Self { handle, stop, thread: std::thread::Builder::new().name("raft".to_owned()).spawn(run)? })
     }
 }
 
-impl Drop for Part {
+impl Drop for Work {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background(); // waiting is not allowed where this is dropped
@@ -66,7 +81,10 @@ impl Drop for Part {
 
 impl Threads {
     pub fn start() -> io::Result<Self> {
-        Ok(Self { work: Part::start(MANAGER_THREADS, "manager")?, raft: Part::start(RAFT_THREADS, "raft")? })
+        let builder = &mut Builder::new_multi_thread();
+        let runtime = builder.worker_threads(MANAGER_THREADS).thread_name("manager").enable_all().build()?;
+        let work = Work { handle: runtime.handle().clone(), runtime: Some(runtime) };
+        Ok(Self { work, raft: RaftThread::start()? })
     }
 
     pub fn handle(&self) -> Handle {
@@ -79,11 +97,16 @@ impl Threads {
     }
 
     /// Ends all tasks where they wait next.
-    pub async fn end(mut self) {
-        let parts = [self.work.runtime.take(), self.raft.runtime.take()];
-        let end = |runtime: Runtime| tokio::task::spawn_blocking(move || runtime.shutdown_timeout(MANAGER_END_MAX));
-        let ended = futures_util::future::join_all(parts.into_iter().flatten().map(end)).await;
-        if ended.iter().any(Result::is_err) {
+    pub async fn end(self) {
+        let Self { mut work, raft: RaftThread { stop, thread, .. } } = self;
+        drop(stop);
+        let end = move || {
+            if let Some(runtime) = work.runtime.take() {
+                runtime.shutdown_timeout(MANAGER_END_MAX);
+            }
+            thread.join().is_ok()
+        };
+        if !tokio::task::spawn_blocking(end).await.unwrap_or_default() {
             tracing::warn!("the threads of the manager part did not end as they should");
         }
     }

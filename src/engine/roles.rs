@@ -129,8 +129,8 @@ pub struct Roles {
     under_way: Option<(RoleStep, Whose, Now)>,
     /// Since when a learner lacks next to nothing.
     steady: BTreeMap<RaftId, Now>,
-    /// When a step about them last failed, until one is done.
-    failed: BTreeMap<Whose, Now>,
+    /// When a step about them last failed, and why, until one is done.
+    failed: BTreeMap<Whose, (Now, String)>,
     /// Voters that did not take the leadership.
     declined: BTreeSet<RaftId>,
     waits: BTreeMap<Whose, String>,
@@ -168,7 +168,7 @@ impl Roles {
             if now.since(*since) <= LOST_MS {
                 return None;
             }
-            self.ended(now, false);
+            self.ended(now, Err("no answer came".to_owned()));
         }
         self.failed.retain(|whose, _| match whose {
             Whose::Node(node) => inventory.nodes.contains_key(node),
@@ -184,15 +184,14 @@ impl Roles {
         Some(step)
     }
 
-    /// The step under way came to its end, or nobody knows.
-    pub fn ended(&mut self, now: Now, done: bool) {
+    /// The step under way came to its end, or nobody knows. Err: why it is to be done again, in words.
+    pub fn ended(&mut self, now: Now, outcome: Result<(), String>) {
         let Some((step, whose, _)) = self.under_way.take() else { return };
-        if done {
-            self.failed.remove(&whose);
-        } else if let RoleStep::HandOver { to } = step {
-            self.declined.insert(to); // the next one is asked at once
-        } else {
-            self.failed.insert(whose, now);
+        match (outcome, step) {
+            (Ok(()), _) => drop(self.failed.remove(&whose)),
+            // The next one is asked at once.
+            (Err(_), RoleStep::HandOver { to }) => drop(self.declined.insert(to)),
+            (Err(why), _) => drop(self.failed.insert(whose, (now, why))),
         }
     }
 
@@ -214,15 +213,22 @@ impl Roles {
     }
 
     fn may(&self, whose: Whose, now: Now) -> bool {
-        self.failed.get(&whose).is_none_or(|at| now.since(*at) >= RETRY_MS)
+        self.failed.get(&whose).is_none_or(|(at, _)| now.since(*at) >= RETRY_MS)
+    }
+
+    /// What failed stays told until it is done, also while it is tried again.
+    fn tell_failure(&mut self, whose: Whose) {
+        if let Some((_, why)) = self.failed.get(&whose) {
+            let text = format!("the last step failed and is tried again: {why}");
+            self.wait(whose, text);
+        }
     }
 
     /// A step for them is due, unless the last one failed just now.
     fn due(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>, step: RoleStep, whose: Whose) {
+        self.tell_failure(whose);
         if self.may(whose, look.now) {
             steps.push((step, whose));
-        } else {
-            self.wait(whose, "the last step failed and is tried again");
         }
     }
 
@@ -234,10 +240,11 @@ impl Roles {
         }
         if raft.joint {
             // A leader died between the two halves, and what it began is the only change that Raft takes.
-            self.wait_all(look, "waiting until a change of managers that is half done is finished");
             let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
             let about = changed.or(raft.target.last()).copied()?;
             let whose = look.whose(about);
+            self.tell_failure(whose);
+            self.wait_all(look, "waiting until a change of managers that is half done is finished");
             let step = RoleStep::SetVoters { voters: raft.target.clone(), raft: about };
             return self.may(whose, look.now).then_some((step, whose));
         }
@@ -246,7 +253,7 @@ impl Roles {
         self.shrink(look, &mut steps);
         self.retire(look, &mut steps);
         // Who failed last comes last: two that fail by turns would keep out all that come after them.
-        let first = (0..steps.len()).min_by_key(|at| self.failed.get(&steps[*at].1))?;
+        let first = (0..steps.len()).min_by_key(|at| self.failed.get(&steps[*at].1).map(|(when, _)| *when))?;
         let chosen = steps.swap_remove(first);
         for (_, whose) in steps.into_iter().filter(|(_, whose)| *whose != chosen.1) {
             self.wait(whose, "one change of managers at a time");
@@ -281,6 +288,11 @@ impl Roles {
         match at {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
+            // Nobody believes who answers there; an operator's yes is what it lacks.
+            None if up && look.inventory.lapsed.contains_key(&node.id) => {
+                self.wait(whose, format!("its certificate counts no more; next: remoor accept {}", node.name()));
+                return None;
+            }
             None if up => return Some(RoleStep::Enlist { node: node.id, raft: id, addr }),
             None => {
                 self.wait(whose, "it is away");

@@ -1,7 +1,7 @@
 //! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
 
 use super::examination::rebooted;
-use super::manager::{Manager, Moment};
+use super::manager::{FIRST_SIGHT_MS, Manager, Moment};
 use super::routes::Road;
 use super::{crowd, policy};
 use crate::model::{Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, weekday_text};
@@ -41,6 +41,13 @@ impl Manager {
             _ if node.marks.is_none() => Presence::NeverSeen,
             _ => Presence::Suspect,
         }
+    }
+
+    /// The same for people. None: a leader that has only begun has not heard of it yet, which says nothing of the node.
+    pub fn told_presence(&self, now: Now, node: &Node) -> Option<Presence> {
+        let unheard = self.seen.get(&node.id).is_none_or(|seen| !seen.alive && seen.report.is_none());
+        let begins = now.since(self.began) <= FIRST_SIGHT_MS;
+        Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
     }
 
     /// The managers that don't reach the node's SSH port while gossip has it, and since when.
@@ -147,5 +154,28 @@ impl Manager {
             }
         }
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Event;
+    use crate::model::{Command, Entry, Marks, NodeId, sample};
+
+    #[test]
+    fn a_leader_that_has_only_begun_suspects_nobody_of_whom_it_has_not_heard() {
+        let mut inventory = sample::fleet(1, 0);
+        let (node, at) = (NodeId(1), inventory.applied + 1);
+        let command = Command::Marks { node, marks: Marks::default() };
+        inventory.apply(at, &Entry { at: Wall(at), by: "m1".to_owned(), command });
+        let known = &inventory.nodes[&node];
+        let mut leader = Manager::new("m1".into(), Now(0));
+        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS), known), None);
+        assert_eq!(leader.told_presence(Now(FIRST_SIGHT_MS + 1), known), Some(Presence::Suspect));
+        leader.step(Now(1), Wall(1), &inventory, Event::Alive { node, report: Default::default() });
+        assert_eq!(leader.told_presence(Now(2), known), Some(Presence::Alive));
+        leader.step(Now(3), Wall(3), &inventory, Event::Gone { node });
+        assert_eq!(leader.told_presence(Now(4), known), Some(Presence::Suspect), "it was heard, and is not any more");
     }
 }

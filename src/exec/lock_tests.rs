@@ -167,7 +167,8 @@ fn a_play_is_waited_for_and_never_ended() {
     let mut asked = 0;
     let far = Instant::now() + Duration::from_secs(60);
     let taken = RunLock::take_for_attempt(dir.path(), &sample_fence(2), GRACE, far, &mut |who| {
-        assert!(who.contains("remoor play"));
+        // Once it may end it may be gone by the look at its record, while by the look before that the lock was its own.
+        assert!(asked >= 3 || who.contains("remoor play"), "{who}");
         asked += 1;
         if asked == 3 {
             assert!(stranger.is_alive());

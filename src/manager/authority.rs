@@ -3,8 +3,9 @@
 
 use super::{Authorities, CaPair, Shared, api, wall};
 use crate::model::{Command, Entry, Inventory, Node, NodeId, ca_id};
-use crate::rpc::ca::ClusterCa;
+use crate::rpc::ca::{ClusterCa, Validity};
 use crate::rpc::client::ApiError;
+use crate::rpc::identity::{IdentityError, TlsIdentity};
 use crate::rpc::node::ASK_PATH;
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -60,6 +61,17 @@ pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> Missing<'a> {
     missing
 }
 
+/// How long an operator's certificate holds.
+const OPERATOR_DAYS: u32 = 365;
+
+/// New credentials of an operator, by the CA that issues. None: its key is not here yet.
+pub fn operator(shared: &Shared, inventory: &Inventory, name: &str) -> Result<Option<TlsIdentity>, IdentityError> {
+    let Some(ca) = shared.cas.of(inventory.issuer()) else { return Ok(None) };
+    let issued = ca.issue_operator(name, Validity::days_from_now(OPERATOR_DAYS))?;
+    let cert_pem = issued.cert_pem.clone() + &inventory.cross_chain();
+    Ok(Some(TlsIdentity { ca_pem: inventory.roots().concat(), cert_pem, ..issued }))
+}
+
 /// Why there is no new authority. Nothing was changed, but that some managers may hold a key that nobody uses.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
@@ -76,7 +88,7 @@ pub enum MakeError {
 pub async fn make(shared: &Arc<Shared>) -> Result<(Command, Vec<String>), MakeError> {
     let inventory = shared.inventory();
     let present = shared.cas.of(&inventory.ca_pem).ok_or(MakeError::Lacks)?;
-    let failed = |e: crate::rpc::identity::IdentityError| MakeError::Failed(e.to_string());
+    let failed = |e: IdentityError| MakeError::Failed(e.to_string());
     let next = ClusterCa::create_next(present.cluster()).map_err(failed)?;
     let (pair, ca_pem) = (CaPair::of(&next), next.cert_pem().to_owned());
     let cross_pem = present.cross(&next).map_err(failed)?;

@@ -39,13 +39,16 @@ pub fn membership(status: &RaftStatus) -> Membership {
     }
 }
 
+/// Of a step; Err: why it is to be done again, in words.
+type Outcome = Result<(), String>;
+
 pub struct Members {
     shared: Arc<Shared>,
     /// The leadership is being handed to somebody for another reason than roles.
     busy: Arc<AtomicBool>,
     roles: Roles,
-    /// Whether the step under way was done.
-    ended: (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<bool>),
+    /// What came of the step under way.
+    ended: (mpsc::UnboundedSender<Outcome>, mpsc::UnboundedReceiver<Outcome>),
 }
 
 impl Members {
@@ -62,8 +65,8 @@ impl Members {
 
     /// One look, and one step at most. `present` are the nodes that gossip has.
     pub fn tick(&mut self, now: Now, present: &BTreeMap<NodeName, Report>) {
-        while let Ok(done) = self.ended.1.try_recv() {
-            self.roles.ended(now, done);
+        while let Ok(outcome) = self.ended.1.try_recv() {
+            self.roles.ended(now, outcome);
         }
         let status = self.shared.raft.status().borrow().clone();
         if !status.is_leader || self.busy.load(Ordering::SeqCst) {
@@ -78,21 +81,14 @@ impl Members {
         let Some(step) = step else { return };
         let (shared, ended) = (self.shared.clone(), self.ended.0.clone());
         tokio::spawn(async move {
-            let done = match tokio::time::timeout(STEP_TIMEOUT, perform(&shared, &inventory, &seen, &step)).await {
-                Ok(Ok(())) => {
-                    tracing::info!(?step, "a step of the role manager is done");
-                    true
-                }
-                Ok(Err(error)) => {
-                    tracing::warn!(?step, error, "a step of the role manager failed; it is tried again");
-                    false
-                }
-                Err(_) => {
-                    tracing::warn!(?step, "a step of the role manager took too long; it is tried again");
-                    false
-                }
-            };
-            let _ = ended.send(done);
+            let performed = tokio::time::timeout(STEP_TIMEOUT, perform(&shared, &inventory, &seen, &step)).await;
+            let outcome =
+                performed.unwrap_or_else(|_| Err(format!("it took longer than {} s", STEP_TIMEOUT.as_secs())));
+            match &outcome {
+                Ok(()) => tracing::info!(?step, "a step of the role manager is done"),
+                Err(error) => tracing::warn!(?step, error, "a step of the role manager failed; it is tried again"),
+            }
+            let _ = ended.send(outcome);
         });
     }
 
@@ -120,7 +116,7 @@ impl Members {
     }
 }
 
-async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step: &RoleStep) -> Result<(), String> {
+async fn perform(shared: &Shared, inventory: &Inventory, seen: &Membership, step: &RoleStep) -> Outcome {
     let raft = &shared.raft;
     let changed = match step {
         RoleStep::Grant { node } => return propose(shared, Command::Grant { node: *node, founder: false }).await,

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 /// What is shown of one node.
 #[derive(Debug, Clone)]
 pub struct Shown {
-    pub presence: Presence,
+    /// None: it is too early to tell.
+    pub presence: Option<Presence>,
     pub conditions: Vec<ConditionView>,
     /// Managers that don't reach its SSH port, and since when.
     pub unreachable_from: Vec<(NodeName, Wall)>,
@@ -21,7 +22,7 @@ pub fn snapshot(engine: &Manager, now: Now, wall: Wall, inventory: &Inventory) -
         let conditions = engine.conditions(now, wall, inventory, node);
         let conditions = conditions.into_iter().map(|c| ConditionView { is: c.is, why: c.why }).collect();
         let unreachable_from = engine.unreachable_from(now, inventory, node);
-        Shown { presence: engine.presence_of(node), conditions, unreachable_from }
+        Shown { presence: engine.told_presence(now, node), conditions, unreachable_from }
     };
     inventory.nodes.values().map(|node| (node.id, row(node))).collect()
 }

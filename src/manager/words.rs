@@ -89,6 +89,8 @@ fn entry(command: &Command) -> String {
         }
         Command::Unclear { why, .. } => format!("still unknown: {why}"),
         Command::KeyChanged { fingerprint, .. } => format!("it offers another host key, {fingerprint}"),
+        Command::MakeOperator { name, .. } => format!("credentials for operator {name}"),
+        Command::RevokeOperator { name } => format!("operator {name} has none any more"),
         Command::Readdress { gossip, .. } => format!("it is at {gossip} now"),
         Command::Rendered { hosts, fault: None, .. } => {
             format!("something else is desired on {} now", counted(hosts.len(), "host"))

@@ -98,6 +98,17 @@ pub enum Command {
     Deny {
         name: NodeName,
     },
+    /// An operator has credentials with this key, of this CA, until then.
+    MakeOperator {
+        name: String,
+        key: String,
+        ca: Sha256,
+        until: Wall,
+    },
+    /// All credentials that were made for this operator count no more.
+    RevokeOperator {
+        name: String,
+    },
     /// An admitted machine joins, in the role that it was admitted in.
     AcceptPending {
         spec: NodeSpec,

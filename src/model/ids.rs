@@ -152,12 +152,18 @@ impl Fence {
     }
 }
 
-/// What no node may be called, since Ansible means something else by it in an inventory; with what.
+/// What no node may be called, since Ansible means something else by it in an inventory; with what. Of addresses those of IPv6
+/// have a colon, which no name has.
 pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
-    match name.to_ascii_lowercase().as_str() {
+    let name = name.to_ascii_lowercase();
+    let parts: Vec<&str> = name.split('.').collect();
+    match name.as_str() {
         "all" => Some("all hosts"),
         "ungrouped" => Some("the hosts without a group"),
-        "localhost" => Some("the machine on which it runs"),
+        "localhost" | "localhost.localdomain" => Some("the machine on which it runs"),
+        _ if parts.len() == 4 && parts.iter().all(|part| part.parse::<u8>().is_ok()) => {
+            Some("whichever machine has that address")
+        }
         _ => None,
     }
 }
@@ -165,6 +171,16 @@ pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_inventory_means_otherwise_is_no_name() {
+        for name in ["all", "Ungrouped", "localhost", "LocalHost.LocalDomain", "10.0.0.5", "255.255.255.255"] {
+            assert!(kept_by_ansible(name).is_some(), "{name}");
+        }
+        for name in ["localhost.example", "10.0.0", "10.0.0.256", "10.0.0.5.example", "w1.10.0.0", "1"] {
+            assert_eq!(kept_by_ansible(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn a_mark_names_the_attempt_and_its_node() {

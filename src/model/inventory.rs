@@ -12,6 +12,7 @@ mod invites;
 mod jobs;
 mod leave;
 mod nodes;
+mod operators;
 mod pending;
 mod places;
 mod refound;
@@ -61,6 +62,9 @@ pub struct Inventory {
     /// Those that operators said no to, by their key.
     #[serde(default)]
     pub denied: BTreeMap<String, Arc<Denied>>,
+    /// Credentials of operators that were made by order, by their key.
+    #[serde(default)]
+    pub operators: BTreeMap<String, Arc<OperatorKey>>,
     /// Nodes that came with a certificate that had run out.
     #[serde(default)]
     pub lapsed: BTreeMap<NodeId, Lapsed>,
@@ -83,7 +87,7 @@ pub struct Inventory {
     pub resumed: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
-    /// Index of the last entry by which a node moved.
+    /// Index of the last entry by which a node moved, or got another role: what is rendered may be another thing since.
     #[serde(default)]
     pub moved: u64,
 }
@@ -208,6 +212,8 @@ impl Inventory {
             Command::Pend { spec, role } => self.pend(at, spec, *role),
             Command::Admit { name, key, role } => self.admit(at, name, key, *role),
             Command::Deny { name } => self.deny(at, name),
+            Command::MakeOperator { name, key, ca, until } => self.make_operator(at, name, key, *ca, *until),
+            Command::RevokeOperator { name } => self.revoke_operator(at, name),
             Command::AcceptPending { spec } => self.accept_pending(at, spec),
             Command::Lapse { node } => self.lapse(at, *node),
             Command::Readmit { node } => self.readmit(at, *node),

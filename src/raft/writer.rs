@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
@@ -21,7 +21,8 @@ const BATCH_MAX: usize = 512;
 const QUEUE_MAX: usize = 2 * BATCH_MAX;
 /// redb would take up to a gigabyte; reads are served from the log in memory.
 const CACHE_BYTES: usize = 2 << 20;
-/// The commit position is written with the next batch, or after this time without one.
+/// The commit position is written with a batch so often at most, or after this time without a batch: it stands in a tree of its own,
+/// whose pages would double what a batch of one entry writes.
 const IDLE: Duration = Duration::from_millis(100);
 
 /// The name of the thread that opens the database. A panic on it is caught and becomes an error that names the file, so a
@@ -170,7 +171,7 @@ fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
 /// Starts the thread. It ends with `Close`, or when all senders are gone.
 pub fn spawn(db: Database, path: &Path) -> Result<mpsc::Sender<Op>, RaftError> {
     let (tx, queue) = mpsc::channel(QUEUE_MAX);
-    let writer = Writer { db, path: path.to_owned(), late: None, failed: None };
+    let writer = Writer { db, path: path.to_owned(), late: None, told: Instant::now(), failed: None };
     std::thread::Builder::new()
         .name("raft-log".to_owned())
         .spawn(move || writer.run(queue))
@@ -183,6 +184,8 @@ struct Writer {
     path: PathBuf,
     /// A commit position that waits for company.
     late: Option<Vec<u8>>,
+    /// When one was written last.
+    told: Instant,
     failed: Option<String>,
 }
 
@@ -242,8 +245,9 @@ impl Writer {
 
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
+            let late = if batch.is_empty() || self.told.elapsed() >= IDLE { self.late.take() } else { None };
             // A panic must not leave waiting callers without an answer.
-            let committed = std::panic::catch_unwind(AssertUnwindSafe(|| self.commit(&batch)));
+            let committed = std::panic::catch_unwind(AssertUnwindSafe(|| self.commit(&batch, late.as_deref())));
             let failed = match committed {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
@@ -252,8 +256,13 @@ impl Writer {
             if let Some(why) = &failed {
                 tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed, it is closed now");
             }
+            if late.is_some() {
+                self.told = Instant::now();
+            }
+            if failed.is_some() {
+                self.late = None;
+            }
             self.failed = failed;
-            self.late = None;
         }
         for op in batch {
             if let Op::Append { done, .. } | Op::Set { done: Some(done), .. } = op {
@@ -265,7 +274,7 @@ impl Writer {
         }
     }
 
-    fn commit(&self, batch: &[Op]) -> Result<(), redb::Error> {
+    fn commit(&self, batch: &[Op], late: Option<&[u8]>) -> Result<(), redb::Error> {
         let mut txn = self.db.begin_write()?;
         txn.set_durability(redb::Durability::Immediate)?;
         {
@@ -289,8 +298,8 @@ impl Writer {
                     Op::Close { .. } => {}
                 }
             }
-            if let Some(record) = &self.late {
-                meta.insert(Slot::Committed.key(), record.as_slice())?;
+            if let Some(record) = late {
+                meta.insert(Slot::Committed.key(), record)?;
             }
         }
         txn.commit()?;

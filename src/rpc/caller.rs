@@ -18,8 +18,8 @@ pub enum Caller {
     /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only. `key`: the one of the certificate, in
     /// hex. `replaced`: the CA that issued it counts no more.
     Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<String> },
-    /// A person or program with an operator's certificate of this cluster.
-    Operator { name: String, cert_not_after: Wall, replaced: bool },
+    /// A person or program with an operator's certificate of this cluster; `key` as above.
+    Operator { name: String, key: String, cert_not_after: Wall, replaced: bool },
     /// A process of this machine, through the socket.
     Local { uid: u32 },
     /// Somebody without a certificate: a machine that wants to join, or anybody.
@@ -32,18 +32,18 @@ impl Caller {
         let bad = |reason: String| IdentityError::Malformed { what: "client certificate", reason };
         let (_, cert) = X509Certificate::from_der(der).map_err(|e| bad(e.to_string()))?;
         let cert_not_after = identity::not_after(&cert);
+        let key = hex::encode(&cert.public_key().subject_public_key.data);
         let names = cert.subject_alternative_name().map_err(|e| bad(e.to_string()))?;
         let names = names.map(|n| n.value.general_names.as_slice()).unwrap_or_default();
         let [GeneralName::DNSName(dns)] = names else { return Err(bad("not exactly one DNS name in it".into())) };
         if *dns == operator_dns(cluster) {
             let name = cert.subject().iter_common_name().next().and_then(|n| n.as_str().ok());
             let name = name.ok_or_else(|| bad("operator without a name".into()))?.to_owned();
-            return Ok(Self::Operator { name, cert_not_after, replaced: false });
+            return Ok(Self::Operator { name, key, cert_not_after, replaced: false });
         }
         let id = parse_node_dns(dns, cluster).ok_or_else(|| bad(format!("{dns:?} is no name of cluster {cluster}")))?;
         let unit = cert.subject().iter_organizational_unit().next().and_then(|u| u.as_str().ok());
         let epoch = unit.and_then(parse_epoch_unit).ok_or_else(|| bad("node without an epoch".into()))?;
-        let key = hex::encode(&cert.public_key().subject_public_key.data);
         Ok(Self::Node { id, epoch, key, cert_not_after, replaced: false, behalf: None })
     }
 

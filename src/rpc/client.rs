@@ -4,7 +4,7 @@
 
 use super::connect::{self, Sender, Target};
 use super::tls::ClientTls;
-use super::wire::{BEHALF, ErrorBody, HEARTBEAT, LARGE_BODY_MAX};
+use super::wire::{BEHALF, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
 use crate::model::NodeId;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
@@ -59,6 +59,20 @@ impl ApiError {
     /// Whether the request may have had its effect although there is no answer.
     pub fn maybe_done(&self) -> bool {
         matches!(self, Self::Timeout { .. } | Self::Protocol { .. })
+    }
+
+    /// To be passed on: the other daemon's own words where it answered, else ours, under the code that `unanswered` gives.
+    pub fn into_failure(self, unanswered: impl FnOnce(&Self) -> Code) -> Failure {
+        match self {
+            Self::Status { code, message, next, details, .. } => {
+                let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
+                match next {
+                    Some(next) => failure.next(next),
+                    None => failure,
+                }
+            }
+            other => Failure::new(unanswered(&other), other.to_string()),
+        }
     }
 }
 

@@ -198,6 +198,9 @@ pub enum JoinError {
     /// The answer came from the right cluster, and yet does not fit.
     #[error("the answer of {addr} can't be used: {reason}")]
     Reply { addr: String, reason: String },
+    /// Between the handshake, in which the token's CA still counted, and the answer.
+    #[error("{addr} answered by another CA than the token names: it was replaced just now")]
+    Replaced { addr: String },
 }
 
 /// Asks the manager at `addr` to accept this machine. The secret is sent only to a server of the cluster that the token
@@ -211,15 +214,16 @@ pub async fn join(addr: &str, token: &Token, mut request: JoinRequest) -> Result
         .post(JOIN_PATH, &request)
         .await
         .map_err(|source| JoinError::Api { addr: addr.to_owned(), source })?;
-    check_reply(&reply, token, &request).map_err(|reason| JoinError::Reply { addr: addr.to_owned(), reason })?;
+    let unfit = |reason| JoinError::Reply { addr: addr.to_owned(), reason };
+    if !token::is_of(&reply.ca_pem, token.ca_digest()).map_err(|e| unfit(e.to_string()))? {
+        return Err(JoinError::Replaced { addr: addr.to_owned() });
+    }
+    check_reply(&reply, &request).map_err(unfit)?;
     Ok(reply)
 }
 
-fn check_reply(reply: &JoinReply, token: &Token, request: &JoinRequest) -> Result<(), String> {
+fn check_reply(reply: &JoinReply, request: &JoinRequest) -> Result<(), String> {
     let text = |e: IdentityError| e.to_string();
-    if !token::is_of(&reply.ca_pem, token.ca_digest()).map_err(text)? {
-        return Err("its CA is not the one that the token names".into());
-    }
     verify::issued_to_node(&reply.ca_pem, &reply.cert_pem, reply.node, &reply.cluster).map_err(text)?;
     if hex::encode(identity::certificate_key(&reply.cert_pem).map_err(text)?) != request.node_public_key {
         return Err("its certificate is for another key".into());

@@ -266,9 +266,7 @@ async fn answer(
         let failure = Failure::new(Code::CredentialExpired, text);
         let next = match &caller {
             Caller::Node { .. } => "its daemon asks for a new one; remoor nodes on a manager shows it",
-            _ if caller.replaced() => {
-                "take operator.json of the manager that init ran on; on a manager root needs none"
-            }
+            _ if caller.replaced() => "new ones: remoor key operator NAME --file FILE, as root on a manager",
             _ => "check the clocks of both machines; on a manager root needs no certificate",
         };
         failure.next(next).into_response()

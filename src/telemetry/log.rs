@@ -3,9 +3,11 @@
 use super::registry::{Kind, Registry};
 use super::throttle::{Throttle, WINDOW_MS};
 use std::io::IsTerminal;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tracing::{Event, Metadata, Subscriber};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
@@ -19,6 +21,8 @@ const NETWORK: &str = "memberlist_core::network";
 const STATE: &str = "memberlist_core::state";
 /// Without a quorum every attempt at an election is several.
 const RAFT: &str = "openraft";
+/// One filter by these, and none by level around it: of two, the registry would ask both again at each line and span of openraft.
+const SUSPICIOUS: RangeInclusive<Level> = Level::INFO..=Level::DEBUG;
 const NETWORK_LINES: u32 = 5;
 const STATE_LINES: u32 = 30;
 const RAFT_LINES: u32 = 30;
@@ -109,9 +113,9 @@ where
         Format::Human => fmt::layer().with_writer(writer).with_ansi(color).with_filter(filter).boxed(),
         Format::Json => fmt::layer().json().flatten_event(true).with_writer(writer).with_filter(filter).boxed(),
     };
-    let suspicions = Suspicions(registry.clone())
-        .with_filter(filter_fn(|meta| meta.target() == STATE && *meta.level() >= tracing::Level::INFO))
-        .with_filter(LevelFilter::DEBUG);
+    let suspicions = Suspicions(registry.clone()).with_filter(
+        filter_fn(|meta| meta.target() == STATE && SUSPICIOUS.contains(meta.level())).with_max_level_hint(Level::DEBUG),
+    );
     tracing_subscriber::registry().with(lines).with(suspicions)
 }
 
@@ -150,6 +154,15 @@ impl Floods {
 impl<S> Filter<S> for Floods {
     fn enabled(&self, _meta: &Metadata<'_>, _cx: &Context<'_, S>) -> bool {
         true
+    }
+
+    // With these two, what the filter beside this one never lets through is never asked about.
+    fn callsite_enabled(&self, _meta: &'static Metadata<'static>) -> Interest {
+        Interest::always()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
     }
 
     fn event_enabled(&self, event: &Event<'_>, _cx: &Context<'_, S>) -> bool {

@@ -356,7 +356,12 @@ fn a_worker_leaves_and_comes_back_as_who_it_was() {
     // It is told so at each start, also where no manager is asked, and its certificate opens nothing.
     workers[0].kill();
     workers[0] = Daemon::start(&at("w1"));
-    until("w1 says that it left", || (workers[0].json("status")["node"]["left"] == true).then_some(()));
+    let node = until("w1 says that it left", || {
+        let node = workers[0].json("status")["node"].clone();
+        (node["left"] == true).then_some(node)
+    });
+    let (boot, started) = (node["boot"].as_str().unwrap_or_default(), node["started"].as_str().unwrap_or_default());
+    assert!(!boot.is_empty() && started.starts_with("20"), "it tells of this start: {node}");
     let visitor = Visitor::node(&at("w1"), host(1));
     for (method, path) in [("get", "/agent/v1/peers"), ("post", "/agent/v1/renew"), ("get", "/v1/status")] {
         assert_eq!(visitor.code(method, path), "node-removed", "{path}");

@@ -3,6 +3,7 @@
 use super::{Connection, Output};
 use crate::cli::duration::Span;
 use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RoleWord {
@@ -83,8 +84,37 @@ Examples:
   remoor key rotate ca --finish    a node is away for long, and the rest need not wait"
     )]
     Rotate(KeyRotateArgs),
-    /// Show how far a new key is, and which nodes it waits for
+    /// Show how far a new key is, which nodes it waits for, and which operators have credentials
     Status(KeyStatusArgs),
+    /// Make credentials for an operator, or revoke those that were made
+    #[command(
+        long_about = "Make credentials for an operator, for --credentials, which hold for a year; or revoke those that were made.
+
+Whoever has the file may order anything. remoor key status lists what was made here. What init left on its manager is not among
+it, and can't be revoked but by another CA (remoor key rotate ca), after which all credentials but that file are to be made anew.
+
+Examples:
+  remoor key operator zoe --file zoe.json
+  remoor key operator zoe --revoke"
+    )]
+    Operator(KeyOperatorArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct KeyOperatorArgs {
+    /// Whose; the journal names them by it
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Where to write them; the file must not be there yet
+    #[arg(long, value_name = "FILE", required_unless_present = "revoke", conflicts_with = "revoke")]
+    pub file: Option<PathBuf>,
+    /// All that were made for this name count no more
+    #[arg(long)]
+    pub revoke: bool,
+    #[command(flatten)]
+    pub output: Output,
+    #[command(flatten)]
+    pub connection: Connection,
 }
 
 #[derive(Debug, Args)]

@@ -1,16 +1,19 @@
 //! `remoor token`, `remoor key` and `remoor accept`: who may come in, and by which secrets.
 
 use crate::cli::api::Api;
-use crate::cli::args::{AcceptArgs, KeyRotateArgs, KeyStatusArgs, KeyWord, TokenListArgs, TokenRotateArgs};
+use crate::cli::args::{
+    AcceptArgs, KeyOperatorArgs, KeyRotateArgs, KeyStatusArgs, KeyWord, TokenListArgs, TokenRotateArgs,
+};
 use crate::cli::ask::{self, Confirmed};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
 use crate::cli::table::Table;
 use crate::rpc::view::{
-    AcceptRequest, AcceptedView, KeysView, PendingView, RotateKeyRequest, RotateRequest, RotatedView, RotationView,
-    TokensView,
+    AcceptRequest, AcceptedView, KeysView, OperatorMade, OperatorRequest, PendingView, RotateKeyRequest, RotateRequest,
+    RotatedView, RotationView, TokensView,
 };
+use serde_json::json;
 
 pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exit> {
     let view: TokensView = api.get("/v1/tokens").await?;
@@ -72,7 +75,10 @@ pub async fn rotate_key(api: &Api, out: &Out, args: &KeyRotateArgs) -> anyhow::R
     if !out.machine(&view)? && !out.quiet {
         out.text(&format!("{}\n", view.text))?;
         if matches!(args.key, KeyWord::Ca) {
-            out.talk("copies of operator.json count until the old CA does: copy it again from where init ran once it is over");
+            out.talk(
+                "operators' credentials count until the old CA does, but operator.json where init ran, which goes along: \
+                 once it is over, remoor key operator NAME --file FILE for each",
+            );
         }
         out.talk("next: remoor key status");
     }
@@ -89,6 +95,7 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
                 _ => "all use it, and still read the old one",
             };
             on_its_way(out, "a new one", next, step, "away, get it on their return")?;
+            overdue(out, next, "or stop it: it gets the key on its return");
         }
         if let Some(ca) = &view.ca {
             out.text(&format!("CA: {}, {}, until {}\n", ca.fingerprint, of_entry(ca.serial), ca.until))?;
@@ -99,13 +106,68 @@ pub async fn key_status(api: &Api, out: &Out, _: &KeyStatusArgs) -> anyhow::Resu
                 };
                 let what = format!("a new one, {},", next.fingerprint.as_deref().unwrap_or_default());
                 on_its_way(out, &what, next, step, "away, and waited for")?;
+                overdue(out, next, "or stop it, then remoor key rotate ca --finish leaves it behind");
                 if !next.away.is_empty() {
                     out.talk("next: start them, or remoor key rotate ca --finish");
                 }
             }
         }
+        if !view.operators.is_empty() {
+            let mut table = Table::new(["OPERATOR", "KEY", "SINCE", "BY", "UNTIL", "STATE"]);
+            for one in &view.operators {
+                table.row([&one.name, &one.fingerprint, &one.since, &one.by, &one.until, &one.state].map(Clone::clone));
+            }
+            out.text("\n")?;
+            out.table(&table)?;
+        }
+        if let Some(table) = waiting(&view.waiting) {
+            out.text("\n")?;
+            out.table(&table)?;
+            if view.waiting.iter().any(|one| one.state == "waiting") {
+                out.talk("next: remoor accept NAME");
+            }
+        }
     }
     Ok(out.source(&view.as_of))
+}
+
+/// What to do about nodes that are there and hold it all up.
+fn overdue(out: &Out, next: &RotationView, or: &str) {
+    if !next.overdue.is_empty() {
+        let names = next.overdue.join(", ");
+        out.talk(&format!(
+            "{names}: there, and it does not confirm; next, on it: journalctl -u remoor says why, systemctl restart remoor; {or}"
+        ));
+    }
+}
+
+pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::Result<Exit> {
+    let request = OperatorRequest { name: args.name.clone() };
+    let Some(file) = &args.file else {
+        let view: AcceptedView = api.post("/v1/operators/revoke", &request).await?;
+        if !out.machine(&view)? && !out.quiet {
+            out.text(&format!("{}\n", view.text))?;
+        }
+        return Ok(Exit::Done);
+    };
+    if file.exists() {
+        let stop = Stop::usage(format!("{} is there already, and is not written over", file.display()));
+        return Err(stop.next("--file with another name").into());
+    }
+    let made: OperatorMade = api.post("/v1/operators", &request).await?;
+    made.credentials.save(file).map_err(|error| {
+        let stop = Stop::new(Exit::Failed, "the credentials were made, and could not be written").cause(&error);
+        stop.next(format!("remoor key operator {} --revoke, then the same command with another --file", made.name))
+    })?;
+    let OperatorMade { name, fingerprint, until, .. } = made;
+    let file = file.display();
+    let view =
+        json!({"version": 1, "name": name, "fingerprint": fingerprint, "until": until, "file": file.to_string()});
+    if !out.machine(&view)? && !out.quiet {
+        out.text(&format!("credentials of {name} until {until}: {file}\n"))?;
+        out.talk(&format!("next: remoor status --manager HOST:PORT --credentials {file}"));
+    }
+    Ok(Exit::Done)
 }
 
 fn of_entry(serial: u64) -> String {

@@ -5,7 +5,7 @@ use crate::cli::drivers::{self, InitOptions, JoinOptions, RunOptions};
 use crate::cli::error::Stop;
 use crate::cli::exit::Exit;
 use crate::cli::out::Out;
-use crate::model::counted;
+use crate::model::{counted, kept_by_ansible};
 use anyhow::Context;
 use serde_json::json;
 use std::io::Read;
@@ -95,7 +95,7 @@ fn name_of(here: &Here) -> anyhow::Result<String> {
 
 fn host_name() -> anyhow::Result<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() || name == "localhost" {
+    if name.is_empty() || name.starts_with("localhost") && kept_by_ansible(&name).is_some() {
         return Err(Stop::usage("this machine has no name of its own").next("--name NAME").into());
     }
     Ok(name)

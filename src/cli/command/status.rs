@@ -139,10 +139,17 @@ fn table(view: &StatusView, wide: bool) -> Table {
             let generation = node.baseline.as_ref().map(|b| b.generation.to_string()).unwrap_or_default();
             row.extend([generation, node.absences.to_string(), node.agent_faults.to_string()]);
         }
-        row.push(state::doing(node));
+        row.push(now(node));
         table.row(row);
     }
     table
+}
+
+/// What is done about the node or waited for; a role that it does not have yet comes first.
+fn now(node: &NodeView) -> String {
+    let role = node.manager_waits.as_ref().map(|_| state::manager(node));
+    let all = role.into_iter().chain([state::doing(node)]).filter(|text| !text.is_empty());
+    all.collect::<Vec<_>>().join("; ")
 }
 
 /// `drifted after network, 12:01:09`.

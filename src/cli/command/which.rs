@@ -1,14 +1,14 @@
 //! From names, a group or `--all` to nodes. Every name is looked up before anything is ordered, so that one wrong name
 //! changes nothing.
 
-use crate::cli::api::Api;
+use crate::cli::api::{self, Api};
 use crate::cli::args::Which;
 use crate::cli::error;
 use crate::rpc::view::{NodeView, StatusView};
 
-/// The chosen nodes, each once, in the order given.
+/// The chosen nodes, each once, in the order given. Whatever is asked of them comes after it.
 pub async fn choose(api: &Api, which: &Which) -> anyhow::Result<Vec<NodeView>> {
-    pick(&api.get("/v1/status").await?, which)
+    pick(&api.get("/v1/status").await.map_err(api::not_begun)?, which)
 }
 
 pub fn pick(status: &StatusView, which: &Which) -> anyhow::Result<Vec<NodeView>> {

@@ -47,6 +47,18 @@ fn status_on_a_bad_morning() {
 }
 
 #[test]
+fn a_role_that_is_waited_for_stands_in_the_status_with_its_reason() {
+    let mut view = views::clean_status();
+    view.nodes[1].role = "manager".into();
+    view.nodes[1].manager_state = "promoting".into();
+    view.nodes[1].manager_waits = Some("the last step failed and is tried again: nobody answers".into());
+    view.nodes[1].conditions = vec![ConditionView { is: "moved".into(), why: "from 10.0.0.9".into() }];
+    let text = printed(Format::Table, |out| status::show(out, &view, false));
+    let now = "promoting: the last step failed and is tried again: nobody answers; moved: from 10.0.0.9\n";
+    assert!(text.contains(now), "{text}");
+}
+
+#[test]
 fn status_of_a_clean_fleet_is_zero() {
     table(
         |out| status::show(out, &views::clean_status(), true),

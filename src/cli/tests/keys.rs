@@ -31,10 +31,22 @@ async fn manager() -> Daemon {
         let next = json!({"step": "insert", "since": "2026-03-05T12:00:00.000Z", "by": "zoe", "waits_for": ["w1", "w2"],
             "away": ["w3"]});
         let on_its_way = json!({"step": "issue", "since": "2026-03-05T12:00:00.000Z", "by": "zoe", "waits_for": ["w1"],
-            "away": ["w3", "w4"], "fingerprint": "cdef"});
+            "away": ["w3", "w4"], "fingerprint": "cdef", "overdue": ["w1"]});
         let ca = json!({"serial": 40, "fingerprint": "0123", "until": "2036-03-05T12:00:00.000Z", "next": on_its_way});
-        Json(json!({"version": 1, "as_of": views::as_of(), "serial": 0, "gossip": next, "ca": ca}))
+        let waiting = json!([{"name": "w7", "why": "certificate", "state": "waiting", "role": "worker",
+            "fingerprint": "SHA256:x", "address": "10.0.0.7:7947", "since": "2026-03-05T11:00:00.000Z"}]);
+        let operators = json!([{"name": "zoe", "fingerprint": "SHA256:z", "since": "2026-03-05T11:00:00.000Z",
+            "by": "root@m1", "until": "2027-03-05T11:00:00.000Z", "state": "counts"}]);
+        Json(json!({"version": 1, "as_of": views::as_of(), "serial": 0, "gossip": next, "ca": ca, "waiting": waiting,
+            "operators": operators}))
     };
+    let made = |Json(body): Json<Value>| async move {
+        let credentials = json!({"cluster": "c1", "ca_pem": "CA", "cert_pem": "CERT", "key_pem": "SECRET"});
+        Json(
+            json!({"version": 1, "name": body["name"], "fingerprint": "SHA256:z", "until": "2027", "credentials": credentials}),
+        )
+    };
+    let revoked = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
     let rotated = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
     let accept = |Json(body): Json<Value>| async move { Json(json!({"version": 1, "text": body.to_string()})) };
     let router = Router::new()
@@ -42,6 +54,8 @@ async fn manager() -> Daemon {
         .route("/v1/tokens/rotate", post(rotate))
         .route("/v1/keys", get(key))
         .route("/v1/keys/rotate", post(rotated))
+        .route("/v1/operators", post(made))
+        .route("/v1/operators/revoke", post(revoked))
         .route("/v1/accept", post(accept));
     Daemon::start(router).await
 }
@@ -53,6 +67,7 @@ async fn run(line: &str, quiet: bool) -> (Exit, String, String) {
         Verb::Token(TokenVerb::List(args)) => keys::list(&api, &out, &args).await,
         Verb::Token(TokenVerb::Rotate(args)) => keys::rotate(&api, &out, &args).await,
         Verb::Key(KeyVerb::Status(args)) => keys::key_status(&api, &out, &args).await,
+        Verb::Key(KeyVerb::Operator(args)) => keys::operator(&api, &out, &args).await,
         Verb::Key(KeyVerb::Rotate(args)) => keys::rotate_key(&api, &out, &args).await,
         Verb::Accept(args) => keys::accept(&api, &out, &args).await,
         other => panic!("{other:?}"),
@@ -79,6 +94,25 @@ async fn a_rotation_says_which_key_and_one_that_leaves_nodes_behind_asks_first()
     assert_eq!((exit, answer.as_str()), (Exit::Refused, ""), "nothing is ordered");
     assert!(talk.contains("not waited for: w3, w4") && talk.contains("remoor accept"), "{talk}");
     assert_eq!(run("remoor key rotate gossip --finish", false).await.0, Exit::Usage);
+}
+
+#[tokio::test]
+async fn an_operators_credentials_go_into_a_file_and_nowhere_else() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("zoe.json");
+    let line = format!("remoor key operator zoe --file {}", file.display());
+    let (exit, answer, talk) = run(&line, false).await;
+    assert!(exit == Exit::Done && answer.starts_with("credentials of zoe until 2027: "), "{answer}");
+    assert!(!answer.contains("SECRET") && !talk.contains("SECRET"), "{answer} {talk}");
+    let written = std::fs::read_to_string(&file).expect("written");
+    assert!(written.contains("SECRET"));
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&file).expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    std::fs::write(&file, "mine").expect("written");
+    assert_eq!(run(&line, false).await.0, Exit::Usage, "it is not written over");
+    assert_eq!(std::fs::read_to_string(&file).expect("there"), "mine");
+    let (exit, answer, _) = run("remoor key operator zoe --revoke", false).await;
+    assert_eq!((exit, answer.trim()), (Exit::Done, r#"{"name":"zoe"}"#));
 }
 
 #[tokio::test]
@@ -111,7 +145,13 @@ async fn a_new_token_is_the_answer_and_all_else_is_talk() {
 
 #[tokio::test]
 async fn a_key_on_its_way_says_whom_it_waits_for() {
-    let (_, answer, _) = run("remoor key status", false).await;
+    let (_, answer, talk) = run("remoor key status", false).await;
+    assert!(
+        talk.contains("w1: there, and it does not confirm")
+            && talk.contains("stop it, then remoor key rotate ca --finish"),
+        "{talk}"
+    );
+    assert!(talk.contains("next: remoor accept NAME"), "{talk}");
     expect![[r#"
         gossip key: of init
         a new one is on its way since 2026-03-05T12:00:00.000Z, by zoe: all take it in
@@ -121,6 +161,12 @@ async fn a_key_on_its_way_says_whom_it_waits_for() {
         a new one, cdef, is on its way since 2026-03-05T12:00:00.000Z, by zoe: all get certificates of it, and trust both
         waits for: w1
         away, and waited for: w3, w4
+
+        OPERATOR  KEY       SINCE                     BY       UNTIL                     STATE
+        zoe       SHA256:z  2026-03-05T11:00:00.000Z  root@m1  2027-03-05T11:00:00.000Z  counts
+
+        WAITS  FOR          STATE    ROLE    KEY       ADDRESS        SINCE
+        w7     certificate  waiting  worker  SHA256:x  10.0.0.7:7947  2026-03-05T11:00:00.000Z
     "#]]
     .assert_eq(&answer);
 }

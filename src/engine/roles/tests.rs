@@ -5,6 +5,8 @@ use crate::model::{Applied, Command, Entry, NodeSpec, Wall};
 
 const MANAGER: ClusterRole = ClusterRole::Manager;
 const WORKER: ClusterRole = ClusterRole::Worker;
+/// What is told of a step that [`Bench::fail`] ended.
+const FAILED: &str = "the last step failed and is tried again: nobody answers";
 
 /// Three managers, the first of which leads, and two workers; what Raft and gossip have is set by hand.
 struct Bench {
@@ -114,12 +116,12 @@ impl Bench {
 
     /// The step under way ended; what is next after that.
     fn done(&mut self) -> Option<RoleStep> {
-        self.roles.ended(self.now, true);
+        self.roles.ended(self.now, Ok(()));
         self.step()
     }
 
     fn fail(&mut self) -> Option<RoleStep> {
-        self.roles.ended(self.now, false);
+        self.roles.ended(self.now, Err("nobody answers".to_owned()));
         self.step()
     }
 
@@ -361,7 +363,7 @@ fn the_only_voter_stays_until_another_one_votes() {
     bench.learn(raft, "w1");
     while matches!(bench.step(), Some(RoleStep::Retire { node, raft }) if bench.write(Command::Retire { node, raft }).refusal().is_none())
     {
-        bench.roles.ended(bench.now, true);
+        bench.roles.ended(bench.now, Ok(()));
     }
     assert_eq!(bench.wait("m1"), Some("it is the only voter"));
     bench.vote(raft, "w1");
@@ -475,10 +477,10 @@ fn a_step_that_fails_does_not_starve_the_others() {
     bench.now = bench.now.after(RETRY_MS + 1);
     let second = bench.fail();
     assert!(enlists(&second, w2), "{second:?}");
-    assert_eq!(bench.wait("w1"), Some("the last step failed and is tried again"));
+    assert_eq!(bench.wait("w1"), Some(FAILED));
     bench.now = bench.now.after(RETRY_MS + 1);
     assert_eq!(bench.fail(), bench.set(&["m1", "m2"], "m3"), "before the first is tried again");
-    assert_eq!(bench.wait("w1"), Some("one change of managers at a time"));
+    assert_eq!(bench.wait("w1"), Some(FAILED), "which is worth more than whose turn it is");
     let third = bench.done();
     assert!(matches!(third, Some(RoleStep::SetVoters { .. })), "{third:?}");
 }
@@ -490,9 +492,39 @@ fn what_failed_is_tried_again_after_a_pause() {
     let step = bench.step();
     assert_eq!(step, bench.set(&["m1", "m2"], "m3"));
     assert_eq!(bench.fail(), None);
-    assert_eq!(bench.wait("m3"), Some("the last step failed and is tried again"));
+    assert_eq!(bench.wait("m3"), Some(FAILED));
     assert_eq!(bench.after(RETRY_MS - 1), None);
     assert_eq!(bench.after(1), step);
+    assert_eq!(bench.wait("m3"), Some(FAILED), "while it is tried again, too");
+    let gone = bench.id("m3");
+    bench.raft.voters.remove(&gone);
+    bench.raft.target.remove(&gone);
+    bench.done();
+    assert_eq!(bench.wait("m3"), None);
+}
+
+#[test]
+fn a_half_done_change_that_fails_says_why() {
+    let mut bench = Bench::new();
+    bench.role("m3", WORKER);
+    let going = bench.id("m3");
+    bench.raft.joint = true;
+    bench.raft.target.remove(&going);
+    assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));
+    assert_eq!(bench.wait("m3"), Some("waiting until a change of managers that is half done is finished"));
+    assert_eq!(bench.fail(), None);
+    assert_eq!(bench.wait("m3"), Some(FAILED));
+}
+
+#[test]
+fn who_has_no_certificate_is_not_asked_in_vain() {
+    let (mut bench, _) = Bench::promoted("w1");
+    let node = bench.node("w1");
+    bench.write(Command::Lapse { node });
+    assert_eq!(bench.step(), None);
+    assert_eq!(bench.wait("w1"), Some("its certificate counts no more; next: remoor accept w1"));
+    bench.write(Command::Renewed { node });
+    assert!(matches!(bench.step(), Some(RoleStep::Enlist { .. })));
 }
 
 #[test]

@@ -121,21 +121,8 @@ fn is_stream(path: &str) -> bool {
 /// The leader's own words where it answered, ours where it did not.
 fn failure_of(error: ApiError) -> Passed {
     let unreachable = matches!(error, ApiError::Unreachable { .. });
-    Passed { failure: words_of(error), unreachable }
-}
-
-fn words_of(error: ApiError) -> Failure {
-    match error {
-        ApiError::Status { code, message, next, details, .. } => {
-            let failure = Failure::new(Code::parse(&code).unwrap_or(Code::Internal), message).details(*details);
-            match next {
-                Some(next) => failure.next(next),
-                None => failure,
-            }
-        }
-        ApiError::Unreachable { .. } | ApiError::Identity { .. } => Failure::new(Code::Retry, error.to_string()),
-        ApiError::Timeout { .. } | ApiError::Protocol { .. } => Failure::new(Code::OutcomeUnknown, error.to_string()),
-    }
+    let failure = error.into_failure(|error| if error.maybe_done() { Code::OutcomeUnknown } else { Code::Retry });
+    Passed { failure, unreachable }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! by its certificate.
 
 use super::super::{Shared, authority, gossip_key, wall};
-use super::{By, JoinDesk, as_of, member, operator, propose};
+use super::{By, JoinDesk, as_of, member, operator, operators, pending, propose};
 use crate::model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
 use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
 use crate::rpc::caller::Caller;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// So long before its end the CA is spoken of.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
+/// A node that is there has confirmed a step after so long: nodes spread their questions over a minute, and are told to ask.
+const CONFIRM_MS: u64 = 120_000;
 
 /// What the caller's gossip is to hold, first the key by which it sends. What it holds is taken note of.
 pub async fn held(
@@ -123,7 +125,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             KeyStep::Use => "use",
         };
         let (step, since) = (step.to_owned(), wire::rfc3339(next.since));
-        RotationView { step, since, by: next.by.clone(), waits_for, away, ..RotationView::default() }
+        let overdue = overdue(&shared, next.since, &waits_for);
+        RotationView { step, since, by: next.by.clone(), waits_for, away, overdue, ..RotationView::default() }
     });
     let next = inventory.authority.next.as_ref().map(|next| {
         let missing = authority::missing(&shared, &inventory);
@@ -132,11 +135,13 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             CaStep::Trust => "trust",
             CaStep::Issue => "issue",
         };
+        let waits_for = names(&missing.here);
         RotationView {
             step: step.to_owned(),
             since: wire::rfc3339(next.since),
             by: next.by.clone(),
-            waits_for: names(&missing.here),
+            overdue: overdue(&shared, next.since, &waits_for),
+            waits_for,
             away: names(&away),
             fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
             without: names(&without),
@@ -148,21 +153,34 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         until: identity::certificate_not_after(&inventory.ca_pem).map(wire::rfc3339).unwrap_or_default(),
         next,
     };
-    let ca = Some(ca);
-    Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial: inventory.gossip.serial, gossip, ca }))
+    let mut waiting = pending::views(&inventory, wall());
+    waiting.retain(|one| one.why == pending::CERTIFICATE);
+    let (ca, serial) = (Some(ca), inventory.gossip.serial);
+    let operators = operators::views(&inventory, wall());
+    Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators }))
+}
+
+/// Only a leader hears who confirms.
+fn overdue(shared: &Shared, since: Wall, waits_for: &[String]) -> Vec<String> {
+    let late = shared.shown().is_some() && wall().since(since) >= CONFIRM_MS;
+    if late { waits_for.to_vec() } else { Vec::new() }
 }
 
 /// What `status` says of the CA: that it ends, or whom one on its way waits for.
 pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
-    let waits = inventory.authority.next.as_ref().and_then(|next| {
+    let waits = inventory.authority.next.iter().filter(|_| shared.shown().is_some()).flat_map(|next| {
         let missing = authority::missing(shared, inventory);
         let (away, _) = missing.split(&next.without);
-        let text = format!("the new CA waits for {}, away; next: remoor key status", names(&away).join(", "));
-        (shared.shown().is_some() && !away.is_empty()).then_some(text)
+        let overdue = overdue(shared, next.since, &names(&missing.here));
+        waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "there, and silent about it"))
     });
     ending.into_iter().chain(waits).collect()
+}
+
+fn waits_for(names: &[String], how: &str) -> Option<String> {
+    (!names.is_empty()).then(|| format!("the new CA waits for {}, {how}; next: remoor key status", names.join(", ")))
 }
 
 fn ending(ends: Wall, now: Wall) -> Option<String> {

@@ -14,6 +14,7 @@ mod keys;
 mod leave;
 mod look;
 mod member;
+mod operators;
 mod order;
 mod pending;
 mod plan;
@@ -55,6 +56,8 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
         .route("/v1/accept", post(pending::accept))
         .route("/v1/keys", get(keys::status))
         .route("/v1/keys/rotate", post(keys::rotate))
+        .route("/v1/operators", post(operators::make))
+        .route("/v1/operators/revoke", post(operators::revoke))
         .route("/v1/tokens", get(tokens::list))
         .route("/v1/tokens/rotate", post(tokens::rotate))
         .route("/v1/nodes/{name}/why", get(read::why))
@@ -127,7 +130,10 @@ impl std::ops::Deref for By {
 /// Operators, root on a manager, and managers that pass an order on.
 fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
     match caller {
-        Caller::Operator { name, .. } => Ok(name.clone().into()),
+        Caller::Operator { name, key, .. } => {
+            operators::refused(&shared.inventory(), name, key)?;
+            Ok(name.clone().into())
+        }
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
         // A daemon without root: who runs it could do all this by its keys as well.
         Caller::Local { uid } if *uid == rustix::process::geteuid().as_raw() => {

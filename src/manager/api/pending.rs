@@ -2,6 +2,7 @@
 
 use super::super::{Shared, wall};
 use super::member::spec_of;
+use super::read::few;
 use super::{By, operator, propose};
 use crate::model::{Answer, ClusterRole, Command, Denied, Inventory, NodeName, NodeSpec, Pending, Wall};
 use crate::rpc::caller::Caller;
@@ -159,6 +160,22 @@ pub fn role(word: &str) -> Result<Option<ClusterRole>, Failure> {
     }
 }
 
+/// Why somebody waits.
+const JOIN: &str = "join";
+pub const CERTIFICATE: &str = "certificate";
+
+/// What `status` says of those whom nobody has answered yet.
+pub fn warnings(waiting: &[PendingView]) -> Vec<String> {
+    let told = |(why, what, next): (&str, &str, &str)| {
+        let names = waiting.iter().filter(|one| one.why == why && one.state == "waiting").map(|one| one.name.as_str());
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then(|| format!("waiting {what}: {}; next: {next}", few(&names)))
+    };
+    let join = "compare the key in remoor nodes, then remoor accept NAME, or --deny";
+    let all = [(JOIN, "to be let in", join), (CERTIFICATE, "for a new certificate", "remoor accept NAME")];
+    all.into_iter().filter_map(told).collect()
+}
+
 /// All who wait, and what was said to them.
 pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     let machines = inventory.pending.values().filter(|p| p.expires >= now);
@@ -170,7 +187,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         };
         PendingView {
             name: p.spec.name.to_string(),
-            why: "join".to_owned(),
+            why: JOIN.to_owned(),
             state: state.to_owned(),
             role: role.word().to_owned(),
             fingerprint: fingerprint(&p.spec.public_key),
@@ -186,7 +203,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
     };
     let denied = inventory.denied.values().filter(over).map(|denied| PendingView {
         name: denied.spec.name.to_string(),
-        why: "join".to_owned(),
+        why: JOIN.to_owned(),
         state: "denied".to_owned(),
         role: ClusterRole::Worker.word().to_owned(),
         fingerprint: fingerprint(&denied.spec.public_key),
@@ -200,7 +217,7 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<PendingView> {
         let node = inventory.node(*id)?;
         Some(PendingView {
             name: node.name().to_string(),
-            why: "certificate".to_owned(),
+            why: CERTIFICATE.to_owned(),
             state: if lapsed.accepted(now) { "accepted" } else { "waiting" }.to_owned(),
             role: node.role.word().to_owned(),
             fingerprint: fingerprint(&node.spec.public_key),
@@ -237,6 +254,26 @@ mod tests {
             let (command, _) = answer(Some(role)).expect("a yes");
             assert!(matches!(command, Command::Admit { role: as_what, .. } if as_what == role));
         }
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_is_warned_of_with_what_to_do() {
+        let one = |name: &str, why: &str, state: &str| PendingView {
+            name: name.to_owned(),
+            why: why.to_owned(),
+            state: state.to_owned(),
+            ..PendingView::default()
+        };
+        let answered = [one("w1", JOIN, "denied"), one("w2", JOIN, "accepted"), one("w3", CERTIFICATE, "accepted")];
+        assert_eq!(warnings(&answered), Vec::<String>::new());
+        let waiting = [one("w4", JOIN, "waiting"), one("w5", CERTIFICATE, "waiting"), one("w6", JOIN, "waiting")];
+        let told = warnings(&waiting);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].starts_with("waiting to be let in: w4, w6; next: ") && told[0].contains("remoor accept"),
+            "{told:?}"
+        );
+        assert_eq!(told[1], "waiting for a new certificate: w5; next: remoor accept NAME");
     }
 
     #[test]

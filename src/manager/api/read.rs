@@ -42,6 +42,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(stale_directories(&shared.raft.refusals(), &inventory));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(keys::warnings(&shared, &inventory));
+    let pending = super::pending::views(&inventory, wall());
+    warnings.extend(super::pending::warnings(&pending));
     warnings.extend(shared.backups.warning(wall()));
     // The notices of these, of days ago perhaps, would say it twice.
     warnings.extend(shared.notices.recent_but(CERTIFICATE).into_iter().rev().take(5));
@@ -59,7 +61,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         nodes,
         ssh_key: shared.ssh_line(),
         backup: shared.backups.view(wall()),
-        pending: super::pending::views(&inventory, wall()),
+        pending,
         left: super::leave::views(&inventory),
     }))
 }
@@ -84,11 +86,16 @@ fn other_versions<'a>(agents: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<S
         by_version.entry(version).or_default().push(name);
     }
     let told = by_version.iter().map(|(version, names)| {
-        let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        format!("version differs: remoor {version} runs on {}{more}, this manager is {own}", some.join(", "))
+        format!("version differs: remoor {version} runs on {}, this manager is {own}", few(names))
     });
     told.collect()
+}
+
+/// The first of these names, and how many more there are.
+pub(super) fn few(names: &[&str]) -> String {
+    let (some, more) = (&names[..names.len().min(5)], names.len().saturating_sub(5));
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    some.join(", ") + &more
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -348,7 +355,7 @@ pub(super) fn names(inventory: &Inventory) -> BTreeMap<u64, String> {
 pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeView {
     let raft = shared.raft.status().borrow().clone();
     let shown = shared.shown().and_then(|s| s.get(&node.id).cloned());
-    let presence = match shown.as_ref().map(|s| s.presence) {
+    let presence = match shown.as_ref().and_then(|s| s.presence) {
         Some(Presence::Alive) => "alive",
         Some(Presence::Suspect) => "suspect",
         Some(Presence::Away) => "away",

@@ -106,3 +106,14 @@ async fn once_it_was_replaced_a_ca_opens_nothing_but_a_renewal() {
     assert!(reason.starts_with("it refuses our certificate"), "{reason}");
     who(&Client::tls(&server.addr, &last.client(9), Some(NodeId(1)))).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_join_that_another_ca_answers_than_the_handshake_was_by_says_so() {
+    let (old, next) = (Cluster::new("c1"), Arc::new(Cluster::new("c1")));
+    let secret = Secret::generate().unwrap();
+    let server = Server::start(&old.node(1), joining(next, &secret, Arc::default()), Limits::default()).await;
+    let token = Token::new(old.ca.cert_pem(), secret).unwrap();
+    let request = join::tests::request(&NodeKey::generate().unwrap());
+    let error = join::join(&server.addr, &token, request).await.unwrap_err();
+    assert!(matches!(error, JoinError::Replaced { .. }), "{error:?}");
+}

@@ -1,6 +1,7 @@
 //! What is said of join tokens, and of who waits to be accepted.
 
 use super::{AsOf, Secret};
+use crate::rpc::identity::TlsIdentity;
 use serde::{Deserialize, Serialize};
 
 /// Answer of `/v1/tokens`. No secret is in it.
@@ -97,6 +98,41 @@ pub struct KeysView {
     /// None of an older manager.
     #[serde(default)]
     pub ca: Option<CaView>,
+    /// Nodes whose certificate counts no more: they get another one by `remoor accept`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<PendingView>,
+    /// Credentials of operators that were made by `/v1/operators`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operators: Vec<OperatorView>,
+}
+
+/// Body of `/v1/operators` and `/v1/operators/revoke`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorRequest {
+    pub name: String,
+}
+
+/// New credentials, told once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorMade {
+    pub version: u32,
+    pub name: String,
+    /// Of their key.
+    pub fingerprint: String,
+    pub until: String,
+    /// As `--credentials` takes them from a file.
+    pub credentials: TlsIdentity,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorView {
+    pub name: String,
+    pub fingerprint: String,
+    pub since: String,
+    pub by: String,
+    pub until: String,
+    /// `counts`, `revoked`, `ended`, `replaced` (its CA was).
+    pub state: String,
 }
 
 /// The cluster's certificate authority.
@@ -125,6 +161,9 @@ pub struct RotationView {
     /// Of a CA, as join tokens carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
+    /// Of `waits_for`, those that had time enough: something is wrong with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overdue: Vec<String>,
     /// Workers that are away, and that a CA does not wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,

@@ -245,10 +245,13 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     let mut cluster = Cluster::new(false);
     let dir = cluster.dir.path().to_owned();
     let _w1 = cluster.worker("w1", 2);
-    let mut w2 = cluster.worker("w2", 3);
-    alive(&cluster.m1, &["m1", "w1", "w2"]);
+    let (mut w2, mut w3) = (cluster.worker("w2", 3), cluster.worker("w3", 5));
+    alive(&cluster.m1, &["m1", "w1", "w2", "w3"]);
     w2.kill();
+    w3.kill();
     away(&cluster.m1, "w2");
+    let out = cluster.m1.ask(&["remove", "w3", "--force", "--yes"]);
+    assert!(out.status.success(), "{}", said(&out));
     let (old, before) = (trust(&dir, "w2"), cluster.credentials("w2"));
     let copy = dir.join("copy.json");
     fs::copy(dir.join("m1/operator.json"), &copy).expect("copied");
@@ -274,6 +277,24 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
     assert!(!out.status.success() && said(&out).contains("was replaced"), "{}", said(&out));
     until("the operator's credentials on m1 are of the new one", || {
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
+    });
+
+    // Others are made, and end by an order.
+    let zoe = dir.join("zoe.json");
+    let out = cluster.m1.ask(&["key", "operator", "zoe", "--file", &zoe.display().to_string()]);
+    assert!(out.status.success(), "{}", said(&out));
+    assert!(operator(&zoe).status.success());
+    let out = cluster.m1.ask(&["key", "operator", "zoe", "--revoke"]);
+    assert!(out.status.success(), "{}", said(&out));
+    let out = operator(&zoe);
+    assert!(out.status.code() == Some(4) && said(&out).contains("of zoe were revoked at"), "{}", said(&out));
+    assert_eq!(keys(&cluster.m1)["operators"][0]["state"], "revoked");
+
+    // Who was removed hears that, and not that its certificate counts no more.
+    let w3 = Daemon::start(&dir.join("w3"));
+    until("w3 knows that it was removed", || {
+        let why = w3.json("status")["node"]["removed"].as_str().map(str::to_owned)?;
+        why.starts_with("w3 was removed from the cluster at").then_some(())
     });
 
     let _w2 = Daemon::start(&dir.join("w2"));

@@ -167,7 +167,8 @@ impl World {
         let part = self.hosts[order.host].part.as_mut().filter(|p| p.term == order.term);
         let Some(lead) = part.and_then(|p| p.lead.as_mut()).filter(|l| l.ticket == order.ticket) else { return };
         lead.ticket += 1; // a second answer counts no more
-        Roles::ended(&mut lead.roles, Now(self.now), done);
+        let outcome = done.then_some(()).ok_or_else(|| "nobody answers".to_owned());
+        Roles::ended(&mut lead.roles, Now(self.now), outcome);
         self.tell(|_| format!("{} heard of {:?}: {done}", NAMES[order.host], order.step));
         if !done {
             self.fire("step failed");

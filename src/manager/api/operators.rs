@@ -1,0 +1,99 @@
+//! Credentials of operators: new ones, told once, and an end to those of a name. Which there are stands in `/v1/keys`.
+
+use super::super::{Shared, authority};
+use super::{operator, propose};
+use crate::model::{Command, Inventory, OperatorKey, Wall, ca_id};
+use crate::rpc::caller::Caller;
+use crate::rpc::identity::{self, IdentityError};
+use crate::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
+use crate::rpc::wire::{self, Code, Failure, Strict};
+use axum::extract::State;
+use std::sync::Arc;
+
+pub async fn make(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Strict(request): Strict<OperatorRequest>,
+) -> Result<axum::Json<OperatorMade>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let name = request.name;
+    let internal = |e: IdentityError| Failure::new(Code::Internal, e.to_string());
+    let inventory = shared.inventory();
+    let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
+    let credentials = authority::operator(&shared, &inventory, &name).map_err(internal)?.ok_or_else(lacks)?;
+    let key = hex::encode(identity::certificate_key(&credentials.cert_pem).map_err(internal)?);
+    let until = identity::certificate_not_after(&credentials.cert_pem).map_err(internal)?;
+    let (fingerprint, ca) = (identity::fingerprint(&key), ca_id(inventory.issuer()));
+    propose(&shared, &by, Command::MakeOperator { name: name.clone(), key, ca, until }).await?;
+    Ok(axum::Json(OperatorMade { version: 1, name, fingerprint, until: wire::rfc3339(until), credentials }))
+}
+
+pub async fn revoke(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Strict(request): Strict<OperatorRequest>,
+) -> Result<axum::Json<AcceptedView>, Failure> {
+    let by = operator(&shared, &caller)?;
+    let text = format!("the credentials of {} count no more", request.name);
+    propose(&shared, &by, Command::RevokeOperator { name: request.name }).await?;
+    Ok(axum::Json(AcceptedView { version: 1, text }))
+}
+
+/// Those that were made by order, and what they are worth.
+pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
+    let present: Vec<_> = inventory.roots().into_iter().map(ca_id).collect();
+    let state = |operator: &OperatorKey| match &operator.revoked {
+        Some(_) => "revoked",
+        None if operator.until < now => "ended",
+        None if !present.contains(&operator.ca) => "replaced",
+        None => "counts",
+    };
+    let view = |(key, operator): (&String, &Arc<OperatorKey>)| OperatorView {
+        name: operator.name.clone(),
+        fingerprint: identity::fingerprint(key),
+        since: wire::rfc3339(operator.at),
+        by: operator.by.clone(),
+        until: wire::rfc3339(operator.until),
+        state: state(operator).to_owned(),
+    };
+    inventory.operators.iter().map(view).collect()
+}
+
+/// Whoever has credentials that were revoked hears so.
+pub fn refused(inventory: &Inventory, name: &str, key: &str) -> Result<(), Failure> {
+    let Some((at, by)) = inventory.revoked(key) else { return Ok(()) };
+    let text = format!("these credentials of {name} were revoked at {} by {by}", wire::rfc3339(*at));
+    Err(Failure::new(Code::Forbidden, text).next("others: remoor key operator NAME --file FILE, as root on a manager"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Entry, Sha256};
+
+    #[test]
+    fn what_credentials_are_worth_is_told_and_revoked_ones_open_nothing() {
+        let mut inventory = Inventory { ca_pem: Arc::new("A".to_owned()), ..Inventory::default() };
+        let mut apply = |command| {
+            let index = inventory.applied + 1;
+            let entry = Entry { at: Wall(index), by: "max".to_owned(), command };
+            assert_eq!(inventory.apply(index, &entry).refusal(), None);
+        };
+        let made = [
+            ("ann", ca_id("A"), 500),
+            ("bob", ca_id("A"), 50),
+            ("cy", Sha256::of(b"B"), 500),
+            ("dan", ca_id("A"), 500),
+        ];
+        for (name, ca, until) in made {
+            apply(Command::MakeOperator { name: name.to_owned(), key: format!("{name}-key"), ca, until: Wall(until) });
+        }
+        apply(Command::RevokeOperator { name: "dan".to_owned() });
+        let told: Vec<_> = views(&inventory, Wall(100)).into_iter().map(|o| (o.name, o.state)).collect();
+        let wanted = [("ann", "counts"), ("bob", "ended"), ("cy", "replaced"), ("dan", "revoked")];
+        assert_eq!(told, wanted.map(|(name, state)| (name.to_owned(), state.to_owned())));
+        assert_eq!(refused(&inventory, "ann", "ann-key"), Ok(()));
+        let failure = refused(&inventory, "dan", "dan-key").unwrap_err();
+        assert!(failure.code == Code::Forbidden && failure.message.contains("revoked") && failure.next.is_some());
+    }
+}

@@ -1,0 +1,98 @@
+//! Entries about the credentials of operators: that some were made, and that those of a name count no more.
+
+use super::*;
+
+impl Inventory {
+    pub(super) fn make_operator(&mut self, at: &At, name: &str, key: &str, ca: Sha256, until: Wall) -> Decision {
+        if !is_operator_name(name) {
+            let text = format!("{name:?} is no name for an operator: letters, digits, dots, dashes and _, up to 64");
+            return Err(Refusal::new("bad-name", text));
+        }
+        let now = at.entry.at;
+        let over = |operator: &OperatorKey| now.since(operator.until) > OPERATOR_KEPT_MS;
+        if self.operators.values().filter(|operator| !over(operator)).count() >= OPERATORS_MAX {
+            let text = format!("{OPERATORS_MAX} credentials of operators are remembered, and no more can be");
+            return Err(Refusal::new("too-many-operators", text).next("wait until some have ended: remoor key status"));
+        }
+        self.operators.retain(|_, operator| !over(operator));
+        let by = at.entry.by.clone();
+        let operator = OperatorKey { name: name.to_owned(), at: now, by, until, ca, revoked: None };
+        self.operators.insert(key.to_owned(), Arc::new(operator));
+        self.note(at, None, Happening::Operator { text: format!("credentials were made for operator {name}") });
+        Ok(Applied::Done)
+    }
+
+    pub(super) fn revoke_operator(&mut self, at: &At, name: &str) -> Decision {
+        let of_name = |operator: &&mut Arc<OperatorKey>| operator.name == name && operator.revoked.is_none();
+        let mut count = 0;
+        for operator in self.operators.values_mut().filter(of_name) {
+            Arc::make_mut(operator).revoked = Some((at.entry.at, at.entry.by.clone()));
+            count += 1;
+        }
+        if count == 0 {
+            let text = format!("no credentials were made for {name} that count, by remoor key operator");
+            return Err(Refusal::new("nothing-new", text).next(
+                "remoor key status lists them; what init left, and copies of it, end with its CA: remoor key rotate ca",
+            ));
+        }
+        self.note(at, None, Happening::Operator { text: format!("the credentials of operator {name} were revoked") });
+        Ok(Applied::Done)
+    }
+
+    /// Of these credentials, that they were revoked: when, and by whom. `key` in hex.
+    pub fn revoked(&self, key: &str) -> Option<&(Wall, String)> {
+        self.operators.get(key).and_then(|operator| operator.revoked.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn apply(inventory: &mut Inventory, at: u64, command: Command) -> Option<String> {
+        let entry = Entry { at: Wall(at), by: "max".to_owned(), command };
+        inventory.apply(inventory.applied + 1, &entry).refusal().map(|r| r.code.clone())
+    }
+
+    fn make(name: &str, key: &str, until: u64) -> Command {
+        let (name, key, ca) = (name.to_owned(), key.to_owned(), Sha256::of(b"ca"));
+        Command::MakeOperator { name, key, ca, until: Wall(until) }
+    }
+
+    #[test]
+    fn all_that_one_has_is_revoked_and_nothing_of_others() {
+        let mut i = Inventory::default();
+        for (name, key) in [("zoe", "aa"), ("zoe", "bb"), ("max", "cc")] {
+            assert_eq!(apply(&mut i, 1, make(name, key, 100)), None);
+        }
+        let revoke = || Command::RevokeOperator { name: "zoe".to_owned() };
+        assert_eq!(apply(&mut i, 2, revoke()), None);
+        let revoked = |i: &Inventory| ["aa", "bb", "cc", "dd"].map(|key| i.revoked(key).is_some());
+        assert_eq!(revoked(&i), [true, true, false, false]);
+        assert_eq!(apply(&mut i, 3, revoke()).as_deref(), Some("nothing-new"));
+        assert_eq!(apply(&mut i, 3, make("zoe", "dd", 100)), None, "new ones count");
+        assert_eq!(revoked(&i), [true, true, false, false]);
+    }
+
+    #[test]
+    fn they_are_remembered_until_a_while_after_their_end_and_so_many_at_most() {
+        let mut i = Inventory::default();
+        for n in 0..OPERATORS_MAX {
+            assert_eq!(apply(&mut i, 1, make("zoe", &n.to_string(), 100)), None);
+        }
+        let later = 100 + OPERATOR_KEPT_MS;
+        assert_eq!(apply(&mut i, later, make("zoe", "x", 200)).as_deref(), Some("too-many-operators"));
+        assert_eq!(i.operators.len(), OPERATORS_MAX);
+        assert_eq!(apply(&mut i, later + 1, make("zoe", "x", 200)), None);
+        assert_eq!(i.operators.len(), 1);
+    }
+
+    #[test]
+    fn nobody_is_called_as_root_of_a_manager_is() {
+        let mut i = Inventory::default();
+        for name in ["", "root@m1", "a b", "ü", &"x".repeat(65)] {
+            assert_eq!(apply(&mut i, 1, make(name, "aa", 100)).as_deref(), Some("bad-name"), "{name}");
+        }
+        assert!(i.operators.is_empty());
+    }
+}
