@@ -3,14 +3,14 @@ CARGO ?= cargo
 # After what the machine has: goss, as tests/tools.sh fetches it.
 export PATH := $(PATH):$(abspath $(or $(CARGO_TARGET_DIR),target))/tools/bin
 
-.PHONY: demo test test-long ten tools test-tools lint deny fuzz bench bench-checks bench-members bench-playbooks
+.PHONY: demo test test-long ten tools test-tools previous lint deny fuzz bench bench-checks bench-members bench-playbooks
 
 demo: tools
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: test-tools lint deny
+test: test-tools previous lint deny
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
@@ -19,7 +19,7 @@ test: test-tools lint deny
 	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production: hours.
-test-long: test-tools
+test-long: test-tools previous
 	$(CARGO) build --quiet --bins --examples
 	$(CARGO) test --lib
 	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
@@ -99,3 +99,9 @@ tools:
 
 test-tools:
 	@tests/tools.sh test
+
+# The program as it was published last, which runs in one cluster with this one in tests/it/versions.rs. Named anew with each
+# publication.
+PREVIOUS = 68c78a9
+previous:
+	@tests/previous.sh $(PREVIOUS)

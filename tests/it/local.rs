@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 pub const LONG: Duration = Duration::from_secs(300);
+/// Of this version.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_remoor");
 
 pub struct Daemon {
     dir: PathBuf,
@@ -20,8 +22,13 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(dir: &Path) -> Self {
+        Self::of(Path::new(PROGRAM), dir)
+    }
+
+    /// The daemon of this program, which may be of another version.
+    pub fn of(program: &Path, dir: &Path) -> Self {
         let log = fs::File::create(dir.join("log")).expect("a log");
-        let mut command = remoor();
+        let mut command = bare(program);
         command.args(["agent", "--dir"]).arg(dir).arg("--socket").arg(dir.join("s"));
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("a daemon");
         Self { dir: dir.to_owned(), child }
@@ -54,7 +61,12 @@ impl Drop for Daemon {
 }
 
 pub fn remoor() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_remoor"));
+    bare(Path::new(PROGRAM))
+}
+
+/// `program` without what the environment would tell it.
+pub fn bare(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for name in ["REMOOR_SOCKET", "REMOOR_MANAGER", "REMOOR_CREDENTIALS", "REMOOR_DIR", "REMOOR_TOKEN"] {
         command.env_remove(name);
     }
@@ -88,15 +100,19 @@ pub fn net() -> impl Fn(u8) -> Ipv4Addr + Copy {
 
 /// A cluster of one manager, m1, in a folder of its name in `dir`; the tokens are there in the files `manager` and `worker`.
 pub fn one_manager(dir: &Path, at: Ipv4Addr) -> Daemon {
+    one_manager_of(Path::new(PROGRAM), dir, at)
+}
+
+fn one_manager_of(program: &Path, dir: &Path, at: Ipv4Addr) -> Daemon {
     let home = dir.join("m1");
-    let mut init = remoor();
+    let mut init = bare(program);
     init.args(["init", "--json", "--name", "m1", "--advertise", &at.to_string(), "--dir"]).arg(&home);
     let told: Value = serde_json::from_slice(&done(&mut init).stdout).expect("JSON");
     for role in ["manager", "worker"] {
         let token = told[format!("{role}_token")].as_str().expect("a token");
         fs::write(dir.join(role), token).expect("written");
     }
-    let manager = Daemon::start(&home);
+    let manager = Daemon::of(program, &home);
     until("it leads", || (manager.ask(&["status"]).status.code() == Some(0)).then_some(()));
     manager
 }
@@ -115,12 +131,17 @@ pub fn apply_small(manager: &Daemon, dir: &Path, config: &str, inventory: &str) 
 /// Three managers m1, m2 and m3 at the first three addresses of `host`, each with a folder of its name in `dir`; the cluster's
 /// tokens are there in the files `manager` and `worker`.
 pub fn three_managers(dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
-    let first = one_manager(dir, host(1));
+    three_managers_of(Path::new(PROGRAM), dir, host)
+}
+
+/// All of them made and run by this program, which may be of another version.
+pub fn three_managers_of(program: &Path, dir: &Path, host: impl Fn(u8) -> Ipv4Addr) -> [Daemon; 3] {
+    let first = one_manager_of(program, dir, host(1));
     let joined = |name: &str, last: u8| {
-        let (mut join, at) = (remoor(), host(last).to_string());
+        let (mut join, at) = (bare(program), host(last).to_string());
         join.args(["join", &format!("{}:7947", host(1)), "--manager", "--name", name, "--advertise", &at, "--dir"]);
         done(join.arg(dir.join(name)).arg("--token-file").arg(dir.join("manager")));
-        Daemon::start(&dir.join(name))
+        Daemon::of(program, &dir.join(name))
     };
     let (second, third) = (joined("m2", 2), joined("m3", 3));
     [first, second, third]

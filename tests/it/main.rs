@@ -21,6 +21,7 @@ mod solo;
 mod stale;
 mod three;
 mod tidy;
+mod versions;
 mod walk;
 mod wiped;
 

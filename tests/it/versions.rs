@@ -1,0 +1,218 @@
+//! Two versions of the program in one cluster: three managers and a worker of the one that was published last are brought to
+//! this one, a process after the other, while decisions are taken. No lab, no root. `make previous` makes the other program.
+
+use crate::local::{Daemon, LONG, PROGRAM, bare, done, net, three_managers_of, until};
+use remoor::disk::DATA_FORMAT;
+use remoor::rpc::client::Client;
+use remoor::rpc::view::{HistoryView, OrderView, RaftStateView};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+const MANAGERS: usize = 3;
+/// Between two decisions; few enough that the journal's answer has them all.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Decisions that a mixture of versions takes before the next step.
+const EACH: usize = 10;
+
+/// The program of before, beside the target directory's other tools. None, said so that nobody overlooks it: it is not there.
+fn previous() -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tools").join("remoor-previous");
+    if !program.exists() {
+        eprintln!("SKIPPED: TWO VERSIONS IN ONE CLUSTER: no {}; next: make previous", program.display());
+        return None;
+    }
+    Some(program)
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
+    since.as_millis() as u64
+}
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+}
+
+/// Announces maintenance of w1 at one manager after the other, one at a time, until it is ended or dropped.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    acked: Arc<Mutex<Vec<Acked>>>,
+    running: Option<JoinHandle<()>>,
+}
+
+/// A decision that was acknowledged, by when it was asked for and when it was answered.
+#[derive(Debug, Clone, Copy)]
+struct Acked {
+    asked: u64,
+    answered: u64,
+}
+
+impl Writer {
+    fn begin(sockets: Vec<PathBuf>) -> Self {
+        let (stop, acked) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (ended, noted) = (stop.clone(), acked.clone());
+        let running = std::thread::spawn(move || {
+            let mut at = 0;
+            while !ended.load(Ordering::SeqCst) {
+                at = (at + 1) % sockets.len();
+                let asked = wall_ms();
+                let client = Client::unix(&sockets[at]).within(Duration::from_secs(4));
+                let order = json!({"for_ms": 3_600_000});
+                if wait(client.post::<OrderView>("/v1/nodes/w1/maintenance", &order)).is_ok() {
+                    noted.lock().expect("nobody panics with it").push(Acked { asked, answered: wall_ms() });
+                }
+                std::thread::sleep(PAUSE);
+            }
+        });
+        Self { stop, acked, running: Some(running) }
+    }
+
+    fn many(&self) -> usize {
+        self.acked.lock().expect("nobody panics with it").len()
+    }
+
+    /// Until so many more were acknowledged.
+    fn goes_on(&self, what: &str) {
+        let before = self.many();
+        until(&format!("decisions while {what}"), || (self.many() >= before + EACH).then_some(()));
+    }
+
+    fn end(mut self) -> Vec<Acked> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.running.take().expect("once").join().expect("it does not panic");
+        std::mem::take(&mut *self.acked.lock().expect("nobody panics with it"))
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+struct Cluster {
+    dir: tempfile::TempDir,
+    managers: Vec<Daemon>,
+    /// Which of them runs which program.
+    programs: [PathBuf; MANAGERS],
+}
+
+impl Cluster {
+    fn home(&self, at: usize) -> PathBuf {
+        self.dir.path().join(format!("m{}", at + 1))
+    }
+
+    /// Until all vote and know a leader, and w1 is there; who leads.
+    fn whole(&self) -> usize {
+        until("all three vote, and w1 is there", || {
+            let views: Vec<Value> = self.managers.iter().map(|m| m.json("status")).collect();
+            let whole = |view: &Value| {
+                let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
+                let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("voter" | "leader"));
+                let there = nodes.iter().all(|n| n["presence"] == "alive");
+                there
+                    && nodes.len() == 4
+                    && nodes.iter().filter(votes).count() == MANAGERS
+                    && view["as_of"]["stale"] == false
+            };
+            let leader = views[0]["as_of"]["leader"].as_str()?.strip_prefix('m')?.parse::<usize>().ok()?;
+            (views.iter().all(whole) && views.iter().all(|v| v["as_of"]["leader"] == views[0]["as_of"]["leader"]))
+                .then_some(leader - 1)
+        })
+    }
+
+    /// Stopped as a service is, and started by this program.
+    fn restart(&mut self, at: usize, program: &Path) {
+        stop(&mut self.managers[at]);
+        self.managers[at] = Daemon::of(program, &self.home(at));
+        self.programs[at] = program.to_owned();
+    }
+
+    /// Has a manager lead that runs this program: one that leads and does not is started again as it was.
+    fn led_by(&mut self, program: &Path) {
+        /// While it is away the two others choose one of them, and they run this program; it may be back before.
+        const TRIES: usize = 5;
+        for _ in 0..TRIES {
+            let leader = self.whole();
+            if self.programs[leader] == program {
+                return;
+            }
+            let its = self.programs[leader].clone();
+            self.restart(leader, &its);
+        }
+        panic!("none that runs {} leads", program.display());
+    }
+
+    fn state(&self, at: usize) -> Option<RaftStateView> {
+        wait(Client::unix(self.home(at).join("s")).get("/v1/raft/state")).ok()
+    }
+}
+
+fn stop(daemon: &mut Daemon) {
+    kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
+    let status = until("it ends", || daemon.child.try_wait().expect("a status"));
+    assert!(status.success(), "{status:?}");
+}
+
+#[test]
+fn managers_of_two_versions_lead_and_follow_each_other_until_all_are_of_the_later_one() {
+    let Some(before) = previous() else { return };
+    let now = Path::new(PROGRAM);
+    let (dir, host) = (tempfile::tempdir().expect("a folder"), net());
+    let managers = three_managers_of(&before, dir.path(), host).into();
+    let home = dir.path().join("w1");
+    let mut join = bare(&before);
+    join.args(["join", &format!("{}:7947", host(1)), "--name", "w1", "--advertise", &host(4).to_string(), "--dir"]);
+    done(join.arg(&home).arg("--token-file").arg(dir.path().join("worker")));
+    let mut w1 = Daemon::of(&before, &home);
+    let programs = std::array::from_fn(|_| before.clone());
+    let mut cluster = Cluster { dir, managers, programs };
+    cluster.whole();
+    let writer = Writer::begin((0..MANAGERS).map(|at| cluster.home(at).join("s")).collect());
+    writer.goes_on("all are of the version before");
+
+    // In the order of docs/operating.md: workers, managers that follow, the one that leads.
+    stop(&mut w1);
+    w1 = Daemon::start(&home);
+    let leader = cluster.whole();
+    cluster.restart((leader + 1) % MANAGERS, now);
+    cluster.led_by(&before);
+    writer.goes_on("one of the version before leads, and a later one follows");
+    let second = (0..MANAGERS).find(|at| cluster.programs[*at] == before && *at != cluster.whole());
+    cluster.restart(second.expect("one of the two follows"), now);
+    cluster.led_by(now);
+    writer.goes_on("one of the later version leads, and one of the version before follows");
+    let last = (0..MANAGERS).find(|at| cluster.programs[*at] == before).expect("the last one");
+    cluster.restart(last, now);
+    cluster.whole();
+    writer.goes_on("all are of the later version");
+
+    let acked = writer.end();
+    until("all have the same state", || {
+        let states = (0..MANAGERS).map(|at| cluster.state(at)).collect::<Option<Vec<_>>>()?;
+        let same = states.iter().all(|s| (s.applied, s.sha256) == (states[0].applied, states[0].sha256));
+        same.then_some(())
+    });
+    let client = Client::unix(cluster.home(0).join("s")).within(LONG);
+    let history: HistoryView = wait(client.get("/v1/history?node=w1&limit=1000")).expect("a journal");
+    assert!(history.items.len() < 1_000, "all of it is told");
+    let announced = history.items.iter().filter(|item| format!("{:?}", item.what).contains("maintenance announced"));
+    let mut there = announced.map(|item| item.at.0).peekable();
+    for decision in &acked {
+        while there.next_if(|at| *at < decision.asked).is_some() {}
+        let found = there.next_if(|at| *at <= decision.answered);
+        assert!(found.is_some(), "acknowledged and not in the journal: {decision:?}");
+    }
+    assert!(acked.len() >= 4 * EACH);
+    for at in 0..MANAGERS {
+        let bytes = fs::read(cluster.home(at).join("identity.json")).expect("an identity");
+        assert_eq!(serde_json::from_slice::<Value>(&bytes).expect("JSON")["version"], DATA_FORMAT);
+    }
+    assert_eq!(w1.json("status")["node"]["name"], "w1");
+}
