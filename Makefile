@@ -10,8 +10,9 @@ demo: tools
 	$(CARGO) run --quiet --example demo -- $(if $(KEEP),--keep)
 
 # One after the other: the hosts are not to share the processors with ten thousand simulated fleets.
-test: test-tools previous lint deny
+test: test-tools lint deny
 	$(CARGO) build --quiet --bins --examples
+	@tests/previous.sh $(PREVIOUS)
 	$(CARGO) test --lib
 	$(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
 	$(CARGO) test --test it -- faults:: --nocapture
@@ -19,8 +20,9 @@ test: test-tools previous lint deny
 	$(CARGO) test --test it -- the_lab hosts:: loopback:: --test-threads 1 --nocapture
 
 # The same with ten times the seeds, and the scenarios with the durations of production: hours.
-test-long: test-tools previous
+test-long: test-tools
 	$(CARGO) build --quiet --bins --examples
+	@tests/previous.sh $(PREVIOUS)
 	$(CARGO) test --lib
 	REMOOR_SIM_SEEDS=100000 $(CARGO) test --test it -- --skip hosts:: --skip the_lab --skip loopback:: --skip faults::
 	REMOOR_LONG=1 REMOOR_FAULT_ROUNDS=500 $(CARGO) test --test it -- faults:: --nocapture
@@ -104,4 +106,5 @@ test-tools:
 # publication.
 PREVIOUS = 68c78a9
 previous:
+	$(CARGO) build --quiet --bins --examples
 	@tests/previous.sh $(PREVIOUS)

@@ -25,9 +25,16 @@ mkdir "$program.src"
 git archive --output "$program.tar" "$commit"
 tar -C "$program.src" -xf "$program.tar"
 # In a target directory of its own: in this one cargo takes the package for the same, tells the two by the age of the files, and
-# may hand out the other's program.
-CARGO_PROFILE_DEV_DEBUG=0 "${CARGO:-cargo}" build --quiet --locked --bin remoor --manifest-path "$program.src/Cargo.toml" \
-    --target-dir "$program.build" || skip "commit $commit can't be built here"
+# may hand out the other's program. What both depend on is copied, where it is there; an example makes it the same features.
+built=${CARGO_TARGET_DIR:-target}/debug
+mkdir -p "$program.build/debug/deps"
+if [ -d "$built/deps" ]; then
+    cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
+    rm -rf "$program.build"/debug/.fingerprint/remoor-*
+    find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name 'it-*' -exec cp -a -t "$program.build/debug/deps" {} +
+fi
+CARGO_INCREMENTAL=0 "${CARGO:-cargo}" build --quiet --locked --bin remoor --example contiv-standin \
+    --manifest-path "$program.src/Cargo.toml" --target-dir "$program.build" || skip "commit $commit can't be built here"
 mv "$program.build/debug/remoor" "$program"
 echo "$commit" >"$program.commit"
 clear_away
