@@ -114,10 +114,10 @@ impl Story {
             }
             Happening::Moved { from, to } => format!("its address is {to} now, was {from}"),
             Happening::Rendered { changed, fault: None } => {
-                format!("addresses or roles changed: something else is desired on {} now", counted(*changed, "host"))
+                format!("addresses changed: something else is desired on {} now", counted(*changed, "host"))
             }
             Happening::Rendered { fault: Some(why), .. } => {
-                format!("addresses or roles changed, and the fleet can't be rendered with them: {why}")
+                format!("addresses changed, and the fleet can't be rendered with them: {why}")
             }
             Happening::Breaker { why } => format!("breaker opened: {why}; no automatic re-setup until remoor resume"),
             Happening::Resumed => format!("resumed by {}", item.by),

@@ -85,7 +85,7 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
                 format!("its own address changed from {} to {ip} since the last provisioning{besides}", moved.from)
             }
             _ if inventory.only_moved(node) => {
-                "addresses or roles of nodes changed since the last provisioning".to_owned()
+                "addresses of other nodes changed since the last provisioning".to_owned()
             }
             _ => "what is desired changed since the last provisioning".to_owned(),
         };

@@ -26,7 +26,7 @@ impl Inventory {
         self.generation().filter(|g| g.rendered_for < self.moved).map(|g| (g.seq, self.moved))
     }
 
-    /// What is desired of the node is not what it was set up with, and no generation is the reason: addresses or roles changed.
+    /// What is desired of the node is not what it was set up with, and no generation is the reason: addresses changed.
     pub fn only_moved(&self, node: &Node) -> bool {
         let (Some(baseline), Some(generation)) = (&node.baseline, self.generation()) else { return false };
         let applied = generation.summary.hosts.get(node.name()).map(|h| h.desired);
@@ -229,14 +229,6 @@ mod tests {
             returned: None,
         });
         assert_eq!(log.readdress(1, 2, None), Ok(()));
-    }
-
-    #[test]
-    fn another_role_is_rendered_as_a_move_is() {
-        let mut log = two();
-        let role = Command::Role { node: NodeId(1), role: ClusterRole::Manager };
-        assert_eq!(log.write(role), Applied::Done);
-        assert_eq!(log.0.unrendered(), Some((log.0.current, log.0.applied)));
     }
 
     #[test]

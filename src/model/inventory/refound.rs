@@ -46,7 +46,6 @@ impl Inventory {
         let index = (self.applied + EPOCH_GAP).max(with.epoch.0.saturating_mul(IDS_A_SECOND));
         let raft = RaftId(index);
         (self.epoch, self.applied) = (with.epoch, index);
-        self.moved = index; // roles are others, and addresses may be
         // Nodes may hold later keys than this state knows of: all ask again, over TLS.
         self.gossip.changed = index;
         let authority = Arc::make_mut(&mut self.authority);

@@ -56,7 +56,6 @@ impl Inventory {
         if role == ClusterRole::Manager {
             changed.removing = None;
         }
-        self.moved = at.index; // templates and checks may say which role it has
         let text = match role {
             ClusterRole::Manager => "promoted: to be a manager",
             ClusterRole::Worker => "demoted: to be a worker",
