@@ -30,8 +30,8 @@ built=${CARGO_TARGET_DIR:-target}/debug
 mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
-    rm -rf "$program.build"/debug/.fingerprint/remoor-*
-    find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name 'it-*' -exec cp -a -t "$program.build/debug/deps" {} +
+    rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
+    find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' -exec cp -a -t "$program.build/debug/deps" {} +
 fi
 CARGO_INCREMENTAL=0 "${CARGO:-cargo}" build --quiet --locked --bin remoor --example contiv-standin \
     --manifest-path "$program.src/Cargo.toml" --target-dir "$program.build" || skip "commit $commit can't be built here"

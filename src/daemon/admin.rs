@@ -7,8 +7,8 @@ use super::transport::Nobody;
 use crate::disk::{DiskError, Identity};
 use crate::manager::wall;
 use crate::model::{
-    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, Inventory, NodeId, NodeName, NodeSpec, RaftId, Wall,
-    kept_by_ansible,
+    Applied, ClusterId, ClusterRole, Command, Entry, Epoch, INIT_OPERATOR, Inventory, NodeId, NodeName, NodeSpec,
+    RaftId, Wall, kept_by_ansible,
 };
 use crate::raft::{Raft, RaftConfig, RaftError};
 use crate::rpc::ca::{ClusterCa, Validity};
@@ -185,7 +185,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
         gossip_others: Vec::new(),
     };
     credentials.save(&options.dir)?;
-    ca.issue_operator("operator", Validity::days_from_now(365))?.save(&layout.operator())?;
+    ca.issue_operator(INIT_OPERATOR, Validity::days_from_now(365))?.save(&layout.operator())?;
     options.config.save(&options.dir)?;
     let own = Peer {
         name: name.clone(),

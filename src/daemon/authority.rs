@@ -142,6 +142,9 @@ fn operator_anew(file: &Path, shared: &Shared) -> Result<(), IdentityError> {
         read => read?,
     };
     let inventory = shared.inventory();
+    if inventory.operators.contains_key(&hex::encode(identity::certificate_key(&before.cert_pem)?)) {
+        return Ok(()); // made by order, and ends as those do
+    }
     let (issuer, ca_pem) = (inventory.issuer(), inventory.roots().concat());
     let left = identity::certificate_not_after(&before.cert_pem)?.since(wall());
     if identity::names_issuer(&before.cert_pem, issuer)? && left > OPERATOR_LEFT_MS {

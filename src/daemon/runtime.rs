@@ -3,7 +3,6 @@
 use crate::disk::DataDir;
 use std::io;
 use std::path::Path;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
@@ -54,7 +53,8 @@ struct RaftThread {
     handle: Handle,
     /// It ends when this is dropped.
     stop: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    /// Closed once it has ended.
+    ended: oneshot::Receiver<()>,
 }
 
 impl RaftThread {
@@ -62,12 +62,15 @@ impl RaftThread {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
+        let (ends, ended) = oneshot::channel();
         let run = move || {
+            let _ends: oneshot::Sender<()> = ends;
             // An error means that the other end was dropped, which is the sign.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_timeout(MANAGER_END_MAX);
         };
-        Ok(Self { handle, stop, thread: std::thread::Builder::new().name("raft".to_owned()).spawn(run)? })
+        std::thread::Builder::new().name("raft".to_owned()).spawn(run)?;
+        Ok(Self { handle, stop, ended })
     }
 }
 
@@ -96,17 +99,18 @@ impl Threads {
         self.raft.handle.clone()
     }
 
-    /// Ends all tasks where they wait next.
+    /// Ends all tasks where they wait next. One that does not come to wait in time is left to itself.
     pub async fn end(self) {
-        let Self { mut work, raft: RaftThread { stop, thread, .. } } = self;
+        let Self { mut work, raft: RaftThread { stop, ended, .. } } = self;
         drop(stop);
         let end = move || {
             if let Some(runtime) = work.runtime.take() {
                 runtime.shutdown_timeout(MANAGER_END_MAX);
             }
-            thread.join().is_ok()
         };
-        if !tokio::task::spawn_blocking(end).await.unwrap_or_default() {
+        let raft = tokio::time::timeout(2 * MANAGER_END_MAX, ended);
+        let (work, raft) = tokio::join!(tokio::task::spawn_blocking(end), raft);
+        if work.is_err() || raft.is_err() {
             tracing::warn!("the threads of the manager part did not end as they should");
         }
     }
@@ -117,6 +121,28 @@ mod tests {
     use super::*;
     use crate::disk::Identity;
     use tokio::runtime::RuntimeFlavor;
+
+    #[test]
+    fn the_threads_of_a_manager_part_end_also_where_a_task_does_not_come_to_wait() {
+        let daemon = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let ended = |stuck: bool| {
+            let threads = Threads::start().expect("threads");
+            let (begins, begun) = std::sync::mpsc::channel();
+            let (goes, gone) = std::sync::mpsc::channel::<()>();
+            threads.raft().spawn(async move {
+                begins.send(std::thread::current().name().map(str::to_owned)).expect("waited for");
+                match stuck {
+                    true => drop(gone.recv()),
+                    false => std::future::pending().await,
+                }
+            });
+            assert_eq!(begun.recv().expect("it began").as_deref(), Some("raft"));
+            daemon.block_on(threads.end());
+            drop(goes);
+        };
+        ended(false);
+        ended(true);
+    }
 
     #[test]
     fn an_agent_alone_has_one_thread() {

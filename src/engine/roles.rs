@@ -170,16 +170,18 @@ impl Roles {
             }
             self.ended(now, Err("no answer came".to_owned()));
         }
-        self.failed.retain(|whose, _| match whose {
-            Whose::Node(node) => inventory.nodes.contains_key(node),
-            Whose::Orphan(id) => raft.has(*id),
-        });
         if inventory.holds(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
             self.declined.clear(); // the leader stays
         }
         self.waits.clear();
         let look = Look { now, inventory, raft, up };
-        let (step, whose) = self.next(&look)?;
+        let next = self.next(&look);
+        if raft.committed && !raft.joint {
+            // Of whom nothing is wanted any more, what failed is over.
+            let Self { failed, waits, .. } = self;
+            failed.retain(|whose, _| waits.contains_key(whose));
+        }
+        let (step, whose) = next?;
         self.under_way = Some((step.clone(), whose, now));
         Some(step)
     }
@@ -289,7 +291,7 @@ impl Roles {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
             // Nobody believes who answers there; an operator's yes is what it lacks.
-            None if up && look.inventory.lapsed.contains_key(&node.id) => {
+            None if up && look.inventory.lapsed.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) => {
                 self.wait(whose, format!("its certificate counts no more; next: remoor accept {}", node.name()));
                 return None;
             }

@@ -4,22 +4,40 @@ use super::{
     AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, GenerationSeq,
     Gone, JobId, Marks, NodeId, NodeName, NodeSpec, Outcome, Phase, RaftId, Sha256, Wall, Want,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Highest format of an entry that this program reads. An entry whose meaning an earlier program would miss, by a field that
 /// counts or by another rule of applying it, is written with the next number as its first field, `format`; one without it is of
 /// format 1. A manager that gets, or finds, an entry of a later format stops there, instead of applying it as something else.
-pub const ENTRY_FORMAT: u32 = 1;
+pub const ENTRY_FORMAT: u32 = 2;
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Entry {
     pub at: Wall,
     /// The manager or operator that proposes it, for the journal.
     pub by: String,
     pub command: Command,
+}
+
+impl Serialize for Entry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { at, by, command } = self;
+        let format = Some(command.format()).filter(|format| *format > 1);
+        Written { format, at, by, command }.serialize(serializer)
+    }
+}
+
+/// An entry as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<u32>,
+    at: &'a Wall,
+    by: &'a str,
+    command: &'a Command,
 }
 
 /// An entry as it is read: the format is looked at before what it is about.
@@ -340,6 +358,14 @@ pub enum Command {
 pub const BATCH_MAX: usize = 1_000;
 
 impl Command {
+    /// Which format an entry about it has.
+    fn format(&self) -> u32 {
+        match self {
+            Command::MakeOperator { .. } | Command::RevokeOperator { .. } => 2,
+            _ => 1,
+        }
+    }
+
     /// The node of an order that may stand in a batch; None: it may not.
     pub fn in_batch(&self) -> Option<NodeId> {
         match self {

@@ -236,7 +236,7 @@ impl Writer {
     fn put_off(&mut self, batch: &mut Vec<Op>) {
         batch.retain_mut(|op| match op {
             Op::Set { slot: Slot::Committed, record, .. } => {
-                self.late = Some(std::mem::take(record));
+                self.late = self.failed.is_none().then(|| std::mem::take(record));
                 false
             }
             _ => true,

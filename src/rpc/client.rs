@@ -4,7 +4,7 @@
 
 use super::connect::{self, Sender, Target};
 use super::tls::ClientTls;
-use super::wire::{BEHALF, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
+use super::wire::{BEHALF, BEHALF_KEY, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
 use crate::model::NodeId;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
@@ -81,7 +81,7 @@ impl ApiError {
 pub struct Client {
     shared: Arc<Shared>,
     within: Duration,
-    behalf: Option<Arc<str>>,
+    behalf: Option<(Arc<str>, Option<Arc<str>>)>,
 }
 
 impl std::fmt::Debug for Client {
@@ -121,9 +121,9 @@ impl Client {
         Self { within, ..self.clone() }
     }
 
-    /// The same daemon and connections; requests say for whom they are passed on.
-    pub fn on_behalf(&self, of: &str) -> Self {
-        Self { behalf: Some(of.into()), ..self.clone() }
+    /// The same daemon and connections; requests say for whom they are passed on, and with which key an operator came, in hex.
+    pub fn on_behalf(&self, of: &str, key: Option<&str>) -> Self {
+        Self { behalf: Some((of.into(), key.map(Arc::from))), ..self.clone() }
     }
 
     /// Where requests go, for messages.
@@ -200,8 +200,11 @@ impl Client {
         if !content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, content_type);
         }
-        if let Some(behalf) = self.behalf.as_deref() {
-            request = request.header(BEHALF, behalf);
+        if let Some((behalf, key)) = &self.behalf {
+            request = request.header(BEHALF, &**behalf);
+            if let Some(key) = key {
+                request = request.header(BEHALF_KEY, &**key);
+            }
         }
         let bad = |e: hyper::http::Error| self.protocol(format!("{path:?} is no path: {e}"));
         let mut request = request.body(Full::new(body)).map_err(bad)?;

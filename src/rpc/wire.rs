@@ -18,6 +18,8 @@ use tokio::sync::mpsc;
 pub const BODY_MAX: usize = 2 << 20;
 /// Header of a request that a manager passes on: for whom it asks.
 pub const BEHALF: &str = "remoor-on-behalf-of";
+/// The same: an operator's key, in hex, which may be revoked.
+pub const BEHALF_KEY: &str = "remoor-on-behalf-of-key";
 /// Largest body of Raft messages and blobs, bytes; also the largest answer that a client takes.
 pub const LARGE_BODY_MAX: usize = 64 << 20;
 /// Of an unknown key, in an answer.

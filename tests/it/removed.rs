@@ -285,7 +285,7 @@ fn a_manager_is_removed_and_comes_back_to_a_closed_door() {
     // Orders in its name, and such that it passes on, are refused wherever it gives them.
     for to in [leader, other] {
         let visitor = Visitor::node(&home(victim), host(to as u8 + 1));
-        let client = Client::tls(format!("{}:7947", visitor.at), &visitor.tls, None).on_behalf("root@m1");
+        let client = Client::tls(format!("{}:7947", visitor.at), &visitor.tls, None).on_behalf("root@m1", None);
         let pause: Result<Value, _> = wait(client.post(&format!("/v1/nodes/{}/pause", name(other)), &json!({})));
         assert_eq!(pause.expect_err("refused").code(), Some("node-removed"));
     }

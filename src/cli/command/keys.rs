@@ -14,6 +14,9 @@ use crate::rpc::view::{
     RotatedView, RotationView, TokensView,
 };
 use serde_json::json;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 
 pub async fn list(api: &Api, out: &Out, _: &TokenListArgs) -> anyhow::Result<Exit> {
     let view: TokensView = api.get("/v1/tokens").await?;
@@ -150,11 +153,24 @@ pub async fn operator(api: &Api, out: &Out, args: &KeyOperatorArgs) -> anyhow::R
         }
         return Ok(Exit::Done);
     };
-    if file.exists() {
-        let stop = Stop::usage(format!("{} is there already, and is not written over", file.display()));
-        return Err(stop.next("--file with another name").into());
-    }
-    let made: OperatorMade = api.post("/v1/operators", &request).await?;
+    // Made before they are: where it can't be, nothing was ordered.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(|error| {
+        let stop = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Stop::usage(format!("{} is there already, and is not written over", file.display()))
+            }
+            _ => Stop::usage(format!("{} can't be written", file.display())).cause(&error),
+        };
+        stop.next("--file with another name")
+    })?;
+    let made: OperatorMade = match api.post("/v1/operators", &request).await {
+        Ok(made) => made,
+        Err(error) => {
+            // It is empty.
+            let _ = std::fs::remove_file(file);
+            return Err(error.into());
+        }
+    };
     made.credentials.save(file).map_err(|error| {
         let stop = Stop::new(Exit::Failed, "the credentials were made, and could not be written").cause(&error);
         stop.next(format!("remoor key operator {} --revoke, then the same command with another --file", made.name))

@@ -1,6 +1,7 @@
 //! Passing a request on to the leader.
 
 use super::super::Shared;
+use super::operators;
 use crate::rpc::caller::Caller;
 use crate::rpc::client::ApiError;
 use crate::rpc::wire::{self, Code, Failure};
@@ -27,7 +28,11 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
     let status = shared.raft.status().borrow().clone();
     // A request that was passed on already is answered here, so that it can't go in circles.
     if passed_on(&mut request) || status.leads() {
-        return next.run(request).await;
+        // Who passes it on may not know yet that they were revoked.
+        return match revoked(&shared, &request) {
+            Some(refused) => refused.into_response(),
+            None => next.run(request).await,
+        };
     }
     // A leader that is gone is still followed until another one is voted for: without a majority, for ever.
     let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
@@ -63,6 +68,13 @@ fn passed_on(request: &mut Request) -> bool {
     }
 }
 
+/// Whether it was passed on for an operator whose credentials were revoked.
+fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
+    let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
+    let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
+    operators::refused(&shared.inventory(), behalf.as_deref().unwrap_or("an operator"), key).err()
+}
+
 /// A request without a body once more.
 fn same(request: &Request) -> Request {
     let mut again = Request::new(Body::empty());
@@ -86,17 +98,26 @@ impl From<Failure> for Passed {
 }
 
 async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<Response, Passed> {
-    let by = super::operator(shared, request.extensions().get().unwrap_or(&Caller::Anonymous))?;
+    let caller = request.extensions().get().cloned().unwrap_or(Caller::Anonymous);
+    let by = super::operator(shared, &caller)?;
+    let key = if let Caller::Operator { key, .. } = &caller { Some(key.as_str()) } else { None };
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
-    let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by);
+    let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by, key);
     if request.method() == Method::GET && is_stream(request.uri().path()) {
         let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
+        let shared = shared.clone();
         tokio::spawn(async move {
-            while let Ok(Some(line)) = lines.next().await {
-                if tx.send(line).await.is_err() {
-                    break;
+            let copy = async {
+                while let Ok(Some(line)) = lines.next().await {
+                    if tx.send(line).await.is_err() {
+                        break;
+                    }
                 }
+            };
+            tokio::select! {
+                () = copy => {}
+                () = operators::until_revoked(&shared, &caller) => {}
             }
         });
         return Ok(wire::ndjson(rx));

@@ -1,6 +1,6 @@
 //! Credentials of operators: new ones, told once, and an end to those of a name. Which there are stands in `/v1/keys`.
 
-use super::super::{Shared, authority};
+use super::super::{Shared, authority, wall};
 use super::{operator, propose};
 use crate::model::{Command, Inventory, OperatorKey, Wall, ca_id};
 use crate::rpc::caller::Caller;
@@ -8,7 +8,11 @@ use crate::rpc::identity::{self, IdentityError};
 use crate::rpc::view::{AcceptedView, OperatorMade, OperatorRequest, OperatorView};
 use crate::rpc::wire::{self, Code, Failure, Strict};
 use axum::extract::State;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+const LOOK: Duration = Duration::from_secs(1);
 
 pub async fn make(
     State(shared): State<Arc<Shared>>,
@@ -34,8 +38,16 @@ pub async fn revoke(
     Strict(request): Strict<OperatorRequest>,
 ) -> Result<axum::Json<AcceptedView>, Failure> {
     let by = operator(&shared, &caller)?;
-    let text = format!("the credentials of {} count no more", request.name);
-    propose(&shared, &by, Command::RevokeOperator { name: request.name }).await?;
+    let name = request.name;
+    propose(&shared, &by, Command::RevokeOperator { name: name.clone() }).await?;
+    let mut others: Vec<_> = views(&shared.inventory(), wall()).into_iter().filter(|o| o.by == name).collect();
+    others.retain(|operator| operator.state == "counts");
+    let mut text = format!("the credentials of {name} count no more");
+    if !others.is_empty() {
+        let names: BTreeSet<String> = others.into_iter().map(|operator| operator.name).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        text.push_str(&format!("; those that {name} had made do, of {names}: remoor key operator NAME --revoke"));
+    }
     Ok(axum::Json(AcceptedView { version: 1, text }))
 }
 
@@ -57,6 +69,14 @@ pub fn views(inventory: &Inventory, now: Wall) -> Vec<OperatorView> {
         state: state(operator).to_owned(),
     };
     inventory.operators.iter().map(view).collect()
+}
+
+/// Ready once this caller's credentials were revoked: what goes on for them ends.
+pub async fn until_revoked(shared: &Shared, caller: &Caller) {
+    let Caller::Operator { key, .. } = caller else { return std::future::pending().await };
+    while shared.inventory().revoked(key).is_none() {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Whoever has credentials that were revoked hears so.

@@ -2,7 +2,7 @@
 
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
-use super::{as_of, keys, named, operator, roles};
+use super::{as_of, keys, named, operator, operators, roles};
 use crate::engine::Presence;
 use crate::model::{Inventory, JobId, Node, NodeId, RaftId, Remedy, Verdict, Wall, zone_warning};
 use crate::rpc::caller::Caller;
@@ -156,7 +156,10 @@ pub async fn job_log(
             s.inventory().job(JobId(id)).is_some_and(|j| j.closed.is_none() && j.state == crate::model::JobState::Open)
         };
         if query.follow {
-            pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)).await;
+            tokio::select! {
+                () = pump(stream, &tx, |item| about_job(item, &job, id), || open(&shared)) => {}
+                () = operators::until_revoked(&shared, &caller) => return,
+            }
         }
         let end = StreamItem::End { text: shared.inventory().job(JobId(id)).map_or_else(String::new, outcome) };
         let _ = tx.send(serde_json::to_value(end).unwrap_or_default()).await;
@@ -181,7 +184,12 @@ pub async fn watch(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<
     operator(&shared, &caller)?;
     let stream = shared.watch_stream();
     let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
-    tokio::spawn(async move { pump(stream, &tx, |_| true, || true).await });
+    tokio::spawn(async move {
+        tokio::select! {
+            () = pump(stream, &tx, |_| true, || true) => {}
+            () = operators::until_revoked(&shared, &caller) => {}
+        }
+    });
     Ok(wire::ndjson(rx))
 }
 

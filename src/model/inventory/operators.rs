@@ -5,11 +5,16 @@ use super::*;
 impl Inventory {
     pub(super) fn make_operator(&mut self, at: &At, name: &str, key: &str, ca: Sha256, until: Wall) -> Decision {
         if !is_operator_name(name) {
-            let text = format!("{name:?} is no name for an operator: letters, digits, dots, dashes and _, up to 64");
+            let text = format!(
+                "{name:?} is no name for an operator: letters, digits, dots, dashes and _, up to 64, and not that of init's"
+            );
             return Err(Refusal::new("bad-name", text));
         }
         let now = at.entry.at;
-        let over = |operator: &OperatorKey| now.since(operator.until) > OPERATOR_KEPT_MS;
+        // By a clock that is wrong nobody is let in again: what was revoked is remembered as long as its CA counts.
+        let roots: Vec<Sha256> = self.roots().into_iter().map(ca_id).collect();
+        let counts = |operator: &OperatorKey| operator.revoked.is_some() && roots.contains(&operator.ca);
+        let over = |operator: &OperatorKey| now.since(operator.until) > OPERATOR_KEPT_MS && !counts(operator);
         if self.operators.values().filter(|operator| !over(operator)).count() >= OPERATORS_MAX {
             let text = format!("{OPERATORS_MAX} credentials of operators are remembered, and no more can be");
             return Err(Refusal::new("too-many-operators", text).next("wait until some have ended: remoor key status"));
@@ -88,9 +93,27 @@ mod tests {
     }
 
     #[test]
+    fn what_was_revoked_is_remembered_as_long_as_its_ca_counts() {
+        let mut i = Inventory { ca_pem: Arc::new("A".to_owned()), ..Inventory::default() };
+        let made = |key: &str, ca: Sha256| Command::MakeOperator {
+            name: "zoe".to_owned(),
+            key: key.to_owned(),
+            ca,
+            until: Wall(100),
+        };
+        assert_eq!(apply(&mut i, 1, made("aa", ca_id("A"))), None);
+        assert_eq!(apply(&mut i, 1, made("bb", ca_id("B"))), None);
+        assert_eq!(apply(&mut i, 2, Command::RevokeOperator { name: "zoe".to_owned() }), None);
+        // A leader a year ahead.
+        assert_eq!(apply(&mut i, 101 + OPERATOR_KEPT_MS, made("cc", ca_id("A"))), None);
+        assert_eq!(["aa", "bb", "cc"].map(|key| i.operators.contains_key(key)), [true, false, true]);
+        assert!(i.revoked("aa").is_some());
+    }
+
+    #[test]
     fn nobody_is_called_as_root_of_a_manager_is() {
         let mut i = Inventory::default();
-        for name in ["", "root@m1", "a b", "ü", &"x".repeat(65)] {
+        for name in ["", "root@m1", "a b", "ü", INIT_OPERATOR, &"x".repeat(65)] {
             assert_eq!(apply(&mut i, 1, make(name, "aa", 100)).as_deref(), Some("bad-name"), "{name}");
         }
         assert!(i.operators.is_empty());

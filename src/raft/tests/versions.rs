@@ -1,7 +1,7 @@
 //! Two programs in one cluster, of which one writes entries that the other can't read.
 
 use super::*;
-use crate::model::{ClusterRole, Entry, Inventory, NodeId, Wall};
+use crate::model::{ClusterRole, Command, ENTRY_FORMAT, Entry, Inventory, NodeId, Wall};
 
 /// What a later program would have: a command more, in entries of the next format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ fn known() -> Later {
 }
 
 fn unknown() -> Later {
-    Later { format: Some(2), command: LaterCommand::Teleport { node: NodeId(7) }, ..known() }
+    Later { format: Some(ENTRY_FORMAT + 1), command: LaterCommand::Teleport { node: NodeId(7) }, ..known() }
 }
 
 type Handler = Box<dyn Fn(&'static str, Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, RaftError>> + Send>;
@@ -110,7 +110,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     });
     refused.await.unwrap();
     let said = way.refusals.lock().unwrap().iter().cloned().collect::<String>();
-    assert!(said.contains("an entry of format 2, this program reads up to 1: install the newer program"), "{said}");
+    assert!(said.contains("an entry of format 3, this program reads up to 2: install the newer program"), "{said}");
     assert!(earlier.status().borrow().last_log < Some(beyond));
     assert_eq!(earlier.state().borrow().applied, last);
     earlier.shutdown().await;
@@ -137,11 +137,23 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
 #[test]
 fn an_entry_is_read_in_the_formats_up_to_this_programs() {
     let read = |entry: &Later| rmp_serde::from_slice::<Entry>(&rmp_serde::to_vec_named(entry).unwrap());
-    for format in [None, Some(1)] {
+    for format in [None, Some(1), Some(ENTRY_FORMAT)] {
         read(&Later { format, ..known() }).expect("of today");
     }
-    let error = read(&Later { format: Some(2), ..known() }).unwrap_err().to_string();
+    let error = read(&Later { format: Some(ENTRY_FORMAT + 1), ..known() }).unwrap_err().to_string();
     assert!(error.contains("install the newer program"), "the same command by another rule: {error}");
     let error = read(&Later { format: None, ..unknown() }).unwrap_err().to_string();
     assert!(error.contains("Teleport"), "never left out: {error}");
+}
+
+#[test]
+fn an_entry_says_a_format_where_an_earlier_program_would_miss_what_it_means() {
+    let written = |command| {
+        let entry = Entry { at: Wall(1), by: "m1".to_owned(), command };
+        let bytes = rmp_serde::to_vec_named(&entry).unwrap();
+        assert_eq!(rmp_serde::from_slice::<Entry>(&bytes).unwrap(), entry);
+        serde_json::to_value(&entry).unwrap()["format"].clone()
+    };
+    assert!(written(Command::Role { node: NodeId(7), role: ClusterRole::Worker }).is_null());
+    assert_eq!(written(Command::RevokeOperator { name: "zoe".to_owned() }), 2);
 }
