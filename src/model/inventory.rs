@@ -87,7 +87,7 @@ pub struct Inventory {
     pub resumed: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
-    /// Index of the last entry by which a node moved, or got another role: what is rendered may be another thing since.
+    /// Index of the last entry by which a node moved.
     #[serde(default)]
     pub moved: u64,
 }
