@@ -1,7 +1,8 @@
 #!/bin/sh
-# Builds the fuzz targets and runs each for REMOOR_FUZZ_SECONDS (60), two side by side; gets what that takes first, saying so.
+# Builds the fuzz targets and runs each for REMOOR_FUZZ_SECONDS (60), two side by side.
 #
 #   tests/fuzz/run.sh [TARGET..]    all, if none is named
+#   tests/fuzz/run.sh --build       builds them, and that is all
 #
 # What is found while it runs is kept below target/fuzz and is where the next run begins. An input that breaks a target is kept
 # there too, and named with the command that tries it again.
@@ -49,17 +50,11 @@ skip() {
 }
 
 command -v c++ >/dev/null || skip "there is no C++ compiler for libFuzzer (g++)"
-if ! "$cargo" fuzz --version >/dev/null 2>&1; then
-    echo "remoor: installing cargo-fuzz with cargo" >&2
-    "$cargo" install --quiet --locked --debug cargo-fuzz || skip "cargo-fuzz can't be installed here"
-fi
 
-# Of the same versions as the program; cargo adds libFuzzer's own, which tests/fuzz/Cargo.toml names exactly.
-cp Cargo.lock tests/fuzz/Cargo.lock
-
-# No sanitizer: there is one unsafe file, and it parses nothing. Overflows and debug assertions are looked for.
-"$cargo" fuzz build --fuzz-dir tests/fuzz --target-dir "$out" --sanitizer none --no-cfg-fuzzing
-built=$(find "$out" -maxdepth 3 -path '*/release/check_file' -type f | head -n 1)
-bin=$(dirname "$built")
+# Beside the program's own target directory's crates, which are the same; only the workspace's are compiled for libFuzzer
+# (instrument.sh). No sanitizer: there is one unsafe file, and it parses nothing. Overflows and debug assertions are looked for.
+bin=${CARGO_TARGET_DIR:-target}/debug
+RUSTC_WORKSPACE_WRAPPER=$PWD/tests/fuzz/instrument.sh "$cargo" build --quiet --locked -p remoor-fuzz --bins
+[ "${1:-}" != --build ] || exit 0
 [ $# -gt 0 ] || set -- check_file go_template digest gossip_meta inventory playbook template
 printf '%s\n' "$@" | xargs -P 2 -I TARGET tests/fuzz/run.sh --one "$bin" TARGET
