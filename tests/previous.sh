@@ -31,7 +31,9 @@ mkdir -p "$program.build/debug/deps"
 if [ -d "$built/deps" ]; then
     cp -a "$built/build" "$built/.fingerprint" "$program.build/debug/"
     rm -rf "$program.build"/debug/.fingerprint/remoor-* "$program.build"/debug/.fingerprint/base2histogram-*
-    find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' -exec cp -a -t "$program.build/debug/deps" {} +
+    # Libraries only, which are whole once they have their name: the fuzz targets may be compiled there meanwhile.
+    find "$built/deps" -maxdepth 1 -type f ! -name '*remoor*' ! -name '*base2histogram*' ! -name 'it-*' \
+        \( -name 'lib*' -o -name '*.so' -o -name '*.d' \) -exec cp -a -t "$program.build/debug/deps" {} +
 fi
 CARGO_INCREMENTAL=0 "${CARGO:-cargo}" build --quiet --locked --bin remoor --example contiv-standin \
     --manifest-path "$program.src/Cargo.toml" --target-dir "$program.build" || skip "commit $commit can't be built here"
