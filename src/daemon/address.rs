@@ -4,7 +4,7 @@
 use super::layout::{Layout, NodeConfig};
 use super::run::DaemonError;
 use crate::gossip::{Gossip, cache, netlink};
-use crate::rpc::server::{self, Limits};
+use crate::rpc::server::{self, Limits, Served};
 use crate::rpc::tls::ServerTls;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -160,7 +160,7 @@ pub async fn serve(
     listener: TcpListener,
     config: NodeConfig,
     mut now: watch::Receiver<IpAddr>,
-    (tls, router): (ServerTls, axum::Router),
+    (tls, served): (ServerTls, Served),
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut listener = Some(listener);
@@ -177,7 +177,7 @@ pub async fn serve(
                 let mut ended = ended;
                 let _ = ended.wait_for(|end| *end).await; // a dropped sender is an end too
             };
-            tokio::spawn(server::serve_tls(listener, tls.clone(), router.clone(), Limits::default(), until))
+            tokio::spawn(server::serve_tls(listener, tls.clone(), served.clone(), Limits::default(), until))
         });
         let over = tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => true,

@@ -23,6 +23,7 @@ use crate::rpc::caller::Caller;
 use crate::rpc::join::Peer;
 use crate::rpc::node::{ASK_PATH, MANAGE_PATH, ManageReply, ManageRequest};
 use crate::rpc::renew::RenewReply;
+use crate::rpc::server::Served;
 use crate::rpc::wire::{self, Code, Failure, Json};
 use crate::telemetry::Registry;
 use axum::Router;
@@ -116,9 +117,10 @@ impl Manage {
     }
 
     /// What is answered at the API address.
-    pub fn port(&self) -> Router {
+    pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
-        wire::finish(order).fallback_service(self.port.router())
+        let router = wire::finish(order).fallback_service(self.port.router());
+        Served { router, place: self.port.place() }
     }
 
     /// What is answered on the socket of the machine.
@@ -177,8 +179,9 @@ impl Manage {
                 return Err(error);
             }
         };
-        self.port.set(part.router.clone(), Some(threads.handle()));
-        self.socket.set(part.router.clone().merge(ground.agent_routes.clone()), Some(threads.handle()));
+        self.port.set(part.router.clone(), Some(threads.handle()), Some(threads.raft()));
+        let socket = part.router.clone().merge(ground.agent_routes.clone());
+        self.socket.set(socket, Some(threads.handle()), None);
         threads.handle().spawn(tell_agent(part.raft.state(), ground.own.clone()));
         self.shared.send_replace(Some(part.shared.clone()));
         ground.own.set_manages(true);
@@ -324,8 +327,8 @@ impl Manage {
 
     /// Ends what runs, and answers as a worker.
     async fn stop(&self, now: &mut Now) {
-        self.port.set(idle(&self.ground, &now.identity), None);
-        self.socket.set(self.ground.worker_routes.clone(), None);
+        self.port.set(idle(&self.ground, &now.identity), None, None);
+        self.socket.set(self.ground.worker_routes.clone(), None, None);
         self.shared.send_replace(None);
         self.ground.own.set_manages(false);
         let Some(Running { id, part, threads, stop }) = now.running.take() else { return };

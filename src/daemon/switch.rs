@@ -1,6 +1,7 @@
 //! A router that is exchanged while it is served: what a node answers changes with its part in the cluster, the port, the
 //! socket and the connections stay.
 
+use crate::rpc::lane::Place;
 use crate::rpc::wire::{Code, Failure};
 use axum::Router;
 use axum::extract::Request;
@@ -10,6 +11,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// A handle; clones are the same.
@@ -21,17 +23,72 @@ pub struct Switch(Arc<RwLock<Way>>);
 struct Way {
     router: Router,
     /// On which threads they are answered; None: on those that serve the connection.
-    threads: Option<Handle>,
+    threads: Option<Ground>,
+    /// Where Raft runs, which answers its messages there.
+    raft: Option<Handle>,
+}
+
+/// The threads of a manager part, and a sign of their end: it closes with them.
+#[derive(Clone)]
+struct Ground {
+    threads: Handle,
+    ended: watch::Receiver<()>,
+}
+
+impl Ground {
+    fn of(threads: Handle) -> Self {
+        let (last, ended) = watch::channel(());
+        threads.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(last);
+        });
+        Self { threads, ended }
+    }
+
+    /// On the thread that asks, so that a decision is not handed from thread to thread; what it begins by itself is begun on the
+    /// threads of the part. None: they have ended before it did.
+    async fn decide(mut self, work: impl Future<Output = Response>) -> Option<Response> {
+        let mut work = std::pin::pin!(work);
+        let within = std::future::poll_fn(|cx| {
+            let _within = self.threads.enter();
+            work.as_mut().poll(cx)
+        });
+        tokio::select! {
+            response = within => Some(response),
+            _ = self.ended.changed() => None,
+        }
+    }
+
+    /// Apart from the threads that serve the connection and all others. None: they have ended before it did.
+    async fn read(self, work: impl Future<Output = Response> + Send + 'static) -> Option<Response> {
+        // A set, so that who goes away ends the work, as without threads of its own.
+        let mut task = JoinSet::new();
+        task.spawn_on(work, &self.threads);
+        match task.join_next().await? {
+            Ok(response) => Some(response),
+            Err(error) if error.is_panic() => {
+                Some(Failure::new(Code::Internal, "what answers this ended early").into_response())
+            }
+            Err(_) => None,
+        }
+    }
 }
 
 impl Switch {
     pub fn new(router: Router) -> Self {
-        Self(Arc::new(RwLock::new(Way { router, threads: None })))
+        Self(Arc::new(RwLock::new(Way { router, threads: None, raft: None })))
     }
 
     /// From the next request on; what is being answered is answered as before.
-    pub fn set(&self, router: Router, threads: Option<Handle>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Way { router, threads };
+    pub fn set(&self, router: Router, threads: Option<Handle>, raft: Option<Handle>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) =
+            Way { router, threads: threads.map(Ground::of), raft };
+    }
+
+    /// Where messages of Raft that come without HTTP are answered: then they are in the right place already.
+    pub fn place(&self) -> Place {
+        let switch = self.clone();
+        Arc::new(move || switch.0.read().unwrap_or_else(PoisonError::into_inner).raft.clone())
     }
 
     /// Everything that comes to it goes where the switch stands then.
@@ -59,21 +116,16 @@ async fn answer(way: Way, request: Request) -> Response {
             Err(never) => match never {},
         }
     };
-    let Some(threads) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // A set, so that who goes away ends the work, as without threads of its own.
-    let mut task = JoinSet::new();
-    task.spawn_on(answered, &threads);
-    match task.join_next().await {
-        Some(Ok(response)) => response,
-        Some(Err(error)) if error.is_panic() => {
-            Failure::new(Code::Internal, "what answers this ended early").into_response()
-        }
-        _ if reading => Failure::new(Code::Unavailable, "the manager part of this node has just ended").into_response(),
+    let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
+    // What is read may be long to write down; what is ordered waits for Raft.
+    let answered = if reading { ground.read(answered).await } else { ground.decide(answered).await };
+    let ended = || match reading {
+        true => Failure::new(Code::Unavailable, "the manager part of this node has just ended"),
         // What it proposed may be in the log of others.
-        _ => Failure::new(Code::OutcomeUnknown, "the manager part of this node ended before it answered")
-            .next("remoor history, at another manager")
-            .into_response(),
-    }
+        false => Failure::new(Code::OutcomeUnknown, "the manager part of this node ended before it answered")
+            .next("remoor history, at another manager"),
+    };
+    answered.unwrap_or_else(|| ended().into_response())
 }
 
 #[cfg(test)]
@@ -103,7 +155,7 @@ mod tests {
         let manager = Router::new()
             .route("/who", get(move || async move { name() }))
             .route("/for-ever", get(std::future::pending::<()>).post(std::future::pending::<()>));
-        switch.set(manager, Some(threads.handle()));
+        switch.set(manager, Some(threads.handle()), Some(threads.raft()));
         assert_eq!(who().await, "manager", "the connection is the same, the threads are others");
         let asked = tokio::spawn({
             let client = client.clone();
@@ -114,7 +166,7 @@ mod tests {
             async move { client.post::<()>("/for-ever", &()).await }
         });
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        switch.set(worker(), None);
+        switch.set(worker(), None, None);
         assert_eq!(who().await, "worker");
         threads.end().await;
         let left = asked.await.expect("no panic").expect_err("nobody answers any more");

@@ -101,12 +101,16 @@ impl Transport for TlsTransport {
         let (peers, retired) = (self.peers.clone(), self.retired.clone());
         Box::pin(async move {
             let client = peers.member(target, &addr).within(WITHIN);
-            let sent = client.post_bytes(&format!("/raft/{kind}"), body.into()).await;
+            let sent = match kind {
+                // Read apart from Raft's own thread.
+                "snapshot" => client.post_bytes("/raft/snapshot", body.into()).await.map(|answer| answer.to_vec()),
+                _ => client.tell(kind, body).await,
+            };
             // Only who is proved to be that member may say so.
             if let Some(error) = sent.as_ref().err().filter(|_| peers.knows(target)) {
                 retired.hear(error, &client.addr());
             }
-            sent.map(|answer| answer.to_vec()).map_err(|error| match error {
+            sent.map_err(|error| match error {
                 ApiError::Status { message, .. } => TransportError::Refused(message),
                 other => TransportError::Unreachable(other.to_string()),
             })

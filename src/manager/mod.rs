@@ -56,6 +56,9 @@ use tokio::sync::{mpsc, watch};
 /// it: others elect in about this time.
 const LAPSE_MAX: Duration = Duration::from_secs(3);
 
+/// Between two looks at what was applied, so that many entries are looked at together.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// The loop of one manager, until `shutdown` says so or Raft has stopped.
 pub struct ManagerTask {
     shared: Arc<Shared>,
@@ -98,7 +101,12 @@ impl ManagerTask {
         let mut tick = tokio::time::interval(Duration::from_millis(self.shared.timing.tick_ms));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut status = self.shared.raft.status();
+        let mut rested = tokio::time::Instant::now();
         loop {
+            let news = async {
+                tokio::time::sleep_until(rested).await;
+                applied.recv().await
+            };
             tokio::select! {
                 _ = shutdown.changed() => break,
                 Ok(()) = status.changed() => {
@@ -107,7 +115,8 @@ impl ManagerTask {
                     self.roles();
                 }
                 Some(event) = gossip.recv() => self.gossip(event),
-                Some(news) = applied.recv() => {
+                Some(news) = news => {
+                    rested = tokio::time::Instant::now() + PAUSE;
                     self.publish(news);
                     while let Ok(more) = applied.try_recv() {
                         self.publish(more);

@@ -210,12 +210,17 @@ impl Shared {
 
     /// Streams the journal items that the entry at `index` made.
     pub(super) fn happened(&self, index: u64) {
-        let inventory = self.inventory();
+        let (inventory, leads) = (self.inventory(), self.raft.status().borrow().leads());
         let made = inventory.history.iter().rev().skip_while(|i| i.index > index).take_while(|i| i.index == index);
         for item in made.collect::<Vec<_>>().into_iter().rev() {
             let node = item.node.and_then(|id| inventory.name_of(id)).map(|name| name.to_string());
             super::metrics::count(&self.applied, &item.what);
-            tracing::info!(index, node = node.as_deref().unwrap_or("-"), what = ?item.what, "journal");
+            let named = node.as_deref().unwrap_or("-");
+            // Once: who decided says it.
+            match leads {
+                true => tracing::info!(index, node = named, what = ?item.what, "journal"),
+                false => tracing::debug!(index, node = named, what = ?item.what, "journal"),
+            }
             self.emit(StreamItem::History { item: Box::new(item.clone()), node });
         }
     }

@@ -8,7 +8,7 @@ use super::handle::RaftConfig;
 use super::life::{Kept, Mark};
 use super::record;
 use super::types::{Entry, LogId, Types, Vote};
-use super::writer::{self, Op, Slot};
+use super::writer::{self, Late, Op, Slot};
 use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::{LogState, RaftLogReader};
@@ -52,12 +52,15 @@ impl std::fmt::Display for Owner {
 pub struct LogStore<S: StateMachine> {
     memory: Arc<Mutex<Memory<S>>>,
     writer: mpsc::Sender<Op>,
+    /// Where the commit position is left for the writer.
+    late: Arc<Late>,
     kept: Arc<Kept>,
 }
 
 impl<S: StateMachine> Clone for LogStore<S> {
     fn clone(&self) -> Self {
-        Self { memory: self.memory.clone(), writer: self.writer.clone(), kept: self.kept.clone() }
+        let Self { memory, writer, late, kept } = self;
+        Self { memory: memory.clone(), writer: writer.clone(), late: late.clone(), kept: kept.clone() }
     }
 }
 
@@ -126,8 +129,8 @@ impl<S: StateMachine> LogStore<S> {
         let kept = Arc::new(Kept::default());
         kept.term(memory.vote.map_or(0, |vote| vote.leader_id.term));
         memory.keep(&kept);
-        let writer = writer::spawn(db, path)?;
-        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, kept })
+        let (writer, late) = writer::spawn(db, path)?;
+        Ok(Self { memory: Arc::new(Mutex::new(memory)), writer, late, kept })
     }
 
     /// The last entry that was removed from the front; a snapshot must cover it.
@@ -241,7 +244,7 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
             // Nobody waits any more only when the core has ended.
             let _ = done.send(result);
         });
-        self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done: Some(done) }).await?;
+        self.write(Op::Set { slot: Slot::Vote, record: record::encode(vote)?, done }).await?;
         synced.await.map_err(|_| io::Error::other("the writer of the replicated log has ended"))??;
         self.memory().vote = Some(*vote);
         self.kept.term(vote.leader_id.term);
@@ -255,7 +258,10 @@ impl<S: StateMachine> RaftLogStorage<Types<S>> for LogStore<S> {
             memory.committed = Some(committed);
             memory.keep(&self.kept);
         }
-        self.write(Op::Set { slot: Slot::Committed, record: record::encode(&committed)?, done: None }).await
+        match self.late.put(record::encode(&committed)?) {
+            true => self.write(Op::Look).await,
+            false => Ok(()),
+        }
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId<S>>> {

@@ -10,6 +10,7 @@ use openraft::{BasicNode, EntryPayload, Membership, RaftSnapshotBuilder};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// What a reader of the feed is told, in log order.
@@ -34,10 +35,44 @@ pub struct Machine<S: StateMachine> {
     state: Arc<S>,
     applied: Option<LogId<S>>,
     membership: StoredMembership<S>,
-    publish: watch::Sender<Arc<S>>,
+    publish: Published<S>,
     feed: mpsc::UnboundedSender<News<S>>,
     /// False while the log is replayed at start.
     announce: Arc<AtomicBool>,
+}
+
+/// The state for all who read it, at once, and for those who wait for another one, a moment later where entries come one after
+/// the other: each decision would wake up a dozen of them otherwise.
+struct Published<S> {
+    state: watch::Sender<Arc<S>>,
+    /// When they were told last, or will be.
+    told: Option<Instant>,
+    /// Somebody is about to tell them.
+    due: Arc<AtomicBool>,
+}
+
+/// Between two times that waiting readers are woken up.
+const PAUSE: Duration = Duration::from_millis(5);
+
+impl<S: StateMachine> Published<S> {
+    fn set(&mut self, state: Arc<S>) {
+        let at_once = self.told.is_none_or(|at| at.elapsed() >= PAUSE) && !self.due.load(Ordering::Acquire);
+        self.state.send_if_modified(|published| {
+            *published = state;
+            at_once
+        });
+        if at_once {
+            self.told = Some(Instant::now());
+        } else if !self.due.swap(true, Ordering::AcqRel) {
+            self.told = Some(Instant::now() + PAUSE);
+            let (state, due) = (self.state.clone(), self.due.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(PAUSE).await;
+                due.store(false, Ordering::Release);
+                state.send_modify(|_| {});
+            });
+        }
+    }
 }
 
 impl<S: StateMachine> Machine<S> {
@@ -52,7 +87,7 @@ impl<S: StateMachine> Machine<S> {
             state: Arc::default(),
             applied: None,
             membership: StoredMembership::<S>::default(),
-            publish,
+            publish: Published { state: publish, told: None, due: Arc::default() },
             feed,
             announce,
             file,
@@ -77,7 +112,7 @@ impl<S: StateMachine> Machine<S> {
         self.applied = meta.last_log_id;
         self.membership = meta.last_membership.clone();
         self.state = state;
-        self.publish.send_replace(self.state.clone());
+        self.publish.set(self.state.clone());
     }
 }
 
@@ -122,7 +157,7 @@ impl<S: StateMachine> RaftStateMachine<Types<S>> for Machine<S> {
             self.applied = Some(entry.log_id);
             answers.extend(responder.map(|responder| (responder, answer)));
         }
-        self.publish.send_replace(self.state.clone());
+        self.publish.set(self.state.clone());
         if self.announce.load(Ordering::Acquire) {
             for entry in announced {
                 // Nobody listens once the owner is shutting down.

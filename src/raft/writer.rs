@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
@@ -71,8 +73,10 @@ pub enum Op {
     Set {
         slot: Slot,
         record: Vec<u8>,
-        done: Option<Done>,
+        done: Done,
     },
+    /// There is a commit position to write.
+    Look,
     /// Writes what is left, closes the file, ends the thread.
     Close {
         done: oneshot::Sender<()>,
@@ -168,23 +172,54 @@ fn read(path: &Path) -> Result<(Database, Stored, bool), redb::Error> {
     Ok((db, stored, sound))
 }
 
+/// The commit position that waits for company, since nobody waits for it.
+#[derive(Default)]
+pub struct Late {
+    record: Mutex<Option<Vec<u8>>>,
+    /// The thread looks at nothing but its queue.
+    asleep: AtomicBool,
+}
+
+impl Late {
+    /// Whether the thread must be woken up to see it: soon after entries it looks by itself.
+    #[must_use]
+    pub fn put(&self, record: Vec<u8>) -> bool {
+        *self.record() = Some(record);
+        self.asleep.swap(false, Ordering::AcqRel)
+    }
+
+    fn record(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing waits, and whoever puts something there wakes the thread up.
+    fn sleep(&self) -> bool {
+        self.asleep.store(true, Ordering::Release);
+        let empty = self.record().is_none();
+        if !empty {
+            self.asleep.store(false, Ordering::Release);
+        }
+        empty
+    }
+}
+
 /// Starts the thread. It ends with `Close`, or when all senders are gone.
-pub fn spawn(db: Database, path: &Path) -> Result<mpsc::Sender<Op>, RaftError> {
+pub fn spawn(db: Database, path: &Path) -> Result<(mpsc::Sender<Op>, Arc<Late>), RaftError> {
     let (tx, queue) = mpsc::channel(QUEUE_MAX);
-    let writer = Writer { db, path: path.to_owned(), late: None, told: Instant::now(), failed: None };
+    let late = Arc::<Late>::default();
+    let writer = Writer { db, path: path.to_owned(), late: late.clone(), told: Instant::now(), failed: None };
     std::thread::Builder::new()
         .name("raft-log".to_owned())
         .spawn(move || writer.run(queue))
         .map_err(crate::disk::DiskError::io("starting the writer of", path))?;
-    Ok(tx)
+    Ok((tx, late))
 }
 
 struct Writer {
     db: Database,
     path: PathBuf,
-    /// A commit position that waits for company.
-    late: Option<Vec<u8>>,
-    /// When one was written last.
+    late: Arc<Late>,
+    /// When a commit position was written last.
     told: Instant,
     failed: Option<String>,
 }
@@ -200,7 +235,9 @@ impl Writer {
             }
         };
         let closed = loop {
-            let first = if self.late.is_some() {
+            let first = if self.late.sleep() {
+                queue.blocking_recv()
+            } else {
                 match clock.block_on(async { tokio::time::timeout(IDLE, queue.recv()).await }) {
                     Ok(first) => first,
                     Err(_) => {
@@ -208,12 +245,9 @@ impl Writer {
                         continue;
                     }
                 }
-            } else {
-                queue.blocking_recv()
             };
             let Some(first) = first else { break None };
-            let (mut batch, close) = gather(first, &mut queue);
-            self.put_off(&mut batch);
+            let (batch, close) = gather(first, &mut queue);
             if !batch.is_empty() {
                 self.write(batch);
             }
@@ -221,7 +255,7 @@ impl Writer {
                 break Some(done);
             }
         };
-        if self.late.is_some() {
+        if self.late.record().is_some() {
             self.write(Vec::new());
         }
         drop(queue);
@@ -232,40 +266,33 @@ impl Writer {
         }
     }
 
-    /// Takes commit positions out of the batch: they wait for company, since nobody waits for them.
-    fn put_off(&mut self, batch: &mut Vec<Op>) {
-        batch.retain_mut(|op| match op {
-            Op::Set { slot: Slot::Committed, record, .. } => {
-                self.late = self.failed.is_none().then(|| std::mem::take(record));
-                false
-            }
-            _ => true,
-        });
-    }
-
+    /// The batch in one transaction; an empty one is for the commit position alone, which otherwise goes along now and then.
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
-            let late = if batch.is_empty() || self.told.elapsed() >= IDLE { self.late.take() } else { None };
+            let alone = batch.iter().all(|op| matches!(op, Op::Look));
+            let late = if alone || self.told.elapsed() >= IDLE { self.late.record().take() } else { None };
+            if alone && late.is_none() {
+                return;
+            }
             // A panic must not leave waiting callers without an answer.
             let committed = std::panic::catch_unwind(AssertUnwindSafe(|| self.commit(&batch, late.as_deref())));
-            let failed = match committed {
+            self.failed = match committed {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
                 Err(_) => Some("the database gave up".to_owned()),
             };
-            if let Some(why) = &failed {
+            if let Some(why) = &self.failed {
                 tracing::error!(%why, file = %self.path.display(), "writing the replicated log failed, it is closed now");
             }
             if late.is_some() {
                 self.told = Instant::now();
             }
-            if failed.is_some() {
-                self.late = None;
-            }
-            self.failed = failed;
+        }
+        if self.failed.is_some() {
+            *self.late.record() = None;
         }
         for op in batch {
-            if let Op::Append { done, .. } | Op::Set { done: Some(done), .. } = op {
+            if let Op::Append { done, .. } | Op::Set { done, .. } = op {
                 done(match &self.failed {
                     None => Ok(()),
                     Some(why) => Err(io::Error::other(format!("writing {}: {why}", self.path.display()))),
@@ -295,7 +322,7 @@ impl Writer {
                     Op::Set { slot, record, .. } => {
                         meta.insert(slot.key(), record.as_slice())?;
                     }
-                    Op::Close { .. } => {}
+                    Op::Look | Op::Close { .. } => {}
                 }
             }
             if let Some(record) = late {

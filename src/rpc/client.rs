@@ -2,7 +2,8 @@
 //!
 //! A request is repeated by itself only while it is certain that the other side has not got it.
 
-use super::connect::{self, Sender, Target};
+use super::connect::{self, Lane, Sender, Spoken, Target};
+use super::lane;
 use super::tls::ClientTls;
 use super::wire::{BEHALF, BEHALF_KEY, Code, ErrorBody, Failure, HEARTBEAT, LARGE_BODY_MAX};
 use crate::model::NodeId;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -93,11 +95,20 @@ impl std::fmt::Debug for Client {
 struct Shared {
     target: Target,
     idle: Mutex<Vec<(Connection, Instant)>>,
+    lanes: Mutex<Vec<(OpenLane, Instant)>>,
+    /// As was found at the last dial for one: the other side is an earlier program.
+    without_lanes: AtomicBool,
 }
 
 /// A connection, and which certificate of ours it was opened with.
 struct Connection {
     sender: Sender,
+    turn: u64,
+}
+
+/// The same, for messages without HTTP.
+struct OpenLane {
+    stream: Box<Lane>,
     turn: u64,
 }
 
@@ -113,7 +124,11 @@ impl Client {
     }
 
     fn new(target: Target) -> Self {
-        Self { shared: Arc::new(Shared { target, idle: Mutex::default() }), within: REQUEST_WITHIN, behalf: None }
+        Self {
+            shared: Arc::new(Shared { target, idle: Mutex::default(), lanes: Mutex::default() }),
+            within: REQUEST_WITHIN,
+            behalf: None,
+        }
     }
 
     /// The same daemon and connections with another end for each request, from dialling to the last byte of the answer.
@@ -150,6 +165,50 @@ impl Client {
     /// Sends bytes and takes bytes: Raft messages, blobs.
     pub async fn post_bytes(&self, path: &str, body: Bytes) -> Result<Bytes, ApiError> {
         self.exchange(Method::POST, path, Some(("application/octet-stream", body))).await
+    }
+
+    /// Sends a message of Raft and takes its answer, without HTTP where the other side can. A message may come twice: that Raft
+    /// takes.
+    pub async fn tell(&self, kind: &str, body: Vec<u8>) -> Result<Vec<u8>, ApiError> {
+        self.in_time(async {
+            if let Some(open) = self.take_lane()
+                && let Ok(answer) = self.tell_on(open, kind, &body).await
+            {
+                return answer;
+            }
+            // That the other side knows no lanes is so until the connections end with the program there.
+            let kept = || !self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+            if !(self.shared.without_lanes.load(Ordering::Relaxed) && kept()) {
+                let turn = self.turn();
+                let spoken = connect::connect_lane(&self.shared.target).await?;
+                self.shared.without_lanes.store(matches!(spoken, Spoken::Http(_)), Ordering::Relaxed);
+                match spoken {
+                    Spoken::Lane(stream) => {
+                        let answer = self.tell_on(OpenLane { stream, turn }, kind, &body).await;
+                        return answer.unwrap_or_else(|e| Err(self.broken(&e)));
+                    }
+                    Spoken::Http(sender) => self.keep(Connection { sender, turn }),
+                }
+            }
+            Ok(self.post_bytes(&format!("/raft/{kind}"), body.into()).await?.into())
+        })
+        .await
+    }
+
+    /// Not answered, for whatever reason: the connection is gone.
+    async fn tell_on(&self, mut open: OpenLane, kind: &str, body: &[u8]) -> std::io::Result<Result<Vec<u8>, ApiError>> {
+        let answer = lane::ask(&mut open.stream, kind, body).await?;
+        Ok(match answer {
+            Ok(answer) => {
+                self.keep_lane(open);
+                Ok(answer)
+            }
+            // What answers there may be about to change: the next message comes by a connection of its own.
+            Err(no) => {
+                let code = serde_json::from_slice::<ErrorBody>(&no).ok().and_then(|e| Code::parse(&e.error.code));
+                Err(self.refusal(code.unwrap_or(Code::Internal).status(), &no))
+            }
+        })
     }
 
     /// Opens an event stream. Only its opening has an end in time; later, silence is bounded.
@@ -249,6 +308,19 @@ impl Client {
         let (turn, mut idle) = (self.turn(), self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner));
         if idle.len() < POOL_MAX && connection.turn == turn && !connection.sender.is_closed() {
             idle.push((connection, Instant::now()));
+        }
+    }
+
+    fn take_lane(&self) -> Option<OpenLane> {
+        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        lanes.retain(|(lane, since)| since.elapsed() < IDLE_MAX && lane.turn == turn);
+        lanes.pop().map(|(lane, _)| lane)
+    }
+
+    fn keep_lane(&self, open: OpenLane) {
+        let (turn, mut lanes) = (self.turn(), self.shared.lanes.lock().unwrap_or_else(PoisonError::into_inner));
+        if lanes.len() < POOL_MAX && open.turn == turn {
+            lanes.push((open, Instant::now()));
         }
     }
 

@@ -1,7 +1,9 @@
-//! One connection of a client: dialled, identity checked, ready for HTTP. Nothing of a request is sent here.
+//! One connection of a client: dialled, identity checked, ready for HTTP or for messages without it. Nothing of a request is sent
+//! here.
 
 use super::caller::node_dns;
 use super::client::ApiError;
+use super::lane;
 use super::tls::ClientTls;
 use super::verify::{ANY_NODE, identity_fault};
 use crate::model::NodeId;
@@ -9,11 +11,15 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// How long dialling, the handshake included, may take.
 pub const CONNECT_WITHIN: Duration = Duration::from_secs(3);
@@ -40,9 +46,37 @@ impl std::fmt::Display for Target {
 /// The sending half of a connection; the connection ends when it is dropped.
 pub(super) type Sender = SendRequest<Full<Bytes>>;
 
+/// A connection for messages without HTTP.
+pub(super) type Lane = TlsStream<TcpStream>;
+
+/// Which of the two the other side speaks.
+pub(super) enum Spoken {
+    Lane(Box<Lane>),
+    Http(Sender),
+}
+
 /// Dials. On error nothing was sent that the other side could act on.
 pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
-    match tokio::time::timeout(CONNECT_WITHIN, dial(target)).await {
+    in_time(target, dial(target)).await
+}
+
+/// Dials for messages without HTTP; where the other side is an earlier program, the connection is for HTTP.
+pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
+    in_time(target, async {
+        let Target::Tls { addr, tls, expected } = target else { return dial(target).await.map(Spoken::Http) };
+        let mut config = (*tls.current()).clone();
+        config.alpn_protocols = vec![lane::PROTOCOL.to_vec()];
+        let stream = secure(target, addr, Arc::new(config), server_name(target, tls, *expected)?).await?;
+        match stream.get_ref().1.alpn_protocol() {
+            Some(lane::PROTOCOL) => Ok(Spoken::Lane(Box::new(stream))),
+            _ => http(target, stream).await.map(Spoken::Http),
+        }
+    })
+    .await
+}
+
+async fn in_time<T>(target: &Target, dialling: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    match tokio::time::timeout(CONNECT_WITHIN, dialling).await {
         Ok(result) => result,
         Err(_) => {
             let reason = format!("no answer within {} s", CONNECT_WITHIN.as_secs());
@@ -52,23 +86,37 @@ pub(super) async fn connect(target: &Target) -> Result<Sender, ApiError> {
 }
 
 async fn dial(target: &Target) -> Result<Sender, ApiError> {
-    let unreachable = |e: std::io::Error| fault(target, &e).unwrap_or_else(|| unreachable(target, &e));
     match target {
-        Target::Unix(path) => http(target, UnixStream::connect(path).await.map_err(unreachable)?).await,
+        Target::Unix(path) => {
+            let stream = UnixStream::connect(path).await.map_err(|e| unconnected(target, &e))?;
+            http(target, stream).await
+        }
         Target::Tls { addr, tls, expected } => {
-            let name = match (expected, tls.cluster()) {
-                (Some(node), Some(cluster)) => node_dns(*node, cluster),
-                _ => ANY_NODE.to_owned(),
-            };
-            let name = ServerName::try_from(name).map_err(|e| identity(target, e.to_string()))?;
-            let tcp = TcpStream::connect(addr.as_str()).await.map_err(unreachable)?;
-            // Both only make a connection better; it works without.
-            let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
-            let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
-            let connector = tokio_rustls::TlsConnector::from(tls.current());
-            http(target, connector.connect(name, tcp).await.map_err(unreachable)?).await
+            let stream = secure(target, addr, tls.current(), server_name(target, tls, *expected)?).await?;
+            http(target, stream).await
         }
     }
+}
+
+fn server_name(target: &Target, tls: &ClientTls, expected: Option<NodeId>) -> Result<ServerName<'static>, ApiError> {
+    let name = match (expected, tls.cluster()) {
+        (Some(node), Some(cluster)) => node_dns(node, cluster),
+        _ => ANY_NODE.to_owned(),
+    };
+    ServerName::try_from(name).map_err(|e| identity(target, e.to_string()))
+}
+
+async fn secure(
+    target: &Target,
+    addr: &str,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<TlsStream<TcpStream>, ApiError> {
+    let tcp = TcpStream::connect(addr).await.map_err(|e| unconnected(target, &e))?;
+    // Both only make a connection better; it works without.
+    let _ = rustix::net::sockopt::set_tcp_nodelay(&tcp, true);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&tcp, SILENT_MS_MAX);
+    TlsConnector::from(config).connect(name, tcp).await.map_err(|e| unconnected(target, &e))
 }
 
 async fn http(
@@ -79,6 +127,10 @@ async fn http(
     // Ends with its sender. Its error, if any, is also the request's, which reports it.
     tokio::spawn(async move { connection.await.unwrap_or_default() });
     Ok(sender)
+}
+
+fn unconnected(target: &Target, error: &std::io::Error) -> ApiError {
+    fault(target, error).unwrap_or_else(|| unreachable(target, error))
 }
 
 fn unreachable(target: &Target, error: &dyn std::error::Error) -> ApiError {

@@ -1,5 +1,6 @@
 //! Tests of the whole module over real connections on 127.0.0.1 and real sockets: who gets in, as whom, and what garbage does.
 
+mod lanes;
 mod renewed;
 mod rotated;
 

@@ -15,6 +15,7 @@ pub mod dial_back; // the address of a machine that joins, dialled before it is 
 pub mod door; // unfinished handshakes per peer address
 pub mod identity; // keys and credentials of a node or an operator, on disk
 pub mod join; // how a machine becomes a node
+pub mod lane; // Raft's messages without HTTP
 pub mod lapsed; // a client's certificate that ran out gets through the handshake, and no further
 pub mod leave; // a node that goes for good
 pub mod limit; // token bucket per peer address

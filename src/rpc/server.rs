@@ -4,6 +4,7 @@
 
 use super::caller::{Caller, PeerAddr};
 use super::door::Doors;
+use super::lane::{self, Place};
 use super::lapsed::By;
 use super::renew::RENEW_PATH;
 use super::tls::{Judged, ServerTls};
@@ -69,28 +70,44 @@ impl Default for Limits {
     }
 }
 
-/// Serves `router` to nodes, operators and strangers until `shutdown` is ready; then waits for running requests, as long as
-/// the limits say.
+/// What is served: a router, and where it is asked by messages without HTTP.
+#[derive(Clone)]
+pub struct Served {
+    pub router: Router,
+    pub place: Place,
+}
+
+impl From<Router> for Served {
+    fn from(router: Router) -> Self {
+        Self { router, place: Arc::new(|| None) }
+    }
+}
+
+/// Serves to nodes, operators and strangers until `shutdown` is ready; then waits for running requests, as long as the limits
+/// say.
 pub async fn serve_tls(
     listener: TcpListener,
     tls: ServerTls,
-    router: Router,
+    served: impl Into<Served>,
     limits: Limits,
     shutdown: impl Future<Output = ()>,
 ) {
+    let served: Served = served.into();
     let anonymous = Arc::new(Semaphore::new(limits.anonymous));
     let (known, strangers) =
         (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.handshakes)));
     let doors = Doors::default();
     let serve = |(stream, addr): (TcpStream, SocketAddr), stop: watch::Receiver<bool>| {
-        let (tls, router, anonymous, known) = (tls.clone(), router.clone(), anonymous.clone(), known.clone());
+        let (tls, served, anonymous, known) = (tls.clone(), served.clone(), anonymous.clone(), known.clone());
         let guest = strangers.clone().try_acquire_owned().ok().and_then(|place| Some((place, doors.knock(addr.ip())?)));
         async move {
             let Some((place, guest)) = guest else {
                 return tracing::debug!(%addr, "too many unfinished handshakes, closing a new connection");
             };
             let Ok(turn) = tokio::time::timeout(limits.handshake, guest.turn()).await else { return };
-            let Some((stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else { return };
+            let Some((mut stream, caller, judged)) = handshake(stream, &tls, addr, limits.handshake).await else {
+                return;
+            };
             drop((turn, guest, place));
             let Ok(_open) = known.try_acquire() else {
                 return tracing::debug!(%addr, "too many connections, closing a new one");
@@ -105,8 +122,29 @@ pub async fn serve_tls(
                     None => std::future::pending().await,
                 }
             };
+            let peer = PeerAddr(Some(addr));
+            let serving = async move {
+                if stream.get_ref().1.alpn_protocol() != Some(lane::PROTOCOL) {
+                    return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
+                }
+                let Some(threads) = (served.place)() else {
+                    let ended = lane::serve(&mut stream, served.router, (caller, peer), limits.header, stop).await;
+                    return told(&peer, ended);
+                };
+                // A set, so that it ends with this task.
+                let mut task = JoinSet::new();
+                task.spawn_on(
+                    async move {
+                        lane::take_over(&mut stream)?;
+                        lane::serve(&mut stream, served.router, (caller, peer), limits.header, stop).await
+                    },
+                    &threads,
+                );
+                // Its threads may have ended.
+                told(&peer, task.join_next().await.and_then(Result::ok).unwrap_or(Ok(())));
+            };
             tokio::select! {
-                () = serve_connection(stream, router, caller, PeerAddr(Some(addr)), limits.header, stop) => {}
+                () = serving => {}
                 () = other => tracing::debug!(%addr, "the CA of the caller's certificate was replaced: the connection is ended"),
             }
         }
@@ -227,7 +265,7 @@ pub(super) async fn serve_connection(
     let inner = TowerToHyperService::new(router);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let (inner, caller) = (inner.clone(), caller.clone());
-        async move { Ok::<_, Infallible>(answer(inner, request, caller, peer).await) }
+        async move { Ok::<_, Infallible>(answer(inner, request.map(Body::new), caller, peer).await) }
     });
     let mut connection = pin!(
         hyper::server::conn::http1::Builder::new()
@@ -245,14 +283,19 @@ pub(super) async fn serve_connection(
             connection.await
         }
     };
+    told(&peer, ended);
+}
+
+fn told(peer: &PeerAddr, ended: Result<(), impl std::fmt::Display>) {
     if let Err(error) = ended {
         tracing::debug!(?peer, %error, "connection ended");
     }
 }
 
-async fn answer(
+/// What the router says to a request of this caller.
+pub(super) async fn answer(
     router: TowerToHyperService<Router>,
-    request: Request<Incoming>,
+    mut request: Request<Body>,
     caller: Caller,
     peer: PeerAddr,
 ) -> Response {
@@ -271,7 +314,6 @@ async fn answer(
         };
         failure.next(next).into_response()
     } else {
-        let mut request = request.map(Body::new);
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(peer);
         match router.call(request).await {

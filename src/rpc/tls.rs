@@ -4,6 +4,7 @@
 //! No session is ever resumed: resumption would skip the check of certificates.
 
 use super::identity::{self, IdentityError, TlsIdentity};
+use super::lane;
 use super::lapsed::{By, ClientVerifier};
 pub use super::verify::may_be_the_clock;
 use super::verify::{NodeVerifier, Trust};
@@ -141,6 +142,7 @@ fn served(identity: &TlsIdentity, former: &str) -> Result<Served, IdentityError>
         .map_err(|e| malformed("certificate and key", e))?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
     Ok(Served { config: Arc::new(config), clients })
 }
 

@@ -10,7 +10,10 @@ use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -221,7 +224,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 #[derive(Debug, Clone, Copy)]
 pub struct Strict<T>(pub T);
 
-impl<T: DeserializeOwned + Serialize + Default, S: Send + Sync> FromRequest<S> for Strict<T> {
+impl<T: DeserializeOwned + Serialize + Default + 'static, S: Send + Sync> FromRequest<S> for Strict<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
@@ -230,14 +233,22 @@ impl<T: DeserializeOwned + Serialize + Default, S: Send + Sync> FromRequest<S> f
     }
 }
 
-fn strictly<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Result<T, Failure> {
+/// The keys of a body, each with a value that fits; written down once for each kind of body.
+fn keys_of<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
+    static KNOWN: Mutex<BTreeMap<TypeId, Arc<Map<String, Value>>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keys = || match serde_json::to_value(T::default()) {
+        Ok(Value::Object(keys)) => Arc::new(keys),
+        _ => Arc::default(),
+    };
+    known.entry(TypeId::of::<T>()).or_insert_with(keys).clone()
+}
+
+fn strictly<T: DeserializeOwned + Serialize + Default + 'static>(body: &[u8]) -> Result<T, Failure> {
     let bad = |text: String| Failure::new(Code::BadRequest, format!("the request's body: {text}"));
     let body = if body.is_empty() { b"{}" } else { body };
     let given: Map<String, Value> = serde_json::from_slice(body).map_err(|e| bad(e.to_string()))?;
-    let known = match serde_json::to_value(T::default()) {
-        Ok(Value::Object(known)) => known,
-        _ => Map::new(),
-    };
+    let known = keys_of::<T>();
     if let Some(key) = given.keys().find(|key| !known.contains_key(*key)) {
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         let key: String = key.chars().filter(|c| !c.is_control()).take(KEY_CHARS_MAX).collect();
@@ -245,7 +256,7 @@ fn strictly<T: DeserializeOwned + Serialize + Default>(body: &[u8]) -> Result<T,
         let failure = Failure::new(Code::UnknownKey, format!("the request's body: unknown key `{key}`; {may}"));
         return Err(failure.details(serde_json::json!({ "key": key, "known": names })));
     }
-    serde_json::from_value(Value::Object(given.clone())).map_err(|e| match misfit::<T>(&given, &known) {
+    serde_json::from_slice(body).map_err(|e| match misfit::<T>(&given, &known) {
         Some((path, why)) => bad(format!("{path}: {why}")).details(serde_json::json!({ "path": path })),
         None => bad(e.to_string()),
     })
