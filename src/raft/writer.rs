@@ -305,8 +305,12 @@ impl Writer {
         let mut txn = self.db.begin_write()?;
         txn.set_durability(redb::Durability::Immediate)?;
         {
+            // Most batches are entries alone; a table that is only opened costs, too.
             let mut log = txn.open_table(LOG)?;
-            let mut meta = txn.open_table(META)?;
+            let set = |slot: Slot, record: &[u8]| -> Result<(), redb::Error> {
+                txn.open_table(META)?.insert(slot.key(), record)?;
+                Ok(())
+            };
             for op in batch {
                 match op {
                     Op::Append { records, .. } => {
@@ -317,16 +321,14 @@ impl Writer {
                     Op::Truncate { from } => log.retain_in(*from.., |_, _| false)?,
                     Op::Purge { upto, record } => {
                         log.retain_in(..=*upto, |_, _| false)?;
-                        meta.insert(Slot::Purged.key(), record.as_slice())?;
+                        set(Slot::Purged, record)?;
                     }
-                    Op::Set { slot, record, .. } => {
-                        meta.insert(slot.key(), record.as_slice())?;
-                    }
+                    Op::Set { slot, record, .. } => set(*slot, record)?,
                     Op::Look | Op::Close { .. } => {}
                 }
             }
             if let Some(record) = late {
-                meta.insert(Slot::Committed.key(), record)?;
+                set(Slot::Committed, record)?;
             }
         }
         txn.commit()?;

@@ -125,7 +125,12 @@ impl Client {
 
     fn new(target: Target) -> Self {
         Self {
-            shared: Arc::new(Shared { target, idle: Mutex::default(), lanes: Mutex::default() }),
+            shared: Arc::new(Shared {
+                target,
+                idle: Mutex::default(),
+                lanes: Mutex::default(),
+                without_lanes: false.into(),
+            }),
             within: REQUEST_WITHIN,
             behalf: None,
         }
