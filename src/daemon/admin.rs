@@ -276,7 +276,6 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: options.manager,
-        answers: true,
         drain: options.drain,
         zone: options.zone.clone(),
         boot: boot(),
