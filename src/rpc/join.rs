@@ -230,7 +230,7 @@ fn check_reply(reply: &JoinReply, request: &JoinRequest) -> Result<(), String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn request(key: &NodeKey) -> JoinRequest {

@@ -408,6 +408,44 @@ fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
     assert_eq!((cluster.names(), cluster.waiting()), before);
 }
 
+/// SCENARIOS E13: the node's key on another machine, as by a disk that was copied.
+#[test]
+fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_comes_back_does() {
+    let cluster = Cluster::new(false);
+    let mut w1 = cluster.worker("w1", 2);
+    let row = || cluster.m1.json("status")["nodes"][1].clone();
+    until("w1 is there", || (row()["presence"] == "alive").then_some(()));
+    let before = (row()["id"].clone(), row()["api"].clone());
+    let copy = |folder: &str| {
+        fs::create_dir(cluster.folder(folder)).expect("made");
+        fs::copy(cluster.folder("w1/node.key"), cluster.folder(folder).join("node.key")).expect("copied");
+    };
+    copy("copy");
+    let out = cluster.joining("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).output();
+    let (out, elsewhere) = (out.expect("remoor runs"), format!("w1 runs at {}:7946", (cluster.at)(2)));
+    let text = said(&out);
+    let wanted = [elsewhere.as_str(), "not joined a second time", "next: on a copy of w1's disk: rm node.key"];
+    assert!(out.status.code() == Some(4) && wanted.iter().all(|part| text.contains(part)), "{text}");
+    assert!(!cluster.folder("copy/identity.json").exists());
+    assert_eq!((row()["id"].clone(), row()["api"].clone()), before);
+    let warnings = cluster.m1.json("status")["warnings"].to_string();
+    assert!(warnings.contains(&elsewhere), "{warnings}");
+
+    // Its own machine comes back, at once at its address, and later at another.
+    w1.kill();
+    copy("again");
+    done(cluster.joining("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
+    let mut again = Daemon::start(&cluster.folder("again"));
+    until("w1 is there again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
+    again.kill();
+    until("w1 is missed", || (row()["presence"] == "away").then_some(()));
+    copy("moved");
+    done(cluster.joining("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
+    assert_eq!(row()["id"], before.0);
+    let _moved = Daemon::start(&cluster.folder("moved"));
+    until("w1 is there at its new address", || (row()["presence"] == "alive").then_some(()));
+}
+
 #[test]
 fn the_gossip_key_is_replaced_while_all_go_on_and_who_was_away_gets_it_on_its_return() {
     let cluster = Cluster::new(false);
