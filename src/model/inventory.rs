@@ -21,7 +21,7 @@ mod roles;
 mod undo;
 
 pub use places::ip_of;
-pub use refound::{EPOCH_GAP, Refounding};
+pub use refound::{EPOCH_GAP, EPOCHS_A_SECOND, Refounding};
 
 use super::*;
 use serde::{Deserialize, Serialize};
