@@ -477,7 +477,7 @@ fn end_of(error: &DaemonError) -> Option<End> {
 /// What is answered at the API address where no manager part runs, beside the order to run one.
 fn idle(ground: &Ground, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
-    wire::finish(former.unwrap_or_default())
+    wire::finish(former.unwrap_or_default().merge(agent::no_desk(ground.own.clone())))
 }
 
 /// A manager's own agent learns at once who the managers are: when this one is none any more, it says so to those that ask it.

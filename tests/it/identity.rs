@@ -375,6 +375,37 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
 }
 
+/// SCENARIOS E27.
+#[test]
+fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
+    let cluster = Cluster::new(false);
+    let w1 = cluster.worker("w1", 2);
+    until("w1 met its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
+    let tls = ClientTls::joiner(token.ca_digest()).expect("TLS");
+    let nothing = serde_json::json!({});
+    let asked = wait(Client::tls(cluster.api(2), &tls, None).post::<Value>(join::JOIN_PATH, &nothing));
+    let Err(ApiError::Status { code, message, next, details, .. }) = asked else { panic!("a worker lets nobody in") };
+    assert_eq!((code.as_str(), &details["managers"]), ("not-leader", &serde_json::json!([cluster.api(1)])));
+    assert!(message == format!("w1 is no manager: ask {}", cluster.api(1)) && next.is_some(), "{message}");
+
+    let through = |last, name: &str, own: u8| {
+        let mut join = remoor();
+        join.args(["join", &cluster.api(last), "--name", name, "--advertise", &(cluster.at)(own).to_string(), "--dir"]);
+        done(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
+    };
+    through(2, "w2", 3);
+    // One that was a manager until just now.
+    done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    let _m2 = Daemon::start(&cluster.folder("m2"));
+    let state = || cluster.m1.json("status")["nodes"][3]["manager"].clone();
+    until("m2 votes", || (state() == "voter").then_some(()));
+    let out = cluster.m1.ask(&["demote", "m2"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    through(4, "w3", 5);
+    assert_eq!(cluster.names(), ["m1", "w1", "w2", "m2", "w3"]);
+}
+
 /// SCENARIOS E14.
 #[test]
 fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
