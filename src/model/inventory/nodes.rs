@@ -73,7 +73,7 @@ impl Inventory {
     }
 
     pub(super) fn absence_entry(&mut self, at: &At) -> Decision {
-        match &at.entry.command {
+        match at.command {
             Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned, returned } => {
                 let id = *node;
                 let node = self.change(id)?;
