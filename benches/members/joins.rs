@@ -1,10 +1,11 @@
-//! A thousand nodes join one manager, over TLS with keys and certificates of their own, as `remoor join` does it; no agent of
+//! A thousand nodes join one manager, over TLS with keys and certificates of their own, each dialled back, as `remoor join` does it; no agent of
 //! theirs begins. A manager lets one address join twenty times and then once a second, so each comes from one of its own.
 
 use crate::COMMAND;
 use crate::figures::Figure;
 use crate::local::{net, one_manager};
 use anyhow::{Context, Result};
+use remoor::rpc::dial_back;
 use remoor::rpc::identity::NodeKey;
 use remoor::rpc::join::{JoinRequest, join};
 use remoor::rpc::token::{Secret, Token};
@@ -28,6 +29,8 @@ pub fn thousandth(runtime: &Runtime) -> Result<Figure> {
         for number in 1..NODES {
             let key = NodeKey::generate()?;
             let request = request(number, &key)?;
+            let own: SocketAddr = request.advertise.parse()?;
+            let _answering = dial_back::answering(own, &request.advertise, key.signing_key()).await?;
             let begun = Instant::now();
             join(&through, &token, request).await.with_context(|| format!("node {number}"))?;
             let took = begun.elapsed();
@@ -70,8 +73,6 @@ fn request(number: u32, key: &NodeKey) -> Result<JoinRequest> {
         machine_id: format!("{number:032x}"),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: false,
-        // They are this machine's, and nobody listens there.
-        answers: false,
         drain: false,
         zone: String::new(),
         boot: String::new(),

@@ -6,12 +6,13 @@ use super::own::Own;
 use crate::model::Wall;
 use crate::rpc::agent::PeersReply;
 use crate::rpc::caller::Caller;
+use crate::rpc::join::JOIN_PATH;
 use crate::rpc::view::AgentView;
 use crate::rpc::wire::{Code, Failure};
 use axum::extract::State;
 use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
 
@@ -56,6 +57,22 @@ async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply
         Caller::Node { .. } => Ok(Json(own.known())),
         _ => Err(Failure::new(Code::Unauthenticated, "only nodes of the cluster may ask this")),
     }
+}
+
+/// What a machine that joins is answered at the API address of a node that is no manager: whom it asks instead (SCENARIOS E27).
+pub fn no_desk(own: Own) -> Router {
+    Router::new().route(JOIN_PATH, post(elsewhere)).with_state(own)
+}
+
+async fn elsewhere(State(own): State<Own>) -> Failure {
+    let (me, mut managers) = (own.id(), own.other_managers());
+    managers.truncate(NAMED_MAX);
+    let text = match managers.as_slice() {
+        [] => format!("{} is no manager, and knows none", me.name),
+        some => format!("{} is no manager: ask {}", me.name, some.join(", ")),
+    };
+    let failure = Failure::new(Code::NotLeader, text).next("remoor join with the address of a manager");
+    failure.details(serde_json::json!({ "managers": managers }))
 }
 
 async fn view(State(parts): State<Parts>) -> Json<AgentView> {

@@ -13,7 +13,7 @@ mod own;
 mod record;
 mod task;
 
-pub use api::{exposition, former_manager, routes, worker};
+pub use api::{exposition, former_manager, no_desk, routes, worker};
 pub use book::{KeyBook, PeerBook};
 pub use leave::LeaveDesk;
 pub use metrics::Metrics;

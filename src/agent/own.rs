@@ -346,6 +346,12 @@ impl Own {
         self.managers.borrow().iter().map(|m| m.api_addr.clone()).collect()
     }
 
+    /// The same without this node, which may have been one until just now.
+    pub fn other_managers(&self) -> Vec<String> {
+        let managers = self.managers.borrow();
+        managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()
+    }
+
     pub fn view(&self, at: Wall) -> AgentView {
         let state = self.state();
         let peers = self.peer_views(&state);

@@ -44,7 +44,7 @@ impl Exit {
         match code {
             "bad-request" | "unknown-key" | "invalid" | "too-large" | "method-not-allowed" => Exit::Usage,
             "refused" | "not-found" | "conflict" | "forbidden" | "node-removed" | "retired" | "bad-token"
-            | "clock-skew" => Exit::Refused,
+            | "clock-skew" | "unreachable" | "wrong-node" => Exit::Refused,
             "internal" => Exit::Failed,
             _ => Exit::CouldNotAsk,
         }
@@ -89,6 +89,8 @@ mod tests {
     fn api_codes_become_exit_codes() {
         for (codes, exit) in [
             (&[Code::Refused, Code::NotFound, Code::Forbidden, Code::BadToken][..], Exit::Refused),
+            // Of a machine that joins, which the leader dials.
+            (&[Code::Unreachable, Code::WrongNode], Exit::Refused),
             (&[Code::Invalid, Code::BadRequest, Code::UnknownKey], Exit::Usage),
             (&[Code::NoQuorum, Code::Timeout, Code::Unavailable, Code::Retry, Code::OutcomeUnknown], Exit::CouldNotAsk),
         ] {
@@ -96,7 +98,6 @@ mod tests {
                 assert_eq!(Exit::of_api_code(code.as_str()), exit, "{code}");
             }
         }
-        assert_eq!(Exit::of_api_code("unreachable"), Exit::CouldNotAsk);
         assert_eq!(Exit::of_api_code("of-a-later-version"), Exit::CouldNotAsk);
         assert!(Code::ALL.iter().all(|code| Exit::of_api_code(code.as_str()) != Exit::Done));
     }

@@ -19,6 +19,7 @@ use crate::rpc::join::{JoinError, JoinReply, JoinRequest, NAME_RULE, Peer};
 use crate::rpc::token::{Secret, Token, TokenError, is_of};
 use crate::rpc::wire::Code;
 use crate::ssh::{ClusterKey, KeyError};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -276,7 +277,6 @@ pub async fn join(options: &JoinOptions, tell: &mut dyn FnMut(&str)) -> Result<J
         machine_id: machine_id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         want_manager: options.manager,
-        answers: true,
         drain: options.drain,
         zone: options.zone.clone(),
         boot: boot(),
@@ -335,6 +335,34 @@ fn check_clock(now: Wall) -> Result<(), AdminError> {
     if now < CLOCK_MIN { Err(AdminError::Clock(crate::rpc::wire::rfc3339(now))) } else { Ok(()) }
 }
 
+/// Managers that nodes named which are none themselves (SCENARIOS E27): so many are asked at most, each once. That one is of the
+/// token's cluster it proves as the first one does.
+#[derive(Debug, Default)]
+struct Named {
+    known: BTreeSet<String>,
+    next: VecDeque<String>,
+}
+
+const NAMED_MAX: usize = 8;
+
+impl Named {
+    /// Whom to ask after this error, if it is that of a node that is no manager, or of a manager that was named and is not there.
+    fn after(&mut self, error: &ApiError) -> Option<String> {
+        match error {
+            ApiError::Status { code, details, .. } if code == Code::NotLeader.as_str() => {
+                for addr in details["managers"].as_array()?.iter().filter_map(|addr| addr.as_str()) {
+                    if self.known.len() < NAMED_MAX && self.known.insert(addr.to_owned()) {
+                        self.next.push_back(addr.to_owned());
+                    }
+                }
+            }
+            ApiError::Unreachable { .. } | ApiError::Identity { .. } => {}
+            _ => return None,
+        }
+        self.next.pop_front()
+    }
+}
+
 /// Follows the managers to their leader, and waits out an election: joining again with the same key is safe.
 /// Who has to be accepted by an operator first asks again until then.
 async fn ask(
@@ -343,8 +371,10 @@ async fn ask(
     request: JoinRequest,
     tell: &mut dyn FnMut(&str),
 ) -> Result<JoinReply, JoinError> {
-    let addr = options.addr.as_str();
-    let mut at = addr.to_owned();
+    let mut at = options.addr.clone();
+    // Who is asked where no leader is known.
+    let mut home = at.clone();
+    let mut named = Named::default();
     let begun = Instant::now();
     // The last moment at which the managers could be asked.
     let mut heard = begun;
@@ -355,12 +385,16 @@ async fn ask(
             Err(error) => error,
         };
         let JoinError::Api { source, .. } = &error else { return Err(error) };
+        if let Some(manager) = named.after(source) {
+            (at, home) = (manager.clone(), manager);
+            continue;
+        }
         let ApiError::Status { code, details, .. } = source else {
             // A manager that is started anew meanwhile; nothing was asked of it before.
             if !told || !matches!(source, ApiError::Unreachable { .. }) || heard.elapsed() > ELECTION_PATIENCE {
                 return Err(error);
             }
-            at = addr.to_owned();
+            at = home.clone();
             tokio::time::sleep(ASK_AGAIN).await;
             continue;
         };
@@ -382,10 +416,11 @@ async fn ask(
             heard = Instant::now();
         }
         let passing = matches!(code.as_str(), "not-leader" | "retry" | "no-quorum" | "rate-limited");
+        let passing = passing && details["managers"].is_null();
         if !passing || heard.elapsed() > ELECTION_PATIENCE {
             return Err(error);
         }
-        at = details["leader"].as_str().unwrap_or(addr).to_owned();
+        at = details["leader"].as_str().unwrap_or(&home).to_owned();
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
 }
@@ -475,6 +510,36 @@ pub(super) mod tests {
             assert!(error.contains("in an inventory it means") && error.contains("--name"), "{error}");
         }
         assert!(check_options("all-in-one", &config).is_ok());
+    }
+
+    #[test]
+    fn managers_that_were_named_are_asked_once_each_and_so_many_at_most() {
+        let refused = |code: Code, details: serde_json::Value| ApiError::Status {
+            code: code.as_str().to_owned(),
+            message: String::new(),
+            next: None,
+            details: Box::new(details),
+            http: 0,
+        };
+        let names = |managers: &[&str]| refused(Code::NotLeader, serde_json::json!({ "managers": managers }));
+        let silent = ApiError::Unreachable { addr: String::new(), reason: String::new() };
+        let stranger = ApiError::Identity { addr: String::new(), reason: String::new() };
+        let mut named = Named::default();
+        assert_eq!(named.after(&silent), None, "nobody was named");
+        assert_eq!(
+            named.after(&refused(Code::NotLeader, serde_json::json!({ "leader": "c" }))),
+            None,
+            "followed as ever"
+        );
+        assert_eq!(named.after(&names(&["a", "b"])).as_deref(), Some("a"));
+        assert_eq!(named.after(&refused(Code::BadToken, serde_json::Value::Null)), None, "its word holds");
+        assert_eq!(named.after(&names(&["a", "b", "c"])).as_deref(), Some("b"), "a was none either");
+        assert_eq!(named.after(&stranger).as_deref(), Some("c"));
+        assert_eq!(named.after(&names(&["a", "b"])), None);
+        let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let mut error = names(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        let asked = std::iter::from_fn(|| named.after(&std::mem::replace(&mut error, silent.clone())));
+        assert_eq!(asked.count(), NAMED_MAX - 3);
     }
 
     #[test]

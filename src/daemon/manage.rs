@@ -116,6 +116,21 @@ impl Manage {
         }
     }
 
+    /// At the start of a daemon whose log is gone: nothing is begun under the id that it had, at which another manager has to
+    /// take its vote away (SCENARIOS E12). The identity keeps the id, so that a log that was only moved is gone on with, and
+    /// an order under that id fails here as the start did.
+    pub fn begin_without(&self, file: &std::path::Path, identity: &Identity) {
+        tokio::spawn(self.clone().follow_epochs());
+        let (file, name, id) = (file.display(), &identity.name, identity.raft.unwrap_or(RaftId(0)));
+        tracing::error!(
+            raft = %id,
+            "{file} is gone, but this node has taken part in raft with it: with an empty log it would break promises that the \
+             other managers rely on, so it manages nothing under this Raft id, and goes on as a worker; next: put the file back \
+             if it was moved, and restart; else remoor demote {name} on another manager, then remoor promote {name}, by which it \
+             gets another id and all of the log, and stays the node that it is"
+        );
+    }
+
     /// What is answered at the API address.
     pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
@@ -480,7 +495,7 @@ fn end_of(error: &DaemonError) -> Option<End> {
 /// What is answered at the API address where no manager part runs, beside the order to run one.
 fn idle(ground: &Ground, identity: &Identity) -> Router {
     let former = identity.retired.map(|_| agent::former_manager(ground.own.clone()));
-    wire::finish(former.unwrap_or_default())
+    wire::finish(former.unwrap_or_default().merge(agent::no_desk(ground.own.clone())))
 }
 
 /// A manager's own agent learns at once who the managers are: when this one is none any more, it says so to those that ask it.

@@ -8,7 +8,7 @@ use super::layout::{Layout, NodeConfig};
 use super::refound::{self, Founded, RefoundError};
 use crate::disk::{DataDir, DiskError, Identity};
 use crate::manager::{Authorities, wall};
-use crate::model::{Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
+use crate::model::{EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
 use crate::raft::{LastState, RaftConfig, RaftError, last_state};
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::identity::{Credentials, IdentityError};
@@ -269,7 +269,7 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let next = last.state.authority.next.as_ref();
     let with = Refounding {
         next_ca: next.is_some_and(|next| cas.of(&next.ca_pem).is_some()),
-        epoch: next_epoch(before),
+        epoch: next_epoch(before)?,
         founder: identity.node,
         at: wall(),
         by: options.by.clone(),
@@ -322,10 +322,14 @@ pub fn recover(recovery: Recovery) -> Result<Founded, RecoverError> {
     Ok(refound::refound(&data, &identity, state, raft.1, config)?)
 }
 
-/// An epoch is the second in which it began, so that the later one of two that were made of the same past is the newer one,
-/// wherever they were made; in any case it is newer than the one before.
-pub(super) fn next_epoch(before: Epoch) -> Epoch {
-    Epoch(before.0.saturating_add(1).max(wall().0 / 1_000))
+/// An epoch is the second in which it began and four digits of chance, so that the later one of two that were made of the same
+/// past is the newer one, wherever they were made, and two of one second are not the same one; in any case it is newer than the
+/// one before.
+pub(super) fn next_epoch(before: Epoch) -> Result<Epoch, RecoverError> {
+    let mut dice = [0; 8];
+    getrandom::fill(&mut dice).map_err(|e| AdminError::Entry(format!("no randomness: {e}")))?;
+    let first = before.0.saturating_add(1).max(wall().0 / 1_000 * EPOCHS_A_SECOND);
+    Ok(Epoch(first.saturating_add(u64::from_le_bytes(dice) % EPOCHS_A_SECOND)))
 }
 
 async fn ask(
@@ -403,6 +407,7 @@ fn objections(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn identity() -> Identity {
         let mut identity = Identity::new("c1".into(), Epoch(4), NodeId(1), "m1".into()).expect("an identity");
@@ -467,9 +472,15 @@ mod tests {
 
     #[test]
     fn an_epoch_is_newer_than_all_before_and_than_those_of_before() {
-        let now = next_epoch(Epoch(1));
-        assert!(now.0 > 1_700_000_000, "{now}");
-        assert_eq!(next_epoch(Epoch(u64::MAX / 2)), Epoch(u64::MAX / 2 + 1), "a clock that is behind is no reason");
+        let next = |before| next_epoch(Epoch(before)).expect("an epoch").0;
+        let second = wall().0 / 1_000;
+        let now = next(1) / EPOCHS_A_SECOND;
+        assert!((second..=second + 1).contains(&now), "{now}");
+        let behind = u64::MAX / 2;
+        let after = behind + 1..=behind + EPOCHS_A_SECOND;
+        assert!(after.contains(&next(behind)), "a clock that is behind is no reason");
+        let alike = |before| (0..8).map(|_| next(before)).collect::<BTreeSet<_>>().len() < 3;
+        assert!(!alike(1) && !alike(behind), "two of one past are two, whatever the second");
     }
 
     #[test]

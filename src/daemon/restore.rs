@@ -124,7 +124,7 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     }
     config.save(&options.dir)?;
 
-    let epoch = next_epoch(head.epoch.max(Epoch(options.epoch.unwrap_or(0))));
+    let epoch = next_epoch(head.epoch.max(Epoch(options.epoch.unwrap_or(0))))?;
     let mut with = Refounding {
         epoch,
         founder: node,

@@ -106,7 +106,16 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     if identity.raft.is_none() {
         leftover(&layout, identity.retired);
     }
-    begin_log(&data, &layout, &mut identity)?;
+    let saved = PeerBook::load(layout.peers())?;
+    let lost = match begin_log(&data, &layout, &mut identity) {
+        // Where there are other managers, they take this one's vote away, and give it another one.
+        Err(DaemonError::Raft(RaftError::Gone { file, .. }))
+            if saved.managers.iter().any(|m| m.id != identity.node) =>
+        {
+            Some(file)
+        }
+        begun => begun.map(|()| None)?,
+    };
     let (own_address, certificate_life) = (written.advertise, written.certificate_life());
     let config = address::at_start(written, &layout).await;
     let keyring = Keyring::new(options.dir.clone(), credentials.clone())?;
@@ -114,7 +123,6 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     keep_own_binary(&layout);
 
     let keys = KeyBook::default();
-    let saved = PeerBook::load(layout.peers())?;
     keys.set(saved.peers.iter().map(|p| (&p.name, p.public_key.as_str())));
     let listener = address::listen(&config).await?;
 
@@ -185,7 +193,10 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     };
     let operator = ground.layout.operator();
     let manage = Manage::new(ground, identity.clone());
-    manage.begin().await?;
+    match lost {
+        None => manage.begin().await?,
+        Some(file) => manage.begin_without(&file, &identity),
+    }
     tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
     tokio::spawn(follow_keys(manage.clone(), keys, gossip, stopped.clone()));
     tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));

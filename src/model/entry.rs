@@ -352,6 +352,16 @@ pub enum Command {
     },
     /// Orders about nodes that are accepted all or refused all; at most [`BATCH_MAX`].
     Batch(Vec<Command>),
+    /// An order by way of those who may be of the cluster no more once it is applied, and then it is refused.
+    Ordered {
+        /// The manager that passed it on to the leader.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        via: Option<NodeId>,
+        /// The operator's key, in hex, where the credentials were made by an entry.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key: Option<String>,
+        command: Box<Command>,
+    },
 }
 
 /// So many orders one entry may hold.
@@ -361,9 +371,18 @@ impl Command {
     /// Which format an entry about it has.
     fn format(&self) -> u32 {
         match self {
-            Command::MakeOperator { .. } | Command::RevokeOperator { .. } => 2,
+            Command::MakeOperator { .. } | Command::RevokeOperator { .. } | Command::Ordered { .. } => 2,
             _ => 1,
         }
+    }
+
+    /// With those whose standing is asked again when it is applied. Where there are none it stays what it is, which an earlier
+    /// program reads.
+    pub fn ordered(self, via: Option<NodeId>, key: Option<String>) -> Self {
+        if via.is_none() && key.is_none() {
+            return self;
+        }
+        Command::Ordered { via, key, command: Box::new(self) }
     }
 
     /// The node of an order that may stand in a batch; None: it may not.

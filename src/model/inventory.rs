@@ -13,6 +13,7 @@ mod jobs;
 mod leave;
 mod nodes;
 mod operators;
+mod ordered;
 mod pending;
 mod places;
 mod refound;
@@ -21,7 +22,7 @@ mod roles;
 mod undo;
 
 pub use places::ip_of;
-pub use refound::{EPOCH_GAP, Refounding};
+pub use refound::{EPOCH_GAP, EPOCHS_A_SECOND, Refounding};
 
 use super::*;
 use serde::{Deserialize, Serialize};
@@ -96,9 +97,12 @@ pub struct Inventory {
 pub const JOBS_KEPT: usize = 500;
 
 /// A place in the log, while one entry is applied.
+#[derive(Clone, Copy)]
 struct At<'a> {
     index: u64,
     entry: &'a Entry,
+    /// The entry's, or the part of it that is decided now.
+    command: &'a Command,
 }
 
 type Decision = Result<Applied, Refusal>;
@@ -111,7 +115,7 @@ impl Inventory {
 
     /// Applies one committed entry. `index` is its place in the log.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
-        let at = At { index, entry };
+        let at = At { index, entry, command: &entry.command };
         let applied = self.decide(&at).unwrap_or_else(Applied::Refused);
         if applied.refusal().is_none() {
             self.forget_removed(entry.at);
@@ -192,7 +196,7 @@ impl Inventory {
     }
 
     fn decide(&mut self, at: &At) -> Decision {
-        match &at.entry.command {
+        match at.command {
             Command::Init { cluster, epoch, ca_pem, worker_secret, manager_secret } => {
                 if !self.cluster.0.is_empty() {
                     return Err(Refusal::new("already-initialised", "this cluster is already initialised"));
@@ -377,6 +381,7 @@ impl Inventory {
                 Ok(Applied::Done)
             }
             Command::Batch(commands) => self.batch(at, commands),
+            Command::Ordered { via, key, command } => self.ordered(at, *via, key.as_deref(), command),
         }
     }
 

@@ -17,13 +17,21 @@ pub enum Caller {
     /// A node with a certificate of this cluster, issued in `epoch`; `cert_not_after` is the last moment at which it holds.
     /// `behalf`: for whom it says to ask, in its own words; to be believed of managers only. `key`: the one of the certificate, in
     /// hex. `replaced`: the CA that issued it counts no more.
-    Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<String> },
+    Node { id: NodeId, epoch: Epoch, key: String, cert_not_after: Wall, replaced: bool, behalf: Option<Behalf> },
     /// A person or program with an operator's certificate of this cluster; `key` as above.
     Operator { name: String, key: String, cert_not_after: Wall, replaced: bool },
     /// A process of this machine, through the socket.
     Local { uid: u32 },
     /// Somebody without a certificate: a machine that wants to join, or anybody.
     Anonymous,
+}
+
+/// For whom a manager asks, as it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behalf {
+    pub name: String,
+    /// An operator's key, in hex.
+    pub key: Option<String>,
 }
 
 impl Caller {

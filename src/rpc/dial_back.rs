@@ -69,12 +69,9 @@ fn signed(nonce: &[u8], advertise: &str) -> Vec<u8> {
     [CONTEXT, nonce, advertise.as_bytes()].concat()
 }
 
-/// Dials the machine of `request`, which was checked. One of an older version, which does not answer, is passed over. A refusal
-/// names the address and what was found there; nothing was changed.
+/// Dials the machine of `request`, which was checked. Nobody is let in without the answer. A refusal names the address and what
+/// was found there; nothing was changed.
 pub async fn dialled(request: &JoinRequest) -> Result<(), Failure> {
-    if !request.answers {
-        return Ok(());
-    }
     let addr = &request.advertise;
     let unreachable = |why: &str| {
         let text = format!("{} can't be dialled back at {addr}: {why}", request.name);
@@ -117,7 +114,7 @@ mod tests {
         let key = NodeKey::generate().unwrap();
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
         let answering = answering(free, &free.to_string(), key.signing_key()).await.unwrap();
-        let request = JoinRequest { advertise: free.to_string(), answers: true, ..request(&key) };
+        let request = JoinRequest { advertise: free.to_string(), ..request(&key) };
         (key, answering, request)
     }
 
@@ -136,8 +133,6 @@ mod tests {
             }
         });
         assert!(ended.await.is_ok(), "it listens on");
-        let older = JoinRequest { answers: false, ..request };
-        assert_eq!(code(&older).await, None);
     }
 
     #[tokio::test]
@@ -156,7 +151,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let key = NodeKey::generate().unwrap();
         let advertise = listener.local_addr().unwrap().to_string();
-        let request = JoinRequest { advertise, answers: true, ..request(&key) };
+        let request = JoinRequest { advertise, ..request(&key) };
         let talk = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(&[b'x'; 100_000]).await.ok();

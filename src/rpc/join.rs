@@ -29,7 +29,7 @@ pub struct JoinRequest {
     #[serde(default)]
     pub secret: Secret,
     pub name: NodeName,
-    /// Host and port of its API, as others reach it.
+    /// Host and port of its API, as others reach it; who dials it now is answered ([`super::dial_back`]).
     pub advertise: String,
     /// Address and port of its gossip.
     pub gossip_addr: String,
@@ -44,9 +44,6 @@ pub struct JoinRequest {
     pub version: String,
     #[serde(default)]
     pub want_manager: bool,
-    /// Who dials `advertise` now is answered ([`super::dial_back`]); older versions don't.
-    #[serde(default)]
-    pub answers: bool,
     /// To be drained from the first.
     #[serde(default)]
     pub drain: bool,
@@ -233,7 +230,7 @@ fn check_reply(reply: &JoinReply, request: &JoinRequest) -> Result<(), String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     pub fn request(key: &NodeKey) -> JoinRequest {
@@ -248,7 +245,6 @@ pub(super) mod tests {
             machine_id: "0123456789abcdef0123456789abcdef".into(),
             version: "0.1.0".into(),
             want_manager: false,
-            answers: false,
             drain: false,
             zone: String::new(),
             boot: "b".into(),

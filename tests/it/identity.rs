@@ -7,6 +7,7 @@ use crate::local::{Daemon, done, net, one_manager, remoor, until};
 use remoor::model::{NodeId, Wall};
 use remoor::rpc::agent::PeersReply;
 use remoor::rpc::client::{ApiError, Client};
+use remoor::rpc::dial_back;
 use remoor::rpc::identity::{Credentials, NodeKey, certificate_not_after, fingerprint};
 use remoor::rpc::join::{self, JoinError, JoinRequest};
 use remoor::rpc::tls::ClientTls;
@@ -322,6 +323,11 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     let text = fs::read_to_string(cluster.folder("worker")).expect("a token");
     let (token, public) = (Token::parse(&text).expect("a token"), Token::parse(&cluster.public_token()));
     let key = NodeKey::generate().expect("a key");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let own = cluster.api(3);
+    let answering = dial_back::answering(own.parse().expect("an address"), &own, key.signing_key());
+    let _answering = runtime.block_on(answering).expect("it listens");
     let machine_id = fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
     let request = JoinRequest {
         secret: Secret::default(),
@@ -335,7 +341,6 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
         version: "0.1.0".to_owned(),
         want_manager: false,
         boot: "another boot".to_owned(),
-        answers: false,
         drain: false,
         zone: String::new(),
         now: None,
@@ -368,6 +373,108 @@ fn wrong_clocks_and_copied_disks_are_refused_and_nothing_is_changed() {
     assert_eq!((cluster.names(), cluster.waiting()), before);
     let reply = wait(join::join(&cluster.api(1), &token, request)).expect("in time, and a machine of its own");
     assert!(reply.node > NodeId(0) && cluster.names() == ["m1", "w1", "w2"]);
+}
+
+/// SCENARIOS E27.
+#[test]
+fn who_joins_through_a_node_that_is_no_manager_is_sent_to_one() {
+    let cluster = Cluster::new(false);
+    let w1 = cluster.worker("w1", 2);
+    until("w1 met its manager", || (w1.json("status")["manager"]["name"] == "m1").then_some(()));
+    let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
+    let tls = ClientTls::joiner(token.ca_digest()).expect("TLS");
+    let nothing = serde_json::json!({});
+    let asked = wait(Client::tls(cluster.api(2), &tls, None).post::<Value>(join::JOIN_PATH, &nothing));
+    let Err(ApiError::Status { code, message, next, details, .. }) = asked else { panic!("a worker lets nobody in") };
+    assert_eq!((code.as_str(), &details["managers"]), ("not-leader", &serde_json::json!([cluster.api(1)])));
+    assert!(message == format!("w1 is no manager: ask {}", cluster.api(1)) && next.is_some(), "{message}");
+
+    let through = |last, name: &str, own: u8| {
+        let mut join = remoor();
+        join.args(["join", &cluster.api(last), "--name", name, "--advertise", &(cluster.at)(own).to_string(), "--dir"]);
+        done(join.arg(cluster.folder(name)).arg("--token-file").arg(cluster.folder("worker")));
+    };
+    through(2, "w2", 3);
+    // One that was a manager until just now.
+    done(cluster.joining("m2", "m2", 4).arg("--manager").arg("--token-file").arg(cluster.folder("manager")));
+    let _m2 = Daemon::start(&cluster.folder("m2"));
+    let state = || cluster.m1.json("status")["nodes"][3]["manager"].clone();
+    until("m2 votes", || (state() == "voter").then_some(()));
+    let out = cluster.m1.ask(&["demote", "m2"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    through(4, "w3", 5);
+    assert_eq!(cluster.names(), ["m1", "w1", "w2", "m2", "w3"]);
+}
+
+/// SCENARIOS E14.
+#[test]
+fn who_is_not_at_the_address_that_it_names_is_refused_and_nothing_is_changed() {
+    let cluster = Cluster::new(false);
+    let _w1 = cluster.worker("w1", 2);
+    let before = (cluster.names(), cluster.waiting());
+    let token = Token::parse(&fs::read_to_string(cluster.folder("worker")).expect("a token")).expect("a token");
+    // It listens at one address, and names another: at 3 is nobody, at 2 is w1, at 1 the leader itself.
+    for (last, code, why) in
+        [(3, "unreachable", "can't be dialled back"), (2, "wrong-node", "is not w2"), (1, "wrong-node", "is not w2")]
+    {
+        let mut join = cluster.joining("w2", "w2", last);
+        join.args(["--bind", &(cluster.at)(4).to_string()]).arg("--token-file").arg(cluster.folder("worker"));
+        let out = join.output().expect("remoor runs");
+        let text = said(&out);
+        let wanted = text.contains(why) && text.contains(&cluster.api(last)) && text.contains("next: --advertise");
+        assert!(out.status.code() == Some(4) && wanted, "{text}");
+        assert!(!cluster.folder("w2/identity.json").exists());
+
+        // A client of another making, which says that it does not answer, is dialled as well.
+        let key = NodeKey::load_or_create(&cluster.folder("w2")).expect("a key");
+        let request = serde_json::json!({
+            "secret": token.secret().reveal(), "name": "w2", "advertise": cluster.api(last), "answers": false,
+            "gossip_addr": format!("{}:7946", (cluster.at)(last)), "node_public_key": hex::encode(key.public()),
+            "tls_csr_pem": key.csr_pem().expect("a request"), "machine_id": "m", "version": "0.1.0",
+        });
+        let tls = ClientTls::joiner(token.ca_digest()).expect("TLS");
+        let answer = wait(Client::tls(cluster.api(1), &tls, None).post::<Value>(join::JOIN_PATH, &request));
+        assert_eq!(answer.expect_err("refused").code(), Some(code));
+    }
+    assert_eq!((cluster.names(), cluster.waiting()), before);
+}
+
+/// SCENARIOS E13: the node's key on another machine, as by a disk that was copied.
+#[test]
+fn a_copy_of_a_key_does_not_take_over_the_address_of_a_node_that_lives_and_who_comes_back_does() {
+    let cluster = Cluster::new(false);
+    let mut w1 = cluster.worker("w1", 2);
+    let row = || cluster.m1.json("status")["nodes"][1].clone();
+    until("w1 is there", || (row()["presence"] == "alive").then_some(()));
+    let before = (row()["id"].clone(), row()["api"].clone());
+    let copy = |folder: &str| {
+        fs::create_dir(cluster.folder(folder)).expect("made");
+        fs::copy(cluster.folder("w1/node.key"), cluster.folder(folder).join("node.key")).expect("copied");
+    };
+    copy("copy");
+    let out = cluster.joining("copy", "w1", 9).arg("--token-file").arg(cluster.folder("worker")).output();
+    let (out, elsewhere) = (out.expect("remoor runs"), format!("w1 runs at {}:7946", (cluster.at)(2)));
+    let text = said(&out);
+    let wanted = [elsewhere.as_str(), "not joined a second time", "next: on a copy of w1's disk: rm node.key"];
+    assert!(out.status.code() == Some(4) && wanted.iter().all(|part| text.contains(part)), "{text}");
+    assert!(!cluster.folder("copy/identity.json").exists());
+    assert_eq!((row()["id"].clone(), row()["api"].clone()), before);
+    let warnings = cluster.m1.json("status")["warnings"].to_string();
+    assert!(warnings.contains(&elsewhere), "{warnings}");
+
+    // Its own machine comes back, at once at its address, and later at another.
+    w1.kill();
+    copy("again");
+    done(cluster.joining("again", "w1", 2).arg("--token-file").arg(cluster.folder("worker")));
+    let mut again = Daemon::start(&cluster.folder("again"));
+    until("w1 is there again", || (again.json("status")["manager"]["name"] == "m1").then_some(()));
+    again.kill();
+    until("w1 is missed", || (row()["presence"] == "away").then_some(()));
+    copy("moved");
+    done(cluster.joining("moved", "w1", 8).arg("--token-file").arg(cluster.folder("worker")));
+    assert_eq!(row()["id"], before.0);
+    let _moved = Daemon::start(&cluster.folder("moved"));
+    until("w1 is there at its new address", || (row()["presence"] == "alive").then_some(()));
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! log and kept its identity, and what a kill left of `init` and `join`. No lab, no root.
 
 use crate::lab::tool::run;
-use crate::local::{Daemon, LONG, done, net, remoor, three_managers, until};
+use crate::local::{Daemon, LONG, done, net, one_manager, remoor, three_managers, until};
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 struct Cluster {
@@ -40,7 +40,7 @@ impl Cluster {
     }
 
     /// Stops one that does not lead, takes its log away, and starts it again.
-    fn wipe_a_follower(&mut self, wipe: impl Fn(&std::path::Path)) -> usize {
+    fn wipe_a_follower(&mut self, wipe: impl Fn(&Path)) -> usize {
         let leader = until("three voters and a leader", || {
             let (voters, leader) = self.voters(0);
             leader.filter(|_| voters == 3)
@@ -54,36 +54,82 @@ impl Cluster {
     }
 }
 
+fn identity(dir: &Path) -> Value {
+    serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
+}
+
+/// SCENARIOS E12.
 #[test]
-fn a_voter_without_its_log_is_refused_and_the_others_live_on() {
+fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_another_id() {
     for wipe in [
-        |raft: &std::path::Path| fs::remove_dir_all(raft).expect("removed"),
-        |raft: &std::path::Path| {
+        |raft: &Path| fs::remove_dir_all(raft).expect("removed"),
+        |raft: &Path| {
             fs::remove_dir_all(raft).expect("removed");
             fs::create_dir(raft).expect("made");
         },
     ] {
         let mut cluster = Cluster::begin();
+        until("a decision", || (cluster.managers[0].ask(&["pause", "m1"]).status.code() == Some(0)).then_some(()));
         let victim = cluster.wipe_a_follower(wipe);
-        let ended = until("the start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
-        assert!(!ended.success());
-        let dir = cluster.at(&format!("m{}", victim + 1));
+        let (dir, name) = (cluster.at(&format!("m{}", victim + 1)), format!("m{}", victim + 1));
+        let (file, before) = (dir.join("raft/log.redb"), identity(&dir));
+        let key = || fs::read(dir.join("node.key")).expect("a key");
+        let own = key();
+        let works = |cluster: &Cluster| {
+            until("it is a worker", || (cluster.managers[victim].json("status")["kind"] == "agent").then_some(()));
+        };
+        works(&cluster);
         let said = fs::read_to_string(dir.join("log")).expect("a log");
-        let file = dir.join("raft/log.redb");
         assert!(said.contains(&format!("{} is gone", file.display())), "{said}");
-        assert!(said.contains("and remoor join"), "{said}");
-        assert!(!file.exists(), "the refused start made a log");
-        // It is refused again, and meanwhile the others keep their leader and take orders.
+        assert!(said.contains(&format!("remoor demote {name} on another manager")), "{said}");
+        // However often it is started, whatever the leader sends meanwhile; the others keep their leader and take orders.
+        cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&dir);
-        until("the second start is refused", || cluster.managers[victim].child.try_wait().expect("a status"));
+        works(&cluster);
         std::thread::sleep(Duration::from_secs(3));
-        let others: Vec<usize> = (0..3).filter(|at| *at != victim).collect();
-        for at in &others {
-            assert!(cluster.managers[*at].child.try_wait().expect("a status").is_none(), "m{} has ended", at + 1);
-        }
-        let out = cluster.managers[others[0]].ask(&["pause", "m1"]);
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(!file.exists(), "a log was made under the id that had one");
+        assert_eq!(identity(&dir), before);
+        let other = (0..3).find(|at| *at != victim).expect("another");
+        let ask = |cluster: &Cluster, args: &[&str]| {
+            let out = cluster.managers[other].ask(args);
+            assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+            String::from_utf8_lossy(&out.stdout).into_owned()
+        };
+        ask(&cluster, &["resume", "m1"]);
+
+        ask(&cluster, &["demote", &name, "--timeout", "4m"]);
+        assert_eq!(cluster.voters(other).0, 2);
+        assert!(!file.exists());
+        ask(&cluster, &["promote", &name, "--timeout", "4m"]);
+        until("three voters", || (cluster.voters(victim).0 == 3).then_some(()));
+        let after = identity(&dir);
+        let raft = |identity: &Value| identity["raft"].as_u64().expect("an id");
+        assert!(raft(&after) > raft(&before), "{after} and {before}");
+        assert_eq!(
+            (&after["node"], &after["name"], &after["cluster"]),
+            (&before["node"], &before["name"], &before["cluster"])
+        );
+        assert_eq!(key(), own);
+        let history = until("it has all that was decided", || {
+            let out = cluster.managers[victim].ask(&["history"]);
+            (out.status.code() == Some(0)).then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+        });
+        assert!(history.contains("availability pause") && history.contains("m1"), "{history}");
+        let ids = cluster.managers[other].json("raft-members").to_string();
+        assert!(!ids.contains(&format!("\"{}\"", raft(&before))), "{ids}");
     }
+}
+
+/// Nobody could give it another id.
+#[test]
+fn the_only_manager_is_not_started_without_its_log() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut manager = one_manager(dir.path(), net()(1));
+    let home = dir.path().join("m1");
+    manager.kill();
+    fs::remove_dir_all(home.join("raft")).expect("removed");
+    refused(remoor().args(["agent", "--dir"]).arg(&home), 5, &["log.redb is gone, but this node has taken part"]);
+    assert!(!home.join("raft/log.redb").exists());
 }
 
 /// As it came by `init` and as others fetched it, again when a file is lost or spoilt; a worker never has it, and a cluster
@@ -136,7 +182,7 @@ fn managers_hand_the_clusters_ssh_key_to_each_other_and_to_nobody_else() {
     assert!(status["ssh_key"].is_null(), "{status:#}");
 }
 
-fn init(dir: &std::path::Path, at: &str) -> std::process::Command {
+fn init(dir: &Path, at: &str) -> std::process::Command {
     let mut command = remoor();
     command.args(["init", "--json", "--name", "m1", "--advertise", at, "--dir"]).arg(dir);
     command

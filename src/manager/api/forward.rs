@@ -2,7 +2,7 @@
 
 use super::super::Shared;
 use super::operators;
-use crate::rpc::caller::Caller;
+use crate::rpc::caller::{Behalf, Caller};
 use crate::rpc::client::ApiError;
 use crate::rpc::wire::{self, Code, Failure};
 use axum::body::Body;
@@ -58,10 +58,12 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
 
 /// Whether another manager passed it on; for whom is noted in its caller.
 fn passed_on(request: &mut Request) -> bool {
-    let behalf = request.headers().get(wire::BEHALF).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let header = |name| request.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+    let (name, key) = (header(wire::BEHALF), header(wire::BEHALF_KEY));
     match request.extensions_mut().get_mut::<Caller>() {
         Some(Caller::Node { behalf: noted, .. }) => {
-            *noted = behalf.filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
+            let name = name.filter(|name| !name.is_empty() && name.len() <= BEHALF_MAX);
+            *noted = name.map(|name| Behalf { name, key });
             true
         }
         _ => false,
@@ -72,7 +74,8 @@ fn passed_on(request: &mut Request) -> bool {
 fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
     let key = request.headers().get(wire::BEHALF_KEY)?.to_str().ok()?;
     let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
-    operators::refused(&shared.inventory(), behalf.as_deref().unwrap_or("an operator"), key).err()
+    let name = behalf.as_ref().map_or("an operator", |behalf| behalf.name.as_str());
+    operators::refused(&shared.inventory(), name, key).err()
 }
 
 /// A request without a body once more.

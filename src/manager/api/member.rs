@@ -18,6 +18,7 @@ use crate::rpc::wire::{self, Code, Failure, Json, Raw, rfc3339};
 use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -301,7 +302,7 @@ pub async fn join(
     }
     let asks = request.secret.is_empty();
     let ticket = if asks { Ticket::Accepted } else { ticket(&inventory, &request)? };
-    not_alive(&inventory, &status, &request)?;
+    not_alive(shared, &inventory, &status, &request)?;
     let name = request.name.to_string();
     let _turn = desk.turn(name)?;
     if asks {
@@ -337,16 +338,51 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A manager that runs is not joined a second time: the log that votes would be parked, and of two with one key one is a copy
-/// (SCENARIOS E13). One whose directory is gone is silent, and is let in once it was for a moment.
-fn not_alive(inventory: &Inventory, status: &RaftStatus, request: &JoinRequest) -> Result<(), Failure> {
-    let known = inventory.names.get(&request.name).and_then(|id| inventory.nodes.get(id));
+/// A node that runs is not joined a second time: of two with one key one is a copy (SCENARIOS E13), and of a manager the log that
+/// votes would be parked. One whose directory is gone is silent, and is let in once it was for a moment.
+fn not_alive(
+    shared: &Shared,
+    inventory: &Inventory,
+    status: &RaftStatus,
+    request: &JoinRequest,
+) -> Result<(), Failure> {
+    let known = inventory.by_name(request.name.as_str());
+    let Some(node) = known.filter(|n| n.spec.public_key == request.node_public_key) else { return Ok(()) };
+    if let Some(text) = copied(node, shared.signed_at(node.name()), request) {
+        let name = node.name();
+        shared.notices.tell(&format!("copy {name} {}", request.advertise), Some(name.as_str()), &text);
+        let next = format!(
+            "on a copy of {name}'s disk: rm node.key in its data directory, a machine id of its own (rm /etc/machine-id; \
+             systemd-machine-id-setup), and join under another name; if this is {name} itself, stop its other daemon, and join \
+             once remoor nodes calls it away"
+        );
+        let details = serde_json::json!({ "refusal": "copied-identity" });
+        return Err(Failure::new(Code::Refused, text).details(details).next(next));
+    }
     let heard = |id: &RaftId| *id == status.id || status.acked_ms.get(id).is_some_and(|ms| *ms <= HEARD_MS);
-    if known.is_some_and(|n| n.spec.public_key == request.node_public_key && n.raft.as_ref().is_some_and(heard)) {
+    if node.raft.as_ref().is_some_and(heard) {
         let text = format!("{} runs, and manages: it is not joined a second time", request.name);
         return Err(Failure::new(Code::Retry, text).next("stop it first; if this is a copy of it, remove node.key"));
     }
     Ok(())
+}
+
+/// Why who comes with the key of `node` is another machine; None: it may be that one. `signed`: where that one gossips now, by its
+/// own signature.
+fn copied(node: &Node, signed: Option<SocketAddr>, request: &JoinRequest) -> Option<String> {
+    let (name, from) = (node.name(), &request.gossip_addr);
+    let elsewhere = signed.filter(|addr| from.parse() != Ok(*addr));
+    if let Some(addr) = elsewhere {
+        return Some(format!(
+            "{name} runs at {addr}: it is not joined a second time, from {from} with a copy of its key"
+        ));
+    }
+    let away = node.absence.as_ref().is_some_and(|absence| absence.returned.is_none());
+    let seen = node.marks.is_some() && !away;
+    let (was, is) = (&node.spec.machine_id, &request.machine_id);
+    (seen && !was.is_empty() && was != is).then(|| {
+        format!("{name} is not away, and is the machine {was}: it is not joined a second time, from the machine {is} with a copy of its key")
+    })
 }
 
 /// By what a machine comes in.
@@ -461,4 +497,54 @@ async fn admit(desk: &JoinDesk, request: JoinRequest, ticket: Ticket) -> Result<
         managers,
         ssh_key: shared.ssh_line(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Absence, AbsenceNo, Entry, Gone, Marks, Wall};
+    use crate::rpc::identity::NodeKey;
+    use crate::rpc::join::tests::request;
+
+    /// SCENARIOS E13.
+    #[test]
+    fn who_comes_with_the_key_of_a_node_that_lives_elsewhere_is_a_copy_and_who_comes_back_is_none() {
+        let request = request(&NodeKey::generate().expect("a key"));
+        let mut inventory = Inventory::default();
+        let command = Command::Accept { spec: spec_of(&request), role: ClusterRole::Worker };
+        inventory.apply(1, &Entry { at: Wall(1), by: "test".to_owned(), command });
+        let node = inventory.by_name("w1").expect("a node");
+        let at = |addr: &str| Some(addr.parse::<SocketAddr>().expect("an address"));
+        let own = at(&request.gossip_addr);
+        let other = JoinRequest { machine_id: "f".repeat(32), ..request.clone() };
+        let says = |node: &Node, signed, request: &JoinRequest| copied(node, signed, request).unwrap_or_default();
+
+        assert_eq!(says(node, None, &request), "", "its answer was lost");
+        assert_eq!(says(node, own, &request), "", "it ended just now");
+        assert!(says(node, at("127.0.0.9:7374"), &request).contains("w1 runs at 127.0.0.9:7374"));
+        let named = JoinRequest { gossip_addr: "w1.example:7374".to_owned(), ..request.clone() };
+        assert!(says(node, own, &named).contains("w1 runs at"), "a name is no address");
+        assert_eq!(says(node, None, &other), "", "it never ran");
+
+        let seen = Node { marks: Some(Marks::default()), ..node.clone() };
+        assert_eq!(says(&seen, own, &request), "");
+        for signed in [None, own] {
+            assert!(says(&seen, signed, &other).contains("w1 is not away, and is the machine 0123"));
+        }
+        let absence = |returned| Absence {
+            no: AbsenceNo(1),
+            opened: Wall(5),
+            last_seen: Wall(5),
+            seen_by: Vec::new(),
+            gone: Gone::Away,
+            before: Marks::default(),
+            returned,
+            after: None,
+            planned: false,
+        };
+        let away = Node { absence: Some(absence(None)), ..seen.clone() };
+        assert_eq!(says(&away, None, &other), "", "its disk is in another machine");
+        let back = Node { absence: Some(absence(Some(Wall(9)))), ..seen };
+        assert!(says(&back, None, &other).contains("is not away"));
+    }
 }

@@ -106,16 +106,17 @@ pub fn router(shared: Arc<Shared>, desk: Arc<JoinDesk>) -> Router {
     wire::finish(all.layer(axum::middleware::from_fn_with_state(shared, gate::admit)))
 }
 
-/// Who gives an order: for the journal, and the manager that passed it on.
+/// Who gives an order: for the journal, the manager that passed it on, and the operator's key.
 #[derive(Debug, Clone)]
 struct By {
     text: String,
     via: Option<NodeId>,
+    key: Option<String>,
 }
 
 impl From<String> for By {
     fn from(text: String) -> Self {
-        Self { text, via: None }
+        Self { text, via: None, key: None }
     }
 }
 
@@ -132,7 +133,7 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
     match caller {
         Caller::Operator { name, key, .. } => {
             operators::refused(&shared.inventory(), name, key)?;
-            Ok(name.clone().into())
+            Ok(By { text: name.clone(), via: None, key: Some(key.clone()) })
         }
         Caller::Local { uid: 0 } => Ok(format!("root@{}", shared.me).into()),
         // A daemon without root: who runs it could do all this by its keys as well.
@@ -144,8 +145,10 @@ fn operator(shared: &Shared, caller: &Caller) -> Result<By, Failure> {
         }
         Caller::Node { behalf, .. } => {
             let node = manager(shared, caller)?;
-            let text = behalf.clone().unwrap_or_else(|| format!("somebody on {}", node.name()));
-            Ok(By { text, via: Some(node.id) })
+            let text =
+                behalf.as_ref().map_or_else(|| format!("somebody on {}", node.name()), |behalf| behalf.name.clone());
+            let key = behalf.as_ref().and_then(|behalf| behalf.key.clone());
+            Ok(By { text, via: Some(node.id), key })
         }
         Caller::Anonymous => Err(Failure::new(Code::Unauthenticated, "no certificate")),
     }
@@ -203,13 +206,16 @@ fn not_removed(shared: &Shared, inventory: &Inventory, id: NodeId) -> Result<(),
         .next("on it: remoor join with an empty data directory, if it is to be a node again"))
 }
 
-/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads. Who passed the order on may
-/// have been removed while it was thought about.
+/// Proposes and waits until it is applied here; a refusal becomes the error that the operator reads. Who passed the order on, or
+/// whose credentials it came by, may have been taken out while it was thought about, or before it is applied.
 async fn propose(shared: &Shared, by: &By, command: Command) -> Result<Applied, Failure> {
+    let inventory = shared.inventory();
     if let Some(via) = by.via {
-        not_removed(shared, &shared.inventory(), via)?;
+        not_removed(shared, &inventory, via)?;
     }
-    let entry = Entry { at: wall(), by: by.text.clone(), command };
+    // Of others nothing is known that could be revoked.
+    let key = by.key.clone().filter(|key| inventory.operators.contains_key(key));
+    let entry = Entry { at: wall(), by: by.text.clone(), command: command.ordered(by.via, key) };
     match shared.raft.propose(entry).await {
         Ok((_, Applied::Refused(refusal))) => Err(refused(refusal)),
         Ok((_, applied)) => Ok(applied),

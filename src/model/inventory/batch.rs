@@ -19,8 +19,7 @@ impl Inventory {
             if !seen.insert(node) {
                 return Err(Refusal::new("named-twice", format!("{name} is named twice")));
             }
-            let entry = Entry { at: at.entry.at, by: at.entry.by.clone(), command: command.clone() };
-            copy.decide(&At { index: at.index, entry: &entry }).map_err(|refusal| Refusal {
+            copy.decide(&At { command, ..*at }).map_err(|refusal| Refusal {
                 message: format!("{name}: {}; nothing was ordered", refusal.message),
                 ..refusal
             })?;

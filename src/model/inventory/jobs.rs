@@ -4,7 +4,7 @@ use super::*;
 
 impl Inventory {
     pub(super) fn job_entry(&mut self, at: &At) -> Decision {
-        match &at.entry.command {
+        match at.command {
             Command::Want { node, want } => self.want(at, *node, want),
             Command::DropWant { node, why } => {
                 let (id, moment) = (*node, at.entry.at);

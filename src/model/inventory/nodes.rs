@@ -10,7 +10,7 @@ impl Inventory {
             let known = self.change(id)?;
             if known.spec.public_key != spec.public_key {
                 let text = format!("the name {} belongs to node {id} with another key", spec.name);
-                return Err(Refusal::new("identity-conflict", text).next("join under another name"));
+                return Err(Refusal::new("identity-conflict", text).next(pending::name_taken(&spec.name)));
             }
             let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
             let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
@@ -73,7 +73,7 @@ impl Inventory {
     }
 
     pub(super) fn absence_entry(&mut self, at: &At) -> Decision {
-        match &at.entry.command {
+        match at.command {
             Command::AbsenceOpened { node, no, last_seen, seen_by, gone, planned, returned } => {
                 let id = *node;
                 let node = self.change(id)?;

@@ -3,6 +3,14 @@
 
 use super::*;
 
+/// For who comes with the name of a node and another key.
+pub(super) fn name_taken(name: &NodeName) -> String {
+    format!(
+        "if the machine that had it is gone for good, or lost its data directory: remoor remove {name} on a manager, then the same \
+         command; else join under another name"
+    )
+}
+
 impl Inventory {
     /// Another machine than those that are known: two with one machine id are copies of one disk, unless they are one machine,
     /// which runs under one boot id.
@@ -39,7 +47,7 @@ impl Inventory {
             && self.node(*id).is_some_and(|known| known.spec.public_key != spec.public_key)
         {
             let text = format!("the name {} belongs to node {id} with another key", spec.name);
-            return Err(Refusal::new("identity-conflict", text).next("join under another name"));
+            return Err(Refusal::new("identity-conflict", text).next(name_taken(&spec.name)));
         }
         self.left_as(spec)?;
         let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);

@@ -9,9 +9,13 @@ use super::*;
 /// the log, and the cluster of before may have given some that nobody who is left knows of.
 pub const EPOCH_GAP: u64 = 1_000_000;
 
-/// An epoch is the second in which it began: of two that begin with one past each has places of its own, unless the first one
-/// wrote more entries a second than this for as long as it lasted.
-const IDS_A_SECOND: u64 = 1_000;
+/// An epoch is so many times the second in which it began, and less than so much of chance: two that begin with one past in the
+/// same second differ too.
+pub const EPOCHS_A_SECOND: u64 = 10_000;
+
+/// Of two epochs that begin with one past each has places of its own, unless the first one wrote more entries than this for each
+/// number that lies between them: a million a second, for as long as it lasted. Until the year 2255 JSON has such a place whole.
+const IDS_AN_EPOCH: u64 = 100;
 
 /// How a new epoch begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +47,7 @@ impl Inventory {
         if let Some(id) = unknown {
             return Err(Refusal::new("unknown-node", format!("no node has the id {id}")));
         }
-        let index = (self.applied + EPOCH_GAP).max(with.epoch.0.saturating_mul(IDS_A_SECOND));
+        let index = (self.applied + EPOCH_GAP).max(with.epoch.0.saturating_mul(IDS_AN_EPOCH));
         let raft = RaftId(index);
         (self.epoch, self.applied) = (with.epoch, index);
         // Nodes may hold later keys than this state knows of: all ask again, over TLS.
@@ -183,10 +187,12 @@ mod tests {
     #[test]
     fn of_two_that_begin_with_one_past_neither_gives_an_id_of_the_other() {
         let (mut first, mut second) = (three(), three());
-        let seconds = 1_795_000_000;
-        let one = first.refound(&founding(seconds, 1)).expect("an epoch");
-        let two = second.refound(&founding(seconds + 60, 2)).expect("another one");
-        assert!(one.0 + 60_000 <= two.0, "{one} and {two}");
+        let epoch = 1_795_000_000 * EPOCHS_A_SECOND;
+        let one = first.refound(&founding(epoch, 1)).expect("an epoch");
+        let two = second.refound(&founding(epoch + 60 * EPOCHS_A_SECOND, 2)).expect("another one");
+        assert!(one.0 + 60_000_000 <= two.0, "{one} and {two}");
+        let three = three().refound(&founding(epoch + 1, 1)).expect("one of the same second");
+        assert!(one.0 + IDS_AN_EPOCH <= three.0, "{one} and {three}");
         assert!(two.0 < 1 << 53, "JSON has it whole");
     }
 
