@@ -11,7 +11,7 @@ use std::fmt;
 /// Highest format of an entry that this program reads. An entry whose meaning an earlier program would miss, by a field that
 /// counts or by another rule of applying it, is written with the next number as its first field, `format`; one without it is of
 /// format 1. A manager that gets, or finds, an entry of a later format stops there, instead of applying it as something else.
-pub const ENTRY_FORMAT: u32 = 2;
+pub const ENTRY_FORMAT: u32 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Stored")]
@@ -371,7 +371,8 @@ impl Command {
     /// Which format an entry about it has.
     fn format(&self) -> u32 {
         match self {
-            Command::MakeOperator { .. } | Command::RevokeOperator { .. } | Command::Ordered { .. } => 2,
+            Command::MakeOperator { .. } | Command::RevokeOperator { .. } => 2,
+            Command::Ordered { .. } => 3,
             _ => 1,
         }
     }

@@ -115,8 +115,8 @@ mod tests {
             written["format"].as_u64()
         };
         assert_eq!(format(Command::Resume.ordered(None, None)), None);
-        assert_eq!(format(Command::Resume.ordered(Some(NodeId(2)), None)), Some(2));
-        assert_eq!(format(Command::Resume.ordered(None, Some("aa".to_owned()))), Some(2));
+        assert_eq!(format(Command::Resume.ordered(Some(NodeId(2)), None)), Some(3));
+        assert_eq!(format(Command::Resume.ordered(None, Some("aa".to_owned()))), Some(3));
         assert_eq!(Command::Resume.ordered(None, None), Command::Resume);
     }
 

@@ -110,7 +110,7 @@ async fn an_earlier_program_stops_before_an_entry_that_it_cannot_read_and_the_la
     });
     refused.await.unwrap();
     let said = way.refusals.lock().unwrap().iter().cloned().collect::<String>();
-    assert!(said.contains("an entry of format 3, this program reads up to 2: install the newer program"), "{said}");
+    assert!(said.contains("an entry of format 4, this program reads up to 3: install the newer program"), "{said}");
     assert!(earlier.status().borrow().last_log < Some(beyond));
     assert_eq!(earlier.state().borrow().applied, last);
     earlier.shutdown().await;
