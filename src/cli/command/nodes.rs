@@ -116,11 +116,15 @@ fn until(node: &NodeView) -> Option<String> {
 fn next_step(node: &NodeView, today: Today) -> Option<String> {
     let (name, seen) = (&node.name, state::seen(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
-    gone.then(|| {
-        format!(
-            "{name} is {seen} and holds a vote; next, on {name}: systemctl restart remoor, or a reboot; if it is lost: \
-             remoor promote another node, then remoor demote {name} and remoor remove {name}"
-        )
+    let restart = format!("next, on {name}: systemctl restart remoor, or a reboot");
+    gone.then(|| match matches!(node.manager.as_deref(), Some("voter" | "leader")) {
+        true => format!(
+            "{name} is {seen} and holds a vote; {restart}; if it is lost: remoor promote another node, then remoor demote \
+             {name} and remoor remove {name}"
+        ),
+        false => format!(
+            "{name} is {seen} and is to vote once it is back; {restart}; to call that off: remoor demote {name}"
+        ),
     })
 }
 

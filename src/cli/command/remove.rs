@@ -70,7 +70,7 @@ fn lost(nodes: &[NodeView], left: &[String], today: Today) -> String {
 async fn follow(api: &Api, out: &Out, mut followed: Followed<'_>, timeout: Duration) -> anyhow::Result<Exit> {
     let look = async |answer: Result<StatusView, ApiError>| match answer {
         Ok(view) => followed.look(&view),
-        Err(error) if asks_itself(api, &error, &followed.names).await => Ok(Look::Ended(itself(out, &followed.names))),
+        Err(error) if asks_itself(api, &error, &followed.names).await => Ok(Look::Ended(itself(out, &followed.names)?)),
         Err(error) if let_go(&error) || api::temporary(&error) || own::only_managers(&error) => {
             Ok(Look::Waits(error.to_string()))
         }
@@ -131,12 +131,15 @@ async fn asks_itself(api: &Api, error: &ApiError, removed: &[String]) -> bool {
     }
 }
 
-fn itself(out: &Out, all: &[String]) -> Exit {
-    if all.len() == 1 {
-        return Exit::Done;
+fn itself(out: &Out, all: &[String]) -> anyhow::Result<Exit> {
+    if let [name] = all {
+        if !out.quiet && !out.format.is_machine() {
+            out.text(&format!("{name} is removed, and that is this machine; its name is free\n"))?;
+        }
+        return Ok(Exit::Done);
     }
     out.talk("this machine was removed, and can't tell of the others; it goes on: remoor nodes on a manager");
-    Exit::CouldNotAsk
+    Ok(Exit::CouldNotAsk)
 }
 
 /// `remoor nodes --removed`.

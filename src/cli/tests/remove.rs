@@ -85,6 +85,11 @@ async fn a_removal_that_is_taken_back_is_one_and_the_own_is_told_by_the_agent() 
     let itself = cluster(vec![with_m3("commissioned", "voter"), None], Arc::default()).await;
     let out = Out::memory(Format::Table, false);
     assert_eq!(removed(&itself, &out, "remoor remove m3 --force --yes").await.unwrap(), Exit::Done);
+    assert!(
+        out.written().0.ends_with("\nm3 is removed, and that is this machine; its name is free\n"),
+        "{:?}",
+        out.written()
+    );
 }
 
 #[tokio::test]

@@ -224,6 +224,24 @@ fn nodes_tell_what_a_manager_is_and_what_it_waits_for() {
     assert!(nodes::facts(&view.nodes[6], &views::as_of()).iter().all(|(name, _)| *name != "manager"));
 }
 
+#[test]
+fn a_manager_that_is_gone_holds_a_vote_only_where_it_has_one() {
+    let gone = |manager: Option<&str>, state: &str| NodeView {
+        presence: "away".into(),
+        manager: manager.map(str::to_owned),
+        ..node("m2", "manager", state, None, None)
+    };
+    for (view, said) in [
+        (gone(Some("voter"), "voter"), "and holds a vote; next, on m2: systemctl restart remoor"),
+        (gone(Some("learner"), "learner"), "and is to vote once it is back; next, on m2"),
+        (gone(None, "promoting"), "to call that off: remoor demote m2"),
+    ] {
+        let out = Out::memory(Format::Table, false);
+        nodes::list(&out, &status(vec![view])).unwrap();
+        assert!(out.written().1.contains(said), "{said}: {}", out.written().1);
+    }
+}
+
 fn member(id: u64, node: Option<&str>, is: &str) -> RaftMemberView {
     RaftMemberView {
         id,
