@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 struct Cluster {
-    dir: tempfile::TempDir,
     host: Box<dyn Fn(u8) -> Ipv4Addr>,
     managers: Vec<Daemon>,
     workers: Vec<Daemon>,
+    /// After the daemons: where a test fails they tell their logs.
+    dir: tempfile::TempDir,
 }
 
 impl Cluster {

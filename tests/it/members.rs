@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Nodes by place: m1 is at 0.
 struct Cluster {
-    dir: tempfile::TempDir,
     names: Vec<&'static str>,
     daemons: Vec<Daemon>,
+    /// After the daemons: where a test fails they tell their logs.
+    dir: tempfile::TempDir,
 }
 
 impl Cluster {

@@ -107,10 +107,11 @@ impl Drop for Writer {
 }
 
 struct Cluster {
-    dir: tempfile::TempDir,
     managers: Vec<Daemon>,
     /// Which of them runs which program.
     programs: [PathBuf; MANAGERS],
+    /// After the daemons: where a test fails they tell their logs.
+    dir: tempfile::TempDir,
 }
 
 impl Cluster {
