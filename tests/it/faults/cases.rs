@@ -104,16 +104,25 @@ fn wiped_state() {
     assert!(cluster.kill(wiped));
     fs::remove_dir_all(cluster.home(wiped).join("raft")).expect("removed");
     cluster.start(wiped);
-    cluster.until("its start is refused", |c| {
-        fs::read_to_string(c.log(wiped)).ok().filter(|log| log.contains("and remoor join"))
+    cluster.until("it begins nothing under the id that had a log", |c| {
+        fs::read_to_string(c.log(wiped)).ok().filter(|log| log.contains("so it manages nothing under this Raft id"))
     });
-    cluster.ordered(&["demote", &name(wiped), "--no-wait"]);
+    cluster.ordered(&["demote", &name(wiped)]);
     let others: Vec<usize> = (0..3).filter(|at| *at != wiped).collect();
     cluster.votes(&others);
     assert!(cluster.members().expect("members").members.iter().all(|m| m.id != id));
 
-    // The same machine, as m4.
+    // The same node, under another id.
+    cluster.ordered(&["promote", &name(wiped)]);
+    cluster.votes(&[0, 1, 2]);
+    let id = raft_id(&cluster.home(wiped)).filter(|new| *new > id).expect("another id");
+    assert!(cluster.noted(wiped));
+
+    // All of its directory is gone: the same machine, as m4.
+    cluster.note(wiped);
     cluster.kill(wiped);
+    cluster.ordered(&["demote", &name(wiped), "--no-wait"]);
+    cluster.votes(&others);
     cluster.moved(wiped, 3);
     let home = cluster.home(3);
     crate::local::done(cluster.joining(3, "m4", true).arg("--dir").arg(&home));
