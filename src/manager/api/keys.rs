@@ -1,7 +1,8 @@
 //! The rotation of the gossip key and of the CA: the operator's order and question, and what each node is to hold and to trust,
 //! by its certificate.
 
-use super::super::{Shared, authority, gossip_key, wall};
+use super::super::gossip_key::{self, Confirmed};
+use super::super::{Shared, authority, wall};
 use super::{By, JoinDesk, as_of, member, operator, operators, pending, propose};
 use crate::model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
 use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
@@ -12,12 +13,11 @@ use crate::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, Rotatio
 use crate::rpc::wire::{self, Code, Failure, Json, Strict};
 use axum::extract::State;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// So long before its end the CA is spoken of.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
-/// A node that is there has confirmed a step after so long: nodes spread their questions over a minute, and are told to ask.
-const CONFIRM_MS: u64 = 120_000;
 
 /// What the caller's gossip is to hold, first the key by which it sends. What it holds is taken note of.
 pub async fn held(
@@ -125,7 +125,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             KeyStep::Use => "use",
         };
         let (step, since) = (step.to_owned(), wire::rfc3339(next.since));
-        let overdue = overdue(&shared, next.since, &waits_for);
+        let overdue = overdue(&shared.key_confirmed, inventory.gossip.changed, &waits_for);
+        let (waits_for, away) = (names(&waits_for), names(&away));
         RotationView { step, since, by: next.by.clone(), waits_for, away, overdue, ..RotationView::default() }
     });
     let next = inventory.authority.next.as_ref().map(|next| {
@@ -135,13 +136,12 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             CaStep::Trust => "trust",
             CaStep::Issue => "issue",
         };
-        let waits_for = names(&missing.here);
         RotationView {
             step: step.to_owned(),
             since: wire::rfc3339(next.since),
             by: next.by.clone(),
-            overdue: overdue(&shared, next.since, &waits_for),
-            waits_for,
+            overdue: overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here),
+            waits_for: names(&missing.here),
             away: names(&away),
             fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
             without: names(&without),
@@ -160,10 +160,10 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators }))
 }
 
-/// Only a leader hears who confirms.
-fn overdue(shared: &Shared, since: Wall, waits_for: &[String]) -> Vec<String> {
-    let late = shared.shown().is_some() && wall().since(since) >= CONFIRM_MS;
-    if late { waits_for.to_vec() } else { Vec::new() }
+/// Only a leader hears who confirms, and waits for anybody.
+fn overdue(confirmed: &Confirmed, changed: u64, waits_for: &[&Node]) -> Vec<String> {
+    let late = |node: &&Node| confirmed.is_overdue(node.id, changed, Instant::now());
+    names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
 
 /// What `status` says of the CA: that it ends, or whom one on its way waits for.
@@ -173,7 +173,7 @@ pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let waits = inventory.authority.next.iter().filter(|_| shared.shown().is_some()).flat_map(|next| {
         let missing = authority::missing(shared, inventory);
         let (away, _) = missing.split(&next.without);
-        let overdue = overdue(shared, next.since, &names(&missing.here));
+        let overdue = overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here);
         waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "there, and silent about it"))
     });
     ending.into_iter().chain(waits).collect()
