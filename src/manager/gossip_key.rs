@@ -43,7 +43,7 @@ impl Confirmed {
 
     /// Whom this manager, which leads, waits for `now`; nobody where it does not lead. Its time begins anew for a node with each
     /// step, when it comes back, and under each leader: none had time before.
-    fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
+    pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let mut before = std::mem::take(&mut *waits);
         *waits = here
