@@ -157,6 +157,7 @@ mod tests {
     #[test]
     fn the_last_backup_is_told_with_its_age_and_with_what_went_wrong() {
         let view = |age_ms: Option<u64>, every_ms, late, error: Option<&str>| BackupView {
+            by: "m1".to_owned(),
             at: None,
             age_ms,
             file: age_ms.map(|_| "/b/x".to_owned()),

@@ -183,10 +183,11 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
             spurred = Instant::now() - SPUR_EVERY;
         }
         let Some(next) = &inventory.authority.next else { continue };
+        let missing = missing(&shared, &inventory);
+        shared.ca_confirmed.look(&shared, changed, &missing.here);
         if !shared.raft.status().borrow().is_leader {
             continue;
         }
-        let missing = missing(&shared, &inventory);
         if spurred.elapsed() >= SPUR_EVERY {
             spurred = Instant::now();
             missing.here.iter().take(SPUR_MAX).for_each(|node| spur(&shared, node));

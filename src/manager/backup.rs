@@ -6,7 +6,7 @@
 
 mod keeper;
 
-pub use keeper::{Backups, Keeper, Plan};
+pub use keeper::{BACKUP, Backups, Keeper, Plan};
 
 use crate::disk::{DiskError, sync_dir};
 use crate::model::{ClusterId, Epoch, Inventory, NodeId, NodeName, Sha256, Wall};

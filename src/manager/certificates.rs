@@ -79,8 +79,8 @@ mod tests {
         let told = |own, leads| {
             let notices = Notices::default();
             certificates.tell(&inventory, NodeId(own), leads, &notices, now);
-            assert!(notices.recent_but(CERTIFICATE).is_empty(), "a status says it itself");
-            notices.recent_but("")
+            assert!(notices.recent_but(&[CERTIFICATE]).is_empty(), "a status says it itself");
+            notices.recent_but(&[])
         };
         assert_eq!(told(1, false), ["certificate of m1 ends in 12 days"]);
         assert_eq!(told(1, true), ["certificate of m1 ends in 12 days", "certificate of m2 ends in 5 days"]);

@@ -2,11 +2,11 @@
 //! when the leader goes on. A new key is derived from the CA's, which every manager has and no worker.
 
 use super::{Authorities, Shared, wall};
-use crate::model::{Command, Entry, GossipKeys, Inventory, Node, NodeId, Sha256};
+use crate::model::{Command, Entry, GossipKeys, Instance, Inventory, Node, NodeId, Sha256};
 use crate::rpc::identity::{GossipKey, IdentityError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How often the leader looks whether all have confirmed.
@@ -14,17 +14,58 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A step lasts at least so long: who was just lost by a moment's packet loss is there again and waited for.
 const STEP_MIN_MS: u64 = 5_000;
 
+/// A node that is there has confirmed a step after so long: nodes spread their questions over a minute, and are told to ask.
+const CONFIRM: Duration = Duration::from_secs(120);
+
 /// What nodes said that they hold, as the number of the entry; hints of this manager, which they say again.
 #[derive(Debug, Default)]
-pub struct Confirmed(Mutex<BTreeMap<NodeId, u64>>);
+pub struct Confirmed {
+    said: Mutex<BTreeMap<NodeId, u64>>,
+    waits: Mutex<BTreeMap<NodeId, Wait>>,
+}
+
+/// A leader waits for a node to confirm the step that began with entry `changed`, in one start of its agent.
+#[derive(Debug)]
+struct Wait {
+    changed: u64,
+    start: Option<Instance>,
+    since: Instant,
+}
 
 impl Confirmed {
     pub fn hear(&self, node: NodeId, changed: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(node, changed);
     }
 
     pub(super) fn holds(&self, node: NodeId, changed: u64) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).get(&node) == Some(&changed)
+    }
+
+    /// Whom this manager, which leads, waits for `now`; nobody where it does not lead. Its time begins anew for a node with each
+    /// step, when it comes back, and under each leader: none had time before.
+    pub(super) fn waits_for(&self, changed: u64, here: impl Iterator<Item = (NodeId, Option<Instance>)>, now: Instant) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *waits);
+        *waits = here
+            .map(|(node, start)| {
+                let same = before.remove(&node).filter(|wait| wait.changed == changed && wait.start == start);
+                (node, same.unwrap_or(Wait { changed, start, since: now }))
+            })
+            .collect();
+    }
+
+    /// Whether a node had time enough to confirm the step.
+    pub(super) fn is_overdue(&self, node: NodeId, changed: u64, now: Instant) -> bool {
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.get(&node).is_some_and(|wait| wait.changed == changed && now.duration_since(wait.since) >= CONFIRM)
+    }
+
+    /// The look of every manager at what is on its way, `here` being who is there and has not confirmed it.
+    pub(super) fn look(&self, shared: &Shared, changed: u64, here: &[&Node]) {
+        // A leadership outlives a lease that runs out for a moment, and so does the time that nodes had.
+        let here = if shared.shown().is_some() { here } else { &[] };
+        let start = |node: &Node| shared.report_of(node.name()).map(|report| report.instance);
+        self.waits_for(changed, here.iter().map(|node| (node.id, start(node))), Instant::now());
     }
 }
 
@@ -50,16 +91,14 @@ pub fn keys(cas: &Authorities, keys: &GossipKeys, held: &[GossipKey]) -> Result<
     Ok(std::iter::once(first).chain(other).collect())
 }
 
-/// Nodes that are there and have not confirmed the step, and those that are not there and are not waited for, by name.
-pub fn missing(shared: &Shared, inventory: &Inventory) -> (Vec<String>, Vec<String>) {
+/// Nodes that are there and have not confirmed the step, and those that are not there and are not waited for.
+pub fn missing<'a>(shared: &Shared, inventory: &'a Inventory) -> (Vec<&'a Node>, Vec<&'a Node>) {
     let changed = inventory.gossip.changed;
-    let open = inventory.nodes.values().filter(|n| !shared.key_confirmed.holds(n.id, changed));
+    let open = inventory.nodes.values().map(|n| &**n).filter(|n| !shared.key_confirmed.holds(n.id, changed));
     // Who waits for a new certificate gossips, and may ask for nothing else.
     let lapsed = |node: &Node| inventory.lapsed.contains_key(&node.id);
     let here = |node: &Node| *node.name() == shared.me || shared.report_of(node.name()).is_some() && !lapsed(node);
-    let (waited, away): (Vec<_>, Vec<_>) = open.partition(|node| here(node));
-    let names = |of: Vec<&Arc<Node>>| of.into_iter().map(|n| n.name().to_string()).collect();
-    (names(waited), names(away))
+    open.partition(|node| here(node))
 }
 
 /// The leader's part, as long as the manager part runs.
@@ -71,9 +110,14 @@ pub async fn lead(shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         if since.0 != changed {
             since = (changed, wall());
         }
+        if inventory.gossip.next.is_none() {
+            continue;
+        }
+        let (here, _) = missing(&shared, &inventory);
+        shared.key_confirmed.look(&shared, changed, &here);
         let leads = shared.raft.status().borrow().is_leader;
         let over = wall().since(since.1) >= STEP_MIN_MS;
-        if inventory.gossip.next.is_none() || !leads || !over || !missing(&shared, &inventory).0.is_empty() {
+        if !leads || !over || !here.is_empty() {
             continue;
         }
         let entry = Entry { at: wall(), by: shared.me.to_string(), command: Command::GossipStep { changed } };
@@ -88,6 +132,29 @@ mod tests {
     use super::*;
     use crate::model::{KeyStep, NextKey, ca_id};
     use crate::rpc::ca::ClusterCa;
+
+    #[test]
+    fn a_node_has_its_time_from_when_the_step_its_own_start_and_the_leadership_began() {
+        let (confirmed, began) = (Confirmed::default(), Instant::now());
+        let at = |s: u64| began + Duration::from_secs(s);
+        let start = |n: u8| Some(Instance(n.to_string()));
+        let waits = |changed, here: &[(u64, u8)], s| {
+            confirmed.waits_for(changed, here.iter().map(|(node, n)| (NodeId(*node), start(*n))), at(s));
+        };
+        let overdue = |changed, s| [1, 2].map(|node| confirmed.is_overdue(NodeId(node), changed, at(s)));
+        waits(7, &[(1, 1)], 0);
+        waits(7, &[(1, 1), (2, 1)], 300);
+        assert_eq!((overdue(7, 119), overdue(7, 300)), ([false; 2], [true, false]), "the other just came back");
+        assert_eq!(overdue(9, 300), [false; 2], "the next step has begun, and was not looked at yet");
+        assert_eq!(overdue(7, 420), [true; 2]);
+        waits(7, &[(1, 1), (2, 2)], 421);
+        assert_eq!(overdue(7, 421), [true, false], "it was started anew");
+        waits(9, &[(1, 1), (2, 2)], 600);
+        assert_eq!((overdue(9, 719), overdue(9, 720)), ([false; 2], [true; 2]), "a step of its own");
+        waits(9, &[], 721);
+        waits(9, &[(1, 1), (2, 2)], 722);
+        assert_eq!(overdue(9, 800), [false; 2], "another manager led meanwhile");
+    }
 
     #[test]
     fn every_manager_gives_out_the_same_keys_and_the_first_one_while_it_counts() {

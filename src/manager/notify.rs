@@ -118,10 +118,10 @@ impl Notices {
         }
     }
 
-    /// The last notices, oldest first, without those of this kind: one line for each node and kind, with count and since when
+    /// The last notices, oldest first, without those of these kinds: one line for each node and kind, with count and since when
     /// where there were more.
-    pub fn recent_but(&self, kind: &str) -> Vec<String> {
-        let other = |r: &&Recent| r.about.split(' ').next() != Some(kind);
+    pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
+        let other = |r: &&Recent| !r.about.split(' ').next().is_some_and(|kind| kinds.contains(&kind));
         self.inner().recent.iter().filter(other).map(Recent::line).collect()
     }
 
@@ -232,7 +232,7 @@ mod tests {
         notices.tell("held 9", Some("w1"), "w1: job 9 is held");
         notices.tell("conflict w3 a", None, "two nodes call themselves w3");
         notices.tell("conflict w4 a", None, "two nodes call themselves w4");
-        let told = notices.recent_but("");
+        let told = notices.recent_but(&[]);
         assert_eq!(told.len(), 5, "{told:?}");
         assert_eq!(told[0], "w2: was away (network), drifted");
         assert!(told[1].starts_with("w1: was away (network), same: none, absence 5 (told 5 times since 2"), "{told:?}");

@@ -260,22 +260,33 @@ fn a_backup_becomes_the_cluster_again_at_another_address() {
     assert!(whole.contains("is whole") && whole.contains("generation 1"), "{whole}");
     assert!(cluster.managers[1].json("status")["as_of"]["leader"].is_string());
 
-    // By itself, and told of where that manager leads.
+    // By itself, and told of by the manager that was asked, though another one leads.
     let leader = until("a leader", || {
         let leader = cluster.managers[0].json("status")["as_of"]["leader"].as_str()?.to_owned();
         leader[1..].parse::<usize>().ok().map(|n| n - 1)
     });
+    let other = (leader + 1) % 3;
+    let (by, other) = (format!("m{}", other + 1), &cluster.managers[other]);
+    let plan = |folder: &Path| {
+        fs::create_dir(folder).expect("made");
+        good(&other.ask(&["backup", folder.to_str().expect("UTF-8"), "--every", "6h", "--keep", "2"]));
+    };
     let folder = cluster.at("backups");
-    fs::create_dir(&folder).expect("made");
-    let planned = ["backup", folder.to_str().expect("UTF-8"), "--every", "6h", "--keep", "2"];
-    good(&cluster.managers[leader].ask(&planned));
+    plan(&folder);
     until("the first one is made", || {
-        let status = cluster.managers[leader].json("status");
+        let backup = other.json("status")["backup"].clone();
         let made = fs::read_dir(&folder).ok()?.flatten().count() == 1;
-        (made && status["backup"]["age_ms"].is_u64() && status["backup"]["every_ms"] == 21_600_000).then_some(())
+        (made && backup["by"] == *by && backup["age_ms"].is_u64() && backup["every_ms"] == 21_600_000).then_some(())
     });
-    let shown = text(&cluster.managers[leader].ask(&["status"]));
-    assert!(shown.contains("verified") && shown.contains("one every 6 h"), "{shown}");
+    let shown = text(&other.ask(&["status"]));
+    let line = format!("backup of {by}: verified");
+    assert!(shown.contains(&line) && shown.contains("one every 6 h"), "{shown}");
+    // What can't be written is warned of.
+    let gone = cluster.at("gone");
+    plan(&gone);
+    fs::remove_dir(&gone).expect("removed");
+    let failed = format!("warning: {by}: the planned backup was not made: ");
+    until("it is told of", || text(&other.ask(&["status"])).contains(&failed).then_some(()));
 
     // One that no backup knows.
     let (mut join, own) = (remoor(), (cluster.host)(6).to_string());

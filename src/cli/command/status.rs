@@ -103,7 +103,8 @@ fn heading(view: &StatusView) -> String {
         out.push_str(&format!("BREAKER of {of} open since {at}: {}; after a look: remoor resume\n", breaker.why));
     }
     if let Some(backup) = &view.backup {
-        out.push_str(&format!("backup of {}: {}\n", view.as_of.by, state::backup(backup)));
+        let by = if backup.by.is_empty() { &view.as_of.by } else { &backup.by };
+        out.push_str(&format!("backup of {by}: {}\n", state::backup(backup)));
     }
     for warning in &view.warnings {
         out.push_str(&format!("warning: {warning}\n"));

@@ -1,11 +1,12 @@
 //! Passing a request on to the leader.
 
-use super::super::Shared;
+use super::super::{Shared, wall};
 use super::operators;
 use crate::rpc::caller::{Behalf, Caller};
 use crate::rpc::client::ApiError;
+use crate::rpc::view::BackupView;
 use crate::rpc::wire::{self, Code, Failure};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
@@ -104,6 +105,7 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let caller = request.extensions().get().cloned().unwrap_or(Caller::Anonymous);
     let by = super::operator(shared, &caller)?;
     let key = if let Caller::Operator { key, .. } = &caller { Some(key.as_str()) } else { None };
+    let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
     let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by, key);
     if request.method() == Method::GET && is_stream(request.uri().path()) {
@@ -133,8 +135,25 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
         client.post_bytes(&path, body).await
     };
     let answer = answer.map_err(failure_of)?;
+    let answer = match is_status {
+        true => with_own(answer, shared.backups.view(&shared.me, wall()), shared.backups.warning(&shared.me, wall())),
+        false => answer,
+    };
     let kind = if path.starts_with("/v1/metrics") { "text/plain; version=0.0.4" } else { "application/json" };
     Ok(([("content-type", kind)], Body::from(answer)).into_response())
+}
+
+/// The leader's status with the backups of the manager that was asked: each makes its own, and the leader knows of none but its.
+/// Whatever else a newer leader says stays as it is.
+fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) -> Bytes {
+    let (Some(backup), Ok(mut status)) = (backup, serde_json::from_slice::<Value>(&answer)) else { return answer };
+    let Ok(backup) = serde_json::to_value(backup) else { return answer };
+    let Some(fields) = status.as_object_mut() else { return answer };
+    fields.insert("backup".to_owned(), backup);
+    if let Some(Value::Array(warnings)) = fields.get_mut("warnings") {
+        warnings.extend(warning.map(Value::from));
+    }
+    status.to_string().into()
 }
 
 /// The paths whose answers are lines that go on.
@@ -151,7 +170,24 @@ fn failure_of(error: ApiError) -> Passed {
 
 #[cfg(test)]
 mod tests {
-    use super::is_stream;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_status_that_is_passed_on_tells_of_the_own_backups_beside_what_the_leader_says() {
+        let view =
+            |by: &str| BackupView { by: by.to_owned(), error: Some("no space".to_owned()), ..BackupView::default() };
+        let answer = |backup: Value, warnings: &[&str]| json!({"backup": backup, "new": 1, "warnings": warnings});
+        let leaders = answer(json!(view("m1")), &["m1: late"]);
+        let asked = |own: Option<&str>, warning: Option<&str>| -> Value {
+            let bytes = with_own(leaders.to_string().into(), own.map(view), warning.map(str::to_owned));
+            serde_json::from_slice(&bytes).expect("JSON")
+        };
+        assert_eq!(asked(None, None), leaders, "it makes none");
+        assert_eq!(asked(Some("m2"), None), answer(json!(view("m2")), &["m1: late"]));
+        assert_eq!(asked(Some("m2"), Some("m2: failed")), answer(json!(view("m2")), &["m1: late", "m2: failed"]));
+        assert_eq!(with_own("?".into(), Some(view("m2")), None), "?");
+    }
 
     #[test]
     fn only_logs_and_the_watch_are_streams_however_a_node_is_called() {

@@ -1,7 +1,8 @@
 //! The rotation of the gossip key and of the CA: the operator's order and question, and what each node is to hold and to trust,
 //! by its certificate.
 
-use super::super::{Shared, authority, gossip_key, wall};
+use super::super::gossip_key::{self, Confirmed};
+use super::super::{Shared, authority, wall};
 use super::{By, JoinDesk, as_of, member, operator, operators, pending, propose};
 use crate::model::{CaStep, Command, Inventory, KeyStep, Node, Wall, counted};
 use crate::rpc::agent::{CaReply, CaRequest, GossipKeysReply, GossipKeysRequest};
@@ -12,12 +13,11 @@ use crate::rpc::view::{AcceptedView, CaView, KeysView, RotateKeyRequest, Rotatio
 use crate::rpc::wire::{self, Code, Failure, Json, Strict};
 use axum::extract::State;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// So long before its end the CA is spoken of.
 const CA_LEFT_MS: u64 = 180 * DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
-/// A node that is there has confirmed a step after so long: nodes spread their questions over a minute, and are told to ask.
-const CONFIRM_MS: u64 = 120_000;
 
 /// What the caller's gossip is to hold, first the key by which it sends. What it holds is taken note of.
 pub async fn held(
@@ -125,7 +125,8 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             KeyStep::Use => "use",
         };
         let (step, since) = (step.to_owned(), wire::rfc3339(next.since));
-        let overdue = overdue(&shared, next.since, &waits_for);
+        let overdue = overdue(&shared.key_confirmed, inventory.gossip.changed, &waits_for, Instant::now());
+        let (waits_for, away) = (names(&waits_for), names(&away));
         RotationView { step, since, by: next.by.clone(), waits_for, away, overdue, ..RotationView::default() }
     });
     let next = inventory.authority.next.as_ref().map(|next| {
@@ -135,13 +136,12 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
             CaStep::Trust => "trust",
             CaStep::Issue => "issue",
         };
-        let waits_for = names(&missing.here);
         RotationView {
             step: step.to_owned(),
             since: wire::rfc3339(next.since),
             by: next.by.clone(),
-            overdue: overdue(&shared, next.since, &waits_for),
-            waits_for,
+            overdue: overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now()),
+            waits_for: names(&missing.here),
             away: names(&away),
             fingerprint: Some(token::ca_digest(&next.ca_pem).unwrap_or_default()),
             without: names(&without),
@@ -160,23 +160,38 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     Ok(axum::Json(KeysView { version: 1, as_of: as_of(&shared), serial, gossip, ca, waiting, operators }))
 }
 
-/// Only a leader hears who confirms.
-fn overdue(shared: &Shared, since: Wall, waits_for: &[String]) -> Vec<String> {
-    let late = shared.shown().is_some() && wall().since(since) >= CONFIRM_MS;
-    if late { waits_for.to_vec() } else { Vec::new() }
+/// Only a leader hears who confirms, and waits for anybody.
+fn overdue(confirmed: &Confirmed, changed: u64, waits_for: &[&Node], now: Instant) -> Vec<String> {
+    let late = |node: &&Node| confirmed.is_overdue(node.id, changed, now);
+    names(&waits_for.iter().copied().filter(late).collect::<Vec<_>>())
 }
 
-/// What `status` says of the CA: that it ends, or whom one on its way waits for.
+/// What `status` says of the CA, that it ends or whom one on its way waits for, and of a gossip key that does not get on.
 pub fn warnings(shared: &Shared, inventory: &Inventory) -> Vec<String> {
     let ends = identity::certificate_not_after(&inventory.ca_pem).ok();
     let ending = ends.filter(|_| inventory.authority.next.is_none()).and_then(|ends| ending(ends, wall()));
     let waits = inventory.authority.next.iter().filter(|_| shared.shown().is_some()).flat_map(|next| {
         let missing = authority::missing(shared, inventory);
         let (away, _) = missing.split(&next.without);
-        let overdue = overdue(shared, next.since, &names(&missing.here));
+        let overdue = overdue(&shared.ca_confirmed, inventory.authority.changed, &missing.here, Instant::now());
         waits_for(&names(&away), "away").into_iter().chain(waits_for(&overdue, "there, and silent about it"))
     });
-    ending.into_iter().chain(waits).collect()
+    let gossip = inventory.gossip.next.as_ref().and_then(|_| {
+        let (here, _) = gossip_key::missing(shared, inventory);
+        stuck(&shared.key_confirmed, inventory.gossip.changed, &here, Instant::now())
+    });
+    ending.into_iter().chain(waits).chain(gossip).collect()
+}
+
+/// Who is away is not waited for: only who is there and silent holds up a gossip key, and with it any other rotation.
+fn stuck(confirmed: &Confirmed, changed: u64, here: &[&Node], now: Instant) -> Option<String> {
+    let late = overdue(confirmed, changed, here, now).join(", ");
+    (!late.is_empty()).then(|| {
+        format!(
+            "the new gossip key waits for {late}, there, and silent about it; next, on it: systemctl restart remoor, or stop \
+             it: it gets the key on its return; remoor key status"
+        )
+    })
 }
 
 fn waits_for(names: &[String], how: &str) -> Option<String> {
@@ -195,6 +210,28 @@ fn ending(ends: Wall, now: Wall) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{ClusterRole, Entry, NodeSpec};
+    use std::time::Duration;
+
+    #[test]
+    fn a_gossip_key_that_does_not_get_on_is_warned_of_with_the_way_out() {
+        let mut inventory = Inventory::default();
+        let spec = |name: &str| NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
+        for (index, name) in (1..).zip(["w1", "w2"]) {
+            let command = Command::Accept { spec: spec(name), role: ClusterRole::Worker };
+            let applied = inventory.apply(index, &Entry { at: Wall(index), by: "test".to_owned(), command });
+            assert_eq!(applied.refusal(), None);
+        }
+        let here: Vec<&Node> = inventory.nodes.values().map(|node| &**node).collect();
+        let (confirmed, began) = (Confirmed::default(), Instant::now());
+        let said = |changed, s| stuck(&confirmed, changed, &here, began + Duration::from_secs(s));
+        assert_eq!(said(7, 600), None, "who does not lead waits for nobody");
+        confirmed.waits_for(7, [(here[1].id, None)].into_iter(), began);
+        assert_eq!((said(7, 119), said(8, 120)), (None, None), "it has its time, in each step");
+        let text = said(7, 120).expect("a warning");
+        assert!(text.starts_with("the new gossip key waits for w2, there, and silent"), "{text}");
+        assert!(text.contains("systemctl restart remoor, or stop it") && text.ends_with("remoor key status"), "{text}");
+    }
 
     #[test]
     fn the_end_of_the_ca_is_told_half_a_year_before() {

@@ -1,5 +1,6 @@
 //! Questions: status, history, jobs, why.
 
+use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, keys, named, operator, operators, roles};
@@ -44,9 +45,9 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
     warnings.extend(super::pending::warnings(&pending));
-    warnings.extend(shared.backups.warning(wall()));
+    warnings.extend(shared.backups.warning(&shared.me, wall()));
     // The notices of these, of days ago perhaps, would say it twice.
-    warnings.extend(shared.notices.recent_but(CERTIFICATE).into_iter().rev().take(5));
+    warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
         as_of: as_of(&shared),
@@ -60,7 +61,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         warnings,
         nodes,
         ssh_key: shared.ssh_line(),
-        backup: shared.backups.view(wall()),
+        backup: shared.backups.view(&shared.me, wall()),
         pending,
         left: super::leave::views(&inventory),
     }))

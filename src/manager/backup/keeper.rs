@@ -1,10 +1,10 @@
 //! Taking backups: one when it is asked for, others from time to time where the operator said so. Both are a matter of this
 //! manager alone.
 
-use super::super::{Shared, blobs, sweep, wall};
+use super::super::{Notices, Shared, blobs, sweep, wall};
 use super::{Backup, BackupError, FILES, FOLDERS, Head, Maker};
 use crate::disk::{DiskError, atomic_write, read_or_set_aside};
-use crate::model::Wall;
+use crate::model::{NodeName, Wall};
 use crate::rpc::view::BackupView;
 use crate::rpc::wire::rfc3339;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ const LOOK: Duration = Duration::from_secs(10);
 const RETRY_MS: u64 = 60_000;
 /// A backup older than so many intervals is warned of.
 const LATE: u64 = 2;
+/// What notices about them are of.
+pub const BACKUP: &str = "backup";
 /// Its name in the data directory.
 pub(super) const FILE: &str = "backup.json";
 const ENDING: &str = ".remoor-backup";
@@ -51,22 +53,34 @@ struct Kept {
     since: Wall,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct State {
+    kept: Kept,
+    /// Why the last one was not made, whoever asked for it.
+    error: Option<String>,
+    /// The same of the last one that was planned.
+    failed: Option<String>,
+    /// People were told, and none was made since.
+    told: bool,
+}
+
 /// What is known of this manager's backups, for who shows it.
 #[derive(Debug, Default)]
-pub struct Backups(Mutex<(Kept, Option<String>)>);
+pub struct Backups(Mutex<State>);
 
 impl Backups {
-    fn state(&self) -> std::sync::MutexGuard<'_, (Kept, Option<String>)> {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// None: none was made here, and none is planned.
-    pub fn view(&self, now: Wall) -> Option<BackupView> {
-        let (kept, error) = self.state().clone();
+    pub fn view(&self, me: &NodeName, now: Wall) -> Option<BackupView> {
+        let State { kept, error, .. } = self.state().clone();
         if kept == Kept::default() {
             return None;
         }
         Some(BackupView {
+            by: me.to_string(),
             at: kept.last.as_ref().map(|last| rfc3339(last.at)),
             age_ms: kept.last.as_ref().map(|last| now.since(last.at)),
             file: kept.last.as_ref().map(|last| last.file.display().to_string()),
@@ -77,13 +91,32 @@ impl Backups {
     }
 
     /// What is to be warned of.
-    pub fn warning(&self, now: Wall) -> Option<String> {
-        let (kept, error) = self.state().clone();
-        let why = error.map(|e| format!(": {e}")).unwrap_or_default();
-        kept.is_late(now).then(|| match kept.last {
-            Some(last) => format!("the last verified backup is of {}, which is too old{why}", rfc3339(last.at)),
-            None => format!("backups are planned, and none was made yet{why}"),
-        })
+    pub fn warning(&self, me: &NodeName, now: Wall) -> Option<String> {
+        self.state().trouble(me, now)
+    }
+
+    /// Tells people of a trouble, once until a backup is made again.
+    fn tell(&self, me: &NodeName, notices: &Notices, now: Wall) {
+        let mut state = self.state();
+        let Some(text) = state.trouble(me, now).filter(|_| !state.told) else { return };
+        state.told = true;
+        // Within the hour a notice is told again only under another key.
+        let key = format!("{BACKUP} {}", state.kept.last.as_ref().map_or(0, |last| last.at.0));
+        drop(state);
+        notices.tell(&key, Some(me.as_str()), &text);
+    }
+}
+
+impl State {
+    fn trouble(&self, me: &NodeName, now: Wall) -> Option<String> {
+        let why = self.failed.as_ref().map(|e| format!(": {e}")).unwrap_or_default();
+        match (self.kept.is_late(now), &self.kept.last) {
+            (true, Some(last)) => {
+                Some(format!("{me}: the last verified backup is of {}, which is too old{why}", rfc3339(last.at)))
+            }
+            (true, None) => Some(format!("{me}: backups are planned, and none was made yet{why}")),
+            (false, _) => self.failed.as_ref().map(|_| format!("{me}: the planned backup was not made{why}")),
+        }
     }
 }
 
@@ -113,7 +146,7 @@ pub struct Keeper {
 impl Keeper {
     /// Reads what was planned before. Blocks.
     pub fn new(shared: Arc<Shared>, dir: &Path) -> Result<Self, DiskError> {
-        shared.backups.state().0 = read_or_set_aside::<Kept>(&dir.join(FILE))?.or_default();
+        shared.backups.state().kept = read_or_set_aside::<Kept>(&dir.join(FILE))?.or_default();
         Ok(Self { shared, dir: dir.to_owned(), busy: Arc::default() })
     }
 
@@ -125,10 +158,18 @@ impl Keeper {
                 () = tokio::time::sleep(LOOK) => {}
                 _ = stopped.wait_for(|stop| *stop) => return,
             }
-            let (kept, now) = (self.shared.backups.state().0.clone(), wall());
+            let (kept, now) = (self.shared.backups.state().kept.clone(), wall());
             let Some(plan) = kept.plan.clone().filter(|_| kept.is_due(now) && now >= not_before) else { continue };
             let name = self.shared.me.to_string();
-            match self.take(plan.dir.join(planned(now, &name))).await {
+            let mut taken = std::pin::pin!(self.take(plan.dir.join(planned(now, &name))));
+            let taken = loop {
+                tokio::select! {
+                    taken = &mut taken => break taken,
+                    // A disk that answers no more fails nothing, and makes it late.
+                    () = tokio::time::sleep(LOOK) => self.tell(),
+                }
+            };
+            match taken {
                 Ok((head, ..)) => {
                     tracing::info!(index = head.index, "a backup was made, and verified");
                     let dir = plan.dir.clone();
@@ -139,10 +180,20 @@ impl Keeper {
                 }
                 Err(error) => {
                     not_before = now.after(RETRY_MS);
-                    tracing::error!(error = super::super::failed::chain(&error), "the planned backup was not made");
+                    let error = super::super::failed::chain(&error);
+                    tracing::error!(error, "the planned backup was not made");
+                    let mut state = self.shared.backups.state();
+                    // The plan may have been ended or changed meanwhile.
+                    state.failed = Some(error).filter(|_| state.kept.plan.as_ref() == Some(&plan));
+                    drop(state);
+                    self.tell();
                 }
             }
         }
+    }
+
+    fn tell(&self) {
+        self.shared.backups.tell(&self.shared.me, &self.shared.notices, wall());
     }
 
     /// One backup at `path`, read back: its head, its SHA-256 and its size.
@@ -152,15 +203,15 @@ impl Keeper {
         let mut state = self.shared.backups.state();
         match &taken {
             Ok((head, ..)) => {
-                state.0.last = Some(Last { at: head.made, file: path });
-                state.1 = None;
-                let kept = state.0.clone();
+                let last = Some(Last { at: head.made, file: path });
+                *state = State { kept: Kept { last, ..state.kept.clone() }, ..State::default() };
+                let kept = state.kept.clone();
                 drop(state);
                 if let Err(error) = self.store(&kept) {
                     tracing::warn!(%error, "that a backup was made could not be noted");
                 }
             }
-            Err(error) => state.1 = Some(super::super::failed::chain(error)),
+            Err(error) => state.error = Some(super::super::failed::chain(error)),
         }
         taken
     }
@@ -189,9 +240,9 @@ impl Keeper {
     /// Sets, or with None ends, what is planned.
     pub fn plan(&self, plan: Option<Plan>) -> Result<(), DiskError> {
         let mut state = self.shared.backups.state();
-        let kept = Kept { since: wall(), plan, ..state.0.clone() };
+        let kept = Kept { since: wall(), plan, ..state.kept.clone() };
         self.store(&kept)?;
-        *state = (kept, None);
+        *state = State { kept, ..State::default() };
         Ok(())
     }
 
@@ -260,13 +311,41 @@ mod tests {
         kept.last = Some(Last { at: Wall(10 * HOUR + 1), file: "/b/x".into() });
         assert!(!kept.is_due(Wall(11 * HOUR)) && kept.is_due(Wall(11 * HOUR + 1)));
         let backups = Backups::default();
-        assert_eq!((backups.view(Wall(0)), backups.warning(Wall(0))), (None, None), "nobody spoke of any");
-        *backups.state() = (kept.clone(), Some("no space".to_owned()));
-        let view = backups.view(Wall(13 * HOUR + 1)).expect("a view");
-        assert_eq!((view.age_ms, view.late, view.every_ms), (Some(3 * HOUR), true, Some(HOUR)));
-        assert!(backups.warning(Wall(13 * HOUR + 1)).is_some_and(|w| w.contains("too old: no space")));
+        let me = NodeName::from("m1");
+        let (view, warning) = (|now| backups.view(&me, Wall(now)), |now| backups.warning(&me, Wall(now)));
+        assert_eq!((view(0), warning(0)), (None, None), "nobody spoke of any");
+        *backups.state() = State { kept: kept.clone(), failed: Some("no space".to_owned()), ..State::default() };
+        let late = view(13 * HOUR + 1).expect("a view");
+        assert_eq!((&*late.by, late.age_ms, late.late, late.every_ms), ("m1", Some(3 * HOUR), true, Some(HOUR)));
+        assert!(warning(13 * HOUR + 1).is_some_and(|w| w.starts_with("m1: ") && w.contains("too old: no space")));
         kept.plan = None;
         assert!(!kept.is_due(Wall(99 * HOUR)) && !kept.is_late(Wall(99 * HOUR)), "nothing is planned");
+    }
+
+    #[test]
+    fn a_trouble_is_told_once_until_one_is_made_again() {
+        let (me, notices, backups) = (NodeName::from("m2"), Notices::default(), Backups::default());
+        let plan = Plan { dir: "/b".into(), every_ms: HOUR, keep: 3 };
+        let told = |now| {
+            backups.tell(&me, &notices, Wall(now));
+            notices.recent_but(&[])
+        };
+        let made = |at| {
+            let last = Some(Last { at: Wall(at), file: "/b/x".into() });
+            let kept = Kept { plan: Some(plan.clone()), last, since: Wall(0) };
+            *backups.state() = State { kept, ..State::default() };
+        };
+        made(HOUR);
+        assert_eq!(told(HOUR + 1), [""; 0]);
+        backups.state().failed = Some("no space".to_owned());
+        let once = ["m2: the planned backup was not made: no space"];
+        assert_eq!(told(2 * HOUR), once);
+        assert_eq!(backups.warning(&me, Wall(2 * HOUR)).as_deref(), Some(once[0]), "status says so, too");
+        assert_eq!(told(4 * HOUR), once, "that it is late by then is the same trouble");
+        made(5 * HOUR);
+        assert_eq!((told(5 * HOUR), backups.warning(&me, Wall(5 * HOUR))), (once.map(str::to_owned).to_vec(), None));
+        let again = told(7 * HOUR + 1);
+        assert!(again.len() == 1 && again[0].contains("too old (told 2 times"), "late without a failure: {again:?}");
     }
 
     #[test]

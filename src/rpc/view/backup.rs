@@ -40,9 +40,12 @@ pub struct BackupPlanRequest {
     pub keep: u32,
 }
 
-/// What the manager that answers knows of its own backups.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// What a manager knows of its own backups.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupView {
+    /// The manager; empty: an older one, that which answers.
+    #[serde(default)]
+    pub by: String,
     /// The last one that was read back and was whole.
     pub at: Option<String>,
     pub age_ms: Option<u64>,
