@@ -35,6 +35,9 @@ pub struct RaftStatus {
     pub joint: bool,
     /// The voters after that change; the same as `voters` where none is half done.
     pub target: BTreeSet<RaftId>,
+    /// Voters whose vote is not counted on yet: by a change that is half done or not committed, before whose end the others can't do
+    /// without those who voted before.
+    pub entering: BTreeSet<RaftId>,
     /// The newest list of members is committed; until then no further change is accepted.
     pub members_committed: bool,
     /// On the leader: milliseconds since a majority acknowledged it.
@@ -83,6 +86,10 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         let chosen = membership.nodes().filter(|(id, _)| voters.contains(id) == voting);
         chosen.map(|(id, node)| (RaftId(*id), node.addr.clone())).collect()
     };
+    let committed = metrics.committed_membership_config.membership();
+    let target = || membership.get_joint_config().last().into_iter().flatten();
+    let everywhere =
+        |id: &u64| membership.get_joint_config().iter().chain(committed.get_joint_config()).all(|c| c.contains(id));
     let others = |id: &u64| *id != metrics.id;
     RaftStatus {
         id: RaftId(metrics.id),
@@ -95,7 +102,8 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         voters: members(true),
         learners: members(false),
         joint: membership.get_joint_config().len() > 1,
-        target: membership.get_joint_config().last().into_iter().flatten().map(|id| RaftId(*id)).collect(),
+        target: target().map(|id| RaftId(*id)).collect(),
+        entering: target().filter(|id| !everywhere(id)).map(|id| RaftId(*id)).collect(),
         members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
         quorum_acked_ms,
         matched: metrics

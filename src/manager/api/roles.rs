@@ -31,6 +31,14 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
     let membership = seen(raft);
     let manager = node.raft.and_then(|id| word(&membership, id));
     let state = observed(node, &membership);
+    // It votes, and who counts on three votes would be wrong: without the leader its vote may come to nothing.
+    let entering = node.raft.filter(|id| raft.entering.contains(id) && state == Observed::Voter);
+    let (manager, state) = match entering {
+        Some(id) => {
+            (Some("learner"), Observed::Learner { lag: membership.matched.get(&id).map(|_| membership.lag(id)) })
+        }
+        None => (manager, state),
+    };
     let learner = node.raft.filter(|id| manager == Some("learner") && membership.matched.contains_key(id));
     let waits = if raft.is_leader && !state.is_reached() { waits() } else { None };
     Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)) }
@@ -319,6 +327,10 @@ mod tests {
         assert_eq!(of(&inventory, &raft, 1), is(Some("leader"), Observed::Leader));
         assert_eq!(of(&inventory, &raft, 2), is(Some("voter"), Observed::Voter), "nothing is waited for");
         assert_eq!(of(&inventory, &raft, 4), is(None, Observed::Worker));
+        let entering = RaftStatus { entering: inventory.nodes[&NodeId(2)].raft.into_iter().collect(), ..raft.clone() };
+        let seat = of(&inventory, &entering, 2);
+        assert_eq!(seat.manager, Some("learner"), "the others can't do without the leader yet");
+        assert!(matches!(seat.state, Observed::Learner { .. }) && seat.waits.is_some(), "{seat:?}");
 
         write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Manager });
         let waits = Some("it is away".to_owned());
