@@ -26,7 +26,8 @@ pub async fn run(api: &Api, out: &Out, args: &BackupArgs) -> anyhow::Result<Exit
             let _: Nothing = api.post("/v1/backup/plan", &request).await?;
             let every = duration::age(every_ms);
             let said = format!(
-                "a backup every {every} into {path}, the last {keep} are kept; remoor status tells of the last one\n"
+                "a backup every {every} into {path}, the last {keep} are kept; remoor status on this machine \
+                 tells of the last one\n"
             );
             told(out, json!({"version": 1, "dir": path, "every_ms": every_ms, "keep": keep}), &said)
         }
