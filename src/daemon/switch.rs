@@ -47,15 +47,17 @@ impl Ground {
 
     /// On the thread that asks, so that a decision is not handed from thread to thread; what it begins by itself is begun on the
     /// threads of the part. None: they have ended before it did.
-    async fn decide(mut self, work: impl Future<Output = Response>) -> Option<Response> {
-        let mut work = std::pin::pin!(work);
+    async fn decide(self, work: impl Future<Output = Response>) -> Option<Response> {
+        let (mut ended, mut work) = (self.ended, std::pin::pin!(work));
         let within = std::future::poll_fn(|cx| {
             let _within = self.threads.enter();
             work.as_mut().poll(cx)
         });
+        // The end first: a timer of threads that have ended must not be asked any more.
         tokio::select! {
+            biased;
+            _ = ended.changed() => None,
             response = within => Some(response),
-            _ = self.ended.changed() => None,
         }
     }
 
@@ -108,6 +110,7 @@ fn hands_on(path: &str) -> bool {
 
 async fn answer(way: Way, request: Request) -> Response {
     let reading = request.method() == Method::GET;
+    let long = matches!(request.uri().path(), "/v1/apply" | "/raft/snapshot");
     let hands_on = hands_on(request.uri().path());
     let service = TowerToHyperService::new(way.router);
     let answered = async move {
@@ -117,8 +120,8 @@ async fn answer(way: Way, request: Request) -> Response {
         }
     };
     let Some(ground) = way.threads.filter(|_| !hands_on) else { return answered.await };
-    // What is read may be long to write down; what is ordered waits for Raft.
-    let answered = if reading { ground.read(answered).await } else { ground.decide(answered).await };
+    // What is read may be long to write down, and a fleet or a snapshot to read; what is ordered waits for Raft.
+    let answered = if reading || long { ground.read(answered).await } else { ground.decide(answered).await };
     let ended = || match reading {
         true => Failure::new(Code::Unavailable, "the manager part of this node has just ended"),
         // What it proposed may be in the log of others.

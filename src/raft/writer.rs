@@ -247,7 +247,9 @@ impl Writer {
                 }
             };
             let Some(first) = first else { break None };
-            let (batch, close) = gather(first, &mut queue);
+            let (mut batch, close) = gather(first, &mut queue);
+            // That was to wake this thread up: what there is to write waits for company like any other.
+            batch.retain(|op| !matches!(op, Op::Look));
             if !batch.is_empty() {
                 self.write(batch);
             }
@@ -269,7 +271,7 @@ impl Writer {
     /// The batch in one transaction; an empty one is for the commit position alone, which otherwise goes along now and then.
     fn write(&mut self, batch: Vec<Op>) {
         if self.failed.is_none() {
-            let alone = batch.iter().all(|op| matches!(op, Op::Look));
+            let alone = batch.is_empty();
             let late = if alone || self.told.elapsed() >= IDLE { self.late.record().take() } else { None };
             if alone && late.is_none() {
                 return;

@@ -1,6 +1,6 @@
 //! Requests to a daemon, over its socket or over TLS, on pooled connections, each with an end in time.
 //!
-//! A request is repeated by itself only while it is certain that the other side has not got it.
+//! A request is repeated by itself only while it is certain that the other side has not got it; a message of Raft once more.
 
 use super::connect::{self, Lane, Sender, Spoken, Target};
 use super::lane;

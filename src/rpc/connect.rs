@@ -65,7 +65,7 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
     in_time(target, async {
         let Target::Tls { addr, tls, expected } = target else { return dial(target).await.map(Spoken::Http) };
         let mut config = (*tls.current()).clone();
-        config.alpn_protocols = vec![lane::PROTOCOL.to_vec()];
+        config.alpn_protocols = vec![lane::PROTOCOL.to_vec(), b"http/1.1".to_vec()];
         let stream = secure(target, addr, Arc::new(config), server_name(target, tls, *expected)?).await?;
         match stream.get_ref().1.alpn_protocol() {
             Some(lane::PROTOCOL) => Ok(Spoken::Lane(Box::new(stream))),

@@ -5,7 +5,7 @@
 //! client -> length (4 bytes, big endian), length of the kind (1), kind, body
 //! server <- length (4), 0 or 1, the body or, after 1, the error as the API has it in JSON
 //! ```
-//! One after the other on a connection. The router answers as it answers `POST /raft/{kind}`, with the same caller, so that who may
+//! One after the other on a connection, and from nodes only. The router answers as it answers `POST /raft/{kind}`, with the same caller, so that who may
 //! say what stands in one place. A server of before knows no ALPN, and is spoken to by HTTP.
 
 use super::caller::{Caller, PeerAddr};

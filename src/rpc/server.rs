@@ -127,6 +127,10 @@ pub async fn serve_tls(
                 if stream.get_ref().1.alpn_protocol() != Some(lane::PROTOCOL) {
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
+                // Of whoever else comes nothing is read: a message is taken in before the router is asked, and on Raft's thread.
+                if !matches!(caller, Caller::Node { .. }) || caller.expired(now()) {
+                    return tracing::debug!(%addr, "only nodes speak without HTTP");
+                }
                 let Some(threads) = (served.place)() else {
                     let ended = lane::serve(&mut stream, served.router, (caller, peer), limits.header, stop).await;
                     return told(&peer, ended);
