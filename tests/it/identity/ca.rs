@@ -273,8 +273,12 @@ fn a_worker_that_was_left_behind_is_accepted_again_and_a_second_rotation_follows
         status.args(["status", "--manager", &cluster.api(1), "--credentials"]).arg(file);
         status.output().expect("remoor runs")
     };
-    let out = operator(&copy);
-    assert!(!out.status.success() && said(&out).contains("was replaced"), "{}", said(&out));
+    // A connection that is open at that moment is cut.
+    until("copies are told", || {
+        let out = operator(&copy);
+        assert!(!out.status.success(), "{}", said(&out));
+        said(&out).contains("was replaced").then_some(())
+    });
     until("the operator's credentials on m1 are of the new one", || {
         operator(&dir.join("m1/operator.json")).status.success().then_some(())
     });
