@@ -17,7 +17,7 @@ pub use api::{exposition, former_manager, no_desk, routes, worker};
 pub use book::{KeyBook, PeerBook};
 pub use leave::LeaveDesk;
 pub use metrics::Metrics;
-pub use own::{Own, OwnId, Parted};
+pub use own::{Own, OwnId, Parted, Shown};
 pub use record::{LAST_WORDS, RecordKeeper};
 pub use task::{AgentConfig, AgentTask};
 

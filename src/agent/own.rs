@@ -15,7 +15,6 @@ use crate::rpc::wire::rfc3339;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
@@ -38,13 +37,22 @@ pub struct OwnId {
     pub dir: PathBuf,
 }
 
+/// What of this node others are to know before they ask it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The epoch of its certificate.
+    pub certified: Epoch,
+    /// A manager part runs.
+    pub manages: bool,
+}
+
 /// A handle; clones are the same.
 #[derive(Clone)]
 pub struct Own {
     id: Arc<OwnId>,
     state: Arc<Mutex<State>>,
     managers: Arc<watch::Sender<Vec<Peer>>>,
-    manages: Arc<AtomicBool>,
+    standing: Arc<watch::Sender<Shown>>,
     gossip: Arc<watch::Sender<u64>>,
     ca: Arc<watch::Sender<u64>>,
     /// How often a manager said that the certificate of this node counts no more.
@@ -129,7 +137,7 @@ impl Own {
             id: Arc::new(id),
             state: Arc::default(),
             managers: Arc::new(watch::channel(Vec::new()).0),
-            manages: Arc::default(),
+            standing: Arc::default(),
             gossip: Arc::new(watch::channel(0).0),
             ca: Arc::new(watch::channel(0).0),
             refused: Arc::new(watch::channel(0).0),
@@ -141,11 +149,29 @@ impl Own {
 
     /// Whether a manager part runs on this node now.
     pub fn manages(&self) -> bool {
-        self.manages.load(Ordering::Relaxed)
+        self.standing.borrow().manages
     }
 
     pub fn set_manages(&self, manages: bool) {
-        self.manages.store(manages, Ordering::Relaxed);
+        self.show(|shown| shown.manages = manages);
+    }
+
+    /// The node's certificate is of this epoch.
+    pub fn set_certified(&self, epoch: Epoch) {
+        self.show(|shown| shown.certified = epoch);
+    }
+
+    fn show(&self, change: impl FnOnce(&mut Shown)) {
+        self.standing.send_if_modified(|shown| {
+            let before = *shown;
+            change(shown);
+            *shown != before
+        });
+    }
+
+    /// What the agent gossips of it, now and later.
+    pub fn follow_standing(&self) -> watch::Receiver<Shown> {
+        self.standing.subscribe()
     }
 
     /// In which the cluster is, as far as this node knows. It never goes back.
@@ -215,6 +241,16 @@ impl Own {
         let (peers, managers) = (state.peers.clone(), self.managers.borrow().clone());
         let (gossip, ca) = (*self.gossip.borrow(), *self.ca.borrow());
         PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip, ca }
+    }
+
+    /// The id of a node that managers named, and the port of its API; the own node is one.
+    pub fn named(&self, name: &NodeName) -> Option<(NodeId, Option<u16>)> {
+        if *name == self.id.name {
+            return Some((self.id.id, None));
+        }
+        let state = self.state();
+        let peer = state.peers.iter().find(|p| p.name == *name)?;
+        Some((peer.id, peer.api_addr.rsplit_once(':').and_then(|(_, port)| port.parse().ok())))
     }
 
     /// The managers that this node knows, now and later.

@@ -118,6 +118,8 @@ impl AgentTask {
         let mut due = Due::new(ask_at);
         let mut asked_at = ask_at;
         let mut runs = self.runs();
+        let mut standing = self.config.own.follow_standing();
+        standing.mark_changed();
         self.introduce();
         loop {
             tokio::select! {
@@ -127,6 +129,14 @@ impl AgentTask {
                         ask_at = ask_at.min((asked_at + REFRESH).max(tokio::time::Instant::now() + self.spread()));
                     }
                     self.member(event).await;
+                }
+                Ok(()) = standing.changed() => {
+                    let shown = *standing.borrow_and_update();
+                    let report = Report { epoch: shown.certified, manages: shown.manages, ..self.report.clone() };
+                    if report != self.report {
+                        self.report = report;
+                        self.publish().await;
+                    }
                 }
                 Some(_) = self.stirs.recv() => {
                     while self.stirs.try_recv().is_ok() {}
@@ -229,8 +239,9 @@ impl AgentTask {
         let mut managers = self.peers.managers.clone();
         for manager in &mut managers {
             let signed = members.iter().find(|m| m.signed && m.name == manager.name);
-            if let Some((member, (_, port))) = signed.zip(manager.api_addr.rsplit_once(':'))
-                && let Ok(port) = port.parse::<u16>()
+            let known = manager.api_addr.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+            if let Some(member) = signed
+                && let Some(port) = Some(member.report.api).filter(|port| *port != 0).or(known)
             {
                 manager.api_addr = std::net::SocketAddr::from((member.addr.ip(), port)).to_string();
             }

@@ -31,6 +31,9 @@ pub fn manager(node: &NodeView) -> String {
     if let Some(why) = node.manager_waits.as_ref().filter(|why| node.lag.is_none() || !why.starts_with("catching up")) {
         out.push_str(&format!(": {why}"));
     }
+    if let Some(silent) = &node.manager_silent {
+        out.push_str(&format!(": {silent}"));
+    }
     out
 }
 
@@ -128,6 +131,9 @@ pub fn undesired(node: &NodeView) -> Option<String> {
     }
     if node.presence != "alive" {
         return Some(format!("is {}", node.presence));
+    }
+    if let Some(silent) = node.manager_silent.as_ref().filter(|_| node.role == "manager") {
+        return Some(format!("manages nothing: {silent}"));
     }
     if node.lifecycle != "commissioned" {
         return Some(format!("is {}", node.lifecycle));

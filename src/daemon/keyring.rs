@@ -1,7 +1,8 @@
 //! The node's credentials while the daemon runs: all that speaks TLS here uses these, and goes on with a renewed certificate, or
 //! other CAs, without a restart.
 
-use crate::model::Wall;
+use crate::model::{Epoch, Wall};
+use crate::rpc::caller::certified_epoch;
 use crate::rpc::identity::{Credentials, GossipKey, IdentityError, certificate_not_after, names_issuer};
 use crate::rpc::renew::{self, RenewReply};
 use crate::rpc::tls::{ClientTls, ServerTls};
@@ -28,14 +29,16 @@ struct Inner {
     former: String,
     /// Managers said that the certificate counts no more.
     refused: bool,
+    /// In which the cluster is, as far as the node knows.
+    epoch: Epoch,
 }
 
 impl Keyring {
-    /// `credentials` as they are in `dir`.
-    pub fn new(dir: PathBuf, credentials: Credentials) -> Result<Self, IdentityError> {
+    /// `credentials` as they are in `dir`, of a node that knows of this epoch.
+    pub fn new(dir: PathBuf, credentials: Credentials, epoch: Epoch) -> Result<Self, IdentityError> {
         let tls = credentials.tls();
         let (client, server) = (ClientTls::member(&tls)?, ServerTls::new(&tls)?);
-        let inner = Inner { credentials, ca: 0, former: String::new(), refused: false };
+        let inner = Inner { credentials, ca: 0, former: String::new(), refused: false, epoch };
         Ok(Self { dir, inner: Arc::new(Mutex::new(inner)), client, server, turn: Arc::new(watch::channel(0).0) })
     }
 
@@ -56,13 +59,33 @@ impl Keyring {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// When the certificate is to be renewed; 0: it is another CA that issues, or managers refuse it.
+    /// When the certificate is to be renewed; 0: it is another CA that issues, or managers refuse it, or it is of an older epoch and
+    /// shows nobody that the cluster was founded anew.
     pub fn due(&self) -> Wall {
         let inner = self.inner();
-        match inner.by_issuer() && !inner.refused {
+        match inner.by_issuer() && !inner.refused && inner.certified() >= inner.epoch {
             true => renew::due(&inner.credentials.cert_pem).unwrap_or_default(),
             false => Wall::default(),
         }
+    }
+
+    /// The cluster is in this epoch: a certificate of an older one is due.
+    pub fn enter(&self, epoch: Epoch) {
+        let mut inner = self.inner();
+        if epoch > inner.epoch {
+            inner.epoch = epoch;
+            self.turn.send_modify(|turn| *turn += 1);
+        }
+    }
+
+    /// In which the cluster is, as far as the node knows.
+    pub fn epoch(&self) -> Epoch {
+        self.inner().epoch
+    }
+
+    /// In which the certificate was issued.
+    pub fn certified(&self) -> Epoch {
+        self.inner().certified()
     }
 
     /// Whether the certificate opens nothing any more but its renewal.
@@ -172,5 +195,10 @@ impl Inner {
     /// Whether the certificate is one of the CA that issues.
     fn by_issuer(&self) -> bool {
         names_issuer(&self.credentials.cert_pem, &self.credentials.ca_pem).unwrap_or(true)
+    }
+
+    /// 0 where that can't be told, which [`new`](Keyring::new) rules out.
+    fn certified(&self) -> Epoch {
+        certified_epoch(&self.credentials.cert_pem, &self.credentials.cluster).unwrap_or_default()
     }
 }

@@ -96,6 +96,7 @@ impl Manage {
     /// At the start of the daemon: the part runs where the identity says so. Where only other managers are missing for it,
     /// that is tried again, and the agent goes on meanwhile.
     pub async fn begin(&self) -> Result<(), DaemonError> {
+        self.enter(self.ground.own.epoch()).await;
         tokio::spawn(self.clone().follow_epochs());
         let mut now = self.state.lock().await;
         let Some(id) = now.identity.raft else { return Ok(()) };
@@ -313,6 +314,7 @@ impl Manage {
         now.identity.epoch = epoch;
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, None);
         let stored = self.store(&now).await;
+        self.ground.keyring.enter(epoch);
         let name = now.identity.name.clone();
         let Some(id) = managed else {
             match stored {

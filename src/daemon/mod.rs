@@ -5,6 +5,7 @@ mod add_many;
 mod address;
 mod admin;
 mod authority;
+mod epochs;
 mod expiry;
 mod gossip_key;
 mod half_made;

@@ -7,6 +7,7 @@ use super::manage::Manage;
 use crate::agent::{Own, Parted};
 use crate::manager::wall;
 use crate::model::{NodeName, Wall};
+use crate::rpc::caller::certified_epoch;
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::renew::{RENEW_PATH, RenewReply, RenewRequest};
 use crate::rpc::token::Secret;
@@ -111,6 +112,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
     if keyring.due() <= wall() {
         return Err(format!("what {by} issued is to be renewed already: is one of the clocks wrong?"));
     }
+    own.set_certified(keyring.certified());
     // Managers see the new one with the next question.
     own.ask_soon();
     Ok(by)
@@ -124,9 +126,12 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
     for manager in managers.into_iter().filter(|m| m.id != own.id().id) {
         let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
-            // One that does not know yet which CA issues is passed over.
+            // One that does not know yet which CA issues, or of a newer epoch, is passed over.
             Ok(reply) if reply.ca < keyring.ca() => {
                 why.get_or_insert((false, format!("{} does not know yet which CA issues", manager.name)));
+            }
+            Ok(reply) if certified_epoch(&reply.cert_pem, &own.id().cluster).is_ok_and(|e| e < keyring.epoch()) => {
+                why.get_or_insert((false, format!("{} does not know yet that there is a newer epoch", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),
             // Who was removed before its certificate ran out, or its CA was replaced, is told so here alone.

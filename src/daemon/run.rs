@@ -3,6 +3,7 @@
 use super::address;
 use super::admin::random_hex;
 use super::authority;
+use super::epochs;
 use super::gossip_key;
 use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
@@ -118,7 +119,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     };
     let (own_address, certificate_life) = (written.advertise, written.certificate_life());
     let config = address::at_start(written, &layout).await;
-    let keyring = Keyring::new(options.dir.clone(), credentials.clone())?;
+    let keyring = Keyring::new(options.dir.clone(), credentials.clone(), identity.epoch)?;
     let (stop, stopped) = watch::channel(false);
     keep_own_binary(&layout);
 
@@ -132,6 +133,8 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         instance: record.record().instance.clone(),
         isolation: record.record().isolation,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        epoch: keyring.certified(),
+        api: config.api().port(),
         ..Report::default()
     };
     let is_manager = identity.raft.is_some();
@@ -162,6 +165,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         epoch: identity.epoch,
         dir: options.dir.clone(),
     });
+    own.set_certified(keyring.certified());
     tokio::spawn(follow_address(follow, own.clone(), stopped.clone()));
     let metrics = Metrics::new(registry.clone(), own.clone());
     let scraped = listen_metrics(&config).await?;
@@ -174,11 +178,19 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         worked: watch::Sender::new(0),
     };
     rest(agent_config.worked.subscribe(), own.clone());
+    let named = saved.peers.clone();
     let agent = tokio::spawn(
         AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
 
     let leaving = agent::LeaveDesk { own: own.clone(), tls: keyring.client() }.routes();
+    // Before it has a say: managers of an older epoch would decide what is lost once they hear of the newer one.
+    if identity.raft.is_some()
+        && let Some(epoch) = epochs::at_start(&named, identity.node, &keyring.client(), identity.epoch).await
+    {
+        own.hear_epoch(epoch);
+    }
+    tokio::spawn(epochs::follow(gossip.clone(), own.clone(), keyring.client(), stopped.clone()));
     let ground = Ground {
         data,
         layout,
@@ -345,8 +357,17 @@ async fn fan_out(
             }
             else => return,
         };
-        if let MemberEvent::SignedElsewhere { addr } = &event {
-            let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
+        match &event {
+            MemberEvent::SignedElsewhere { addr } => {
+                let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
+            }
+            // It hears of this one by that, which nobody else passes on, and ends.
+            MemberEvent::OutrankedElsewhere { addr } => {
+                tracing::warn!(%addr, "another daemon of this node is from before it, or manages nothing; it is told to end");
+                let (gossip, addr) = (gossip.clone(), *addr);
+                tokio::spawn(async move { gossip.join(addr).await });
+            }
+            _ => {}
         }
         // A manager part that has ended does not listen any more.
         manager = manager.filter(|manager| manager.send(event.clone()).is_ok());

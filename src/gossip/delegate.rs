@@ -2,11 +2,11 @@
 //! `notify_leave`, and calls with its member table locked, so calling it back from here would never return.
 
 use super::config::Timing;
-use super::event::MemberEvent;
+use super::event::{Claim, MemberEvent};
 use super::judge::{Judge, Judgement};
 use super::meta;
 use super::view::{Entry, View};
-use crate::model::{Instance, NodeName};
+use crate::model::{Epoch, Instance, NodeName, Report};
 use bytes::Bytes;
 use memberlist::delegate::{
     AliveDelegate, ConflictDelegate, Delegate, EventDelegate, MergeDelegate, NodeDelegate, PingDelegate,
@@ -14,6 +14,7 @@ use memberlist::delegate::{
 use memberlist::proto::{Meta, NodeState};
 use smol_str::SmolStr;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,11 +38,16 @@ pub enum Refusal {
     OwnElsewhere,
 }
 
+/// Nodes whose claims of a newer epoch are kept; one that is proved is enough.
+const CLAIMS_MAX: usize = 64;
+
 /// Shared by the delegate and the handle.
 pub struct Shared {
     pub judge: Judge,
-    /// The own instance, to know an earlier address of this very process.
-    own_instance: Mutex<Instance>,
+    /// What this node says itself: by the instance an earlier address of this very process is known.
+    own: Mutex<Report>,
+    /// Who says to be of a newer epoch.
+    claims: Arc<watch::Sender<BTreeMap<NodeName, Claim>>>,
     view: Mutex<View>,
     /// The signed report in force.
     meta: Mutex<Bytes>,
@@ -57,7 +63,8 @@ impl Shared {
     pub fn new(judge: Judge, meta: Bytes, timing: &Timing, events: mpsc::UnboundedSender<MemberEvent>) -> Self {
         Self {
             judge,
-            own_instance: Mutex::default(),
+            own: Mutex::default(),
+            claims: Arc::default(),
             view: Mutex::new(View::new(timing)),
             meta: Mutex::new(meta),
             events,
@@ -77,10 +84,10 @@ impl Shared {
         self.closed.store(true, Ordering::SeqCst);
         let mut fresh = View::new(timing);
         (fresh.version, fresh.population) = (view.version, view.population);
-        let own_instance = self.own_instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Self {
             judge,
-            own_instance: Mutex::new(own_instance),
+            own: Mutex::new(self.own().clone()),
+            claims: self.claims.clone(),
             view: Mutex::new(fresh),
             meta: Mutex::new(meta),
             events: self.events.clone(),
@@ -93,9 +100,39 @@ impl Shared {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_meta(&self, meta: Bytes, instance: Instance) {
-        *self.own_instance.lock().unwrap_or_else(PoisonError::into_inner) = instance;
+    /// The report in force, and the same signed. Who was said to be of a newer epoch than before may be no more.
+    pub fn set_own(&self, report: &Report, meta: Bytes) {
+        *self.own() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
+        self.claims.send_if_modified(|claims| {
+            let before = claims.len();
+            claims.retain(|_, claim| claim.epoch > report.epoch);
+            claims.len() != before
+        });
+    }
+
+    fn own(&self) -> MutexGuard<'_, Report> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
+        self.claims.subscribe()
+    }
+
+    /// Notes what a signed record says of the epoch.
+    fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report) {
+        if report.epoch <= self.own().epoch {
+            return;
+        }
+        let claim = Claim { addr, epoch: report.epoch, api: report.api };
+        self.claims.send_if_modified(|claims| {
+            let room = claims.len() < CLAIMS_MAX || claims.contains_key(name);
+            let new = room && claims.get(name) != Some(&claim);
+            if new {
+                claims.insert(name.clone(), claim);
+            }
+            new
+        });
     }
 
     pub fn changes(&self) -> watch::Receiver<u64> {
@@ -151,14 +188,24 @@ impl Shared {
         let (event, answer) = match judgement {
             Judgement::Own { .. } => (None, Ok(())),
             Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
-            Judgement::Member { .. } => (None, Ok(())),
+            Judgement::Member { report, signed, .. } => {
+                if signed {
+                    self.claim(name, addr, &report);
+                }
+                (None, Ok(()))
+            }
             // Let through on purpose: memberlist never believes such a record but outbids it with the true one, and
             // without that a reinstalled node could not get past the record of its earlier key.
             Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
             Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
-            Judgement::OwnElsewhere { instance } => {
-                let own = self.own_instance.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let event = if instance == own { None } else { view.elsewhere(addr, instance, now) };
+            Judgement::OwnElsewhere { report } => {
+                self.claim(name, addr, &report);
+                let own = self.own().clone();
+                let event = match () {
+                    () if report.instance == own.instance => None,
+                    () if outranks(&own, &report) => view.outranked(addr, now),
+                    () => view.elsewhere(addr, report.instance, now),
+                };
                 (event, Err(Refusal::OwnElsewhere))
             }
             Judgement::Removed => (None, Err(Refusal::Removed)),
@@ -179,6 +226,13 @@ impl Shared {
         };
         self.view().get(name).is_some_and(|e| e.key == Some(key.to_bytes()) && e.addr == addr && e.meta == *meta)
     }
+}
+
+/// Of two daemons of one node: whether the first goes on where the second ends. Of a directory that was copied both end; of a node
+/// that was restored or recovered elsewhere, the one from before does.
+fn outranks(own: &Report, other: &Report) -> bool {
+    let told = own.epoch != Epoch(0) && other.epoch != Epoch(0);
+    told && (own.epoch, own.manages) > (other.epoch, other.manages)
 }
 
 /// What memberlist is given.
@@ -247,7 +301,7 @@ impl ConflictDelegate for Ears {
 impl NodeDelegate for Ears {
     async fn node_meta(&self, _limit: usize) -> Meta {
         let meta = self.0.meta.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // `meta` is 134 bytes by construction; an empty record would be vetoed by every peer, never a panic here.
+        // `meta` is bounded by construction; an empty record would be vetoed by every peer, never a panic here.
         Meta::try_from(meta).unwrap_or_default()
     }
 

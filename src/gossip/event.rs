@@ -1,6 +1,6 @@
 //! What gossip tells the rest of the program. Plain values.
 
-use crate::model::{NodeName, Report};
+use crate::model::{Epoch, NodeName, Report};
 use std::net::SocketAddr;
 
 /// A live member as last seen, this node included.
@@ -12,6 +12,16 @@ pub struct Member {
     pub report: Report,
     /// The report carries a good signature of the key that the inventory has for this name.
     pub signed: bool,
+}
+
+/// Somebody says, by its own signature, that its certificate is of a newer epoch than the own one: a hint, to be seen proved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Where it gossips.
+    pub addr: SocketAddr,
+    pub epoch: Epoch,
+    /// The port of its API.
+    pub api: u16,
 }
 
 /// In the order in which they were seen. The node's own record is among them, so consumers filter by name if they care.
@@ -35,4 +45,7 @@ pub enum MemberEvent {
     Unreadable { name: NodeName, addr: SocketAddr, version: u8 },
     /// This node's identity is in use at another address: a copied data directory or disk. Fatal for the daemon.
     SignedElsewhere { addr: SocketAddr },
+    /// The same, where the other one is to end and not this one: it is of an older epoch, or manages nothing while this one does.
+    /// Rate-limited.
+    OutrankedElsewhere { addr: SocketAddr },
 }

@@ -4,7 +4,7 @@
 use super::config::Config;
 use super::delegate::{Ears, Shared};
 use super::error::{Cause, GossipError};
-use super::event::{Member, MemberEvent};
+use super::event::{Claim, Member, MemberEvent};
 use super::judge::{Judge, Judgement, good_name};
 use super::meta::{self, Scope};
 use crate::model::{NodeName, Report};
@@ -14,6 +14,7 @@ use memberlist::proto::{EncryptionAlgorithm, Label, MaybeResolvedAddress, Secret
 use memberlist::tokio::{TokioSocketAddrResolver, TokioTcp, TokioTcpMemberlist};
 use memberlist::{Memberlist, Options};
 use smol_str::SmolStr;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -98,7 +99,7 @@ async fn start_once(
         verify: cfg.verify.clone(),
     };
     let shared = Arc::new(share(judge, Bytes::new()));
-    shared.set_meta(meta.into(), report.instance.clone());
+    shared.set_own(report, meta.into());
 
     let mut net =
         NetTransportOptions::<SmolStr, TokioSocketAddrResolver, TokioTcp>::new(SmolStr::new(cfg.name.as_str()))
@@ -217,7 +218,7 @@ impl Gossip {
         let judge = &inner.shared.judge;
         let scope = Scope { cluster: &judge.cluster, name: &judge.me, addr: judge.addr };
         let meta = meta::encode(&report, scope, &inner.cfg.signer).map_err(GossipError::Report)?;
-        inner.shared.set_meta(meta.into(), report.instance.clone());
+        inner.shared.set_own(&report, meta.into());
         *current = report;
         match inner.list.update_node(inner.cfg.timing.update_timeout).await {
             Ok(()) => Ok(()),
@@ -229,6 +230,12 @@ impl Gossip {
     /// The live members by name, this node included.
     pub fn members(&self) -> Vec<Member> {
         self.now().shared.view().members()
+    }
+
+    /// Who says, by a good signature, to be of a newer epoch than the report in force, now and later; also where its record is not
+    /// taken in, as that of a second daemon of one node.
+    pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
+        self.now().shared.claims()
     }
 
     /// How many live members there are besides this node; 0 is isolation.

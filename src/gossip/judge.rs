@@ -2,7 +2,7 @@
 
 use super::config::KeyLookup;
 use super::meta::{self, Scope};
-use crate::model::{ClusterId, Instance, NodeName, Report};
+use crate::model::{ClusterId, NodeName, Report};
 use ed25519_dalek::VerifyingKey;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub enum Judgement {
     /// This node's name at another address, not signed by it.
     OwnForged,
     /// This node's name and signature at another address: an echo from before a move, or a copy.
-    OwnElsewhere { instance: Instance },
+    OwnElsewhere { report: Report },
     /// A known node's name without its signature.
     Forged,
     /// The node is no member any more.
@@ -81,7 +81,7 @@ impl Judge {
         match (addr == self.addr, signed) {
             (true, true) => Judgement::Own { report },
             (true, false) => Judgement::OwnUnsigned,
-            (false, true) => Judgement::OwnElsewhere { instance: report.instance },
+            (false, true) => Judgement::OwnElsewhere { report },
             (false, false) => Judgement::OwnForged,
         }
     }
@@ -176,7 +176,7 @@ mod tests {
         let cases = [
             (addr(1), key(1), Judgement::Own { report: report() }),
             (addr(1), key(2), Judgement::OwnUnsigned),
-            (addr(2), key(1), Judgement::OwnElsewhere { instance: report().instance }),
+            (addr(2), key(1), Judgement::OwnElsewhere { report: report() }),
             (addr(2), key(2), Judgement::OwnForged),
         ];
         for (at, signer, expect) in cases {

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   version 1 | flags 1 | boot id 16 | instance 8 | isolation 4 | digest 32 | generation 8 | program 0..=24
-//!     [ zero 1 | amiss 8 ] | signature 64
+//!     [ zero 1 | amiss 8 [ epoch 8 | api port 2 ] ] | signature 64
 //! ```
-//! At most 167 bytes. `program` is the version of the agent's program as text. What is amiss is sent only where something
-//! is: an older program reads all but the program's version of such a report. Whatever follows one day is not read.
+//! At most 177 bytes. `program` is the version of the agent's program as text. What stands in brackets is sent only where it
+//! says something: an older program reads all but the program's version of such a report. Whatever follows one day is not read.
 //! Numbers are big endian. In every version, also those to come, the first byte is the version and the last 64 are an
 //! ed25519 signature over (cluster, name, advertised address, everything before the signature), so that a record can't
 //! be carried over to another cluster, node or address, and an older node can still check a newer one's signature.
 
-use crate::model::{BootId, CheckSummary, ClusterId, GenerationSeq, Instance, NodeName, Report, Sha256};
+use crate::model::{BootId, CheckSummary, ClusterId, Epoch, GenerationSeq, Instance, NodeName, Report, Sha256};
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,8 +25,11 @@ const PROGRAM_MAX: usize = 24;
 /// Ends the version of the program where more follows; no text has it.
 const PROGRAM_END: u8 = 0;
 const AMISS: usize = 8;
+const EPOCH: usize = 8;
+const API: usize = 2;
 const LEAVING: u8 = 1;
 const CHECKS_SHIFT: u8 = 1;
+const MANAGES: u8 = 8;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum MetaError {
@@ -49,9 +52,10 @@ pub struct Scope<'a> {
 
 /// Encodes and signs. An empty boot id or instance is sent as zeros and comes back empty.
 pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<Vec<u8>, MetaError> {
-    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + SIGNATURE);
+    let mut out = Vec::with_capacity(PAYLOAD + PROGRAM_MAX + 1 + AMISS + EPOCH + API + SIGNATURE);
     out.push(VERSION);
-    out.push((u8::from(report.leaving) * LEAVING) | (checks_to_bits(report.checks) << CHECKS_SHIFT));
+    let flags = (u8::from(report.leaving) * LEAVING) | (u8::from(report.manages) * MANAGES);
+    out.push(flags | (checks_to_bits(report.checks) << CHECKS_SHIFT));
     out.extend(uuid_to_bytes(report.boot.as_str()).ok_or_else(|| MetaError::Boot(report.boot.0.clone()))?);
     let mut instance = [0; 8];
     if !report.instance.0.is_empty() {
@@ -63,9 +67,14 @@ pub fn encode(report: &Report, scope: Scope<'_>, signer: &SigningKey) -> Result<
     out.extend(report.digest.0);
     out.extend(report.generation.0.to_be_bytes());
     out.extend(report.version.bytes().filter(u8::is_ascii_graphic).take(PROGRAM_MAX));
-    if report.amiss != 0 {
+    let placed = report.epoch != Epoch(0) || report.api != 0;
+    if report.amiss != 0 || placed {
         out.push(PROGRAM_END);
         out.extend(report.amiss.to_be_bytes());
+    }
+    if placed {
+        out.extend(report.epoch.0.to_be_bytes());
+        out.extend(report.api.to_be_bytes());
     }
     Ok(sign_as(out, scope, signer))
 }
@@ -98,6 +107,8 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
     let (isolation, rest) = rest.split_first_chunk::<4>()?;
     let (digest, rest) = rest.split_first_chunk::<32>()?;
     let (generation, _) = rest.split_first_chunk::<8>()?;
+    let (amiss, more) = more.split_first_chunk::<AMISS>().unwrap_or((&[0; AMISS], &[]));
+    let place = more.split_first_chunk::<EPOCH>().and_then(|(epoch, more)| Some((epoch, more.first_chunk::<API>()?)));
     Some(Report {
         leaving: flags & LEAVING != 0,
         boot: BootId(uuid_to_text(boot)),
@@ -107,7 +118,10 @@ pub fn decode(meta: &[u8]) -> Option<Report> {
         generation: GenerationSeq(u64::from_be_bytes(*generation)),
         checks: checks_from_bits((flags >> CHECKS_SHIFT) & 3),
         version: program_to_text(program),
-        amiss: more.first_chunk::<AMISS>().map_or(0, |amiss| u64::from_be_bytes(*amiss)),
+        amiss: u64::from_be_bytes(*amiss),
+        epoch: Epoch(place.map_or(0, |(epoch, _)| u64::from_be_bytes(*epoch))),
+        api: place.map_or(0, |(_, api)| u16::from_be_bytes(*api)),
+        manages: flags & MANAGES != 0,
     })
 }
 
@@ -200,6 +214,9 @@ mod tests {
             checks: CheckSummary::Unknown,
             version: "0.1.0".into(),
             amiss: 0x0011_2233_4455_6677,
+            epoch: Epoch(u64::MAX),
+            api: 7947,
+            manages: true,
         }
     }
 
@@ -222,7 +239,7 @@ mod tests {
         let f = Fixture::new();
         for report in [report(), Report::default()] {
             let meta = encode(&report, f.scope(), &key(1)).expect("encode");
-            let more = if report.amiss == 0 { 0 } else { 1 + AMISS };
+            let more = if report.amiss == 0 { 0 } else { 1 + AMISS + EPOCH + API };
             assert_eq!(meta.len(), PAYLOAD + report.version.len() + more + SIGNATURE);
             assert!(meta.len() <= META_MAX);
             assert_eq!(decode(&meta), Some(report));
@@ -282,7 +299,7 @@ mod tests {
         let f = Fixture::new();
         let sent = |report: &Report| encode(report, f.scope(), &key(1)).expect("encode");
         // As an older program sends it.
-        let fine = Report { amiss: 0, ..report() };
+        let fine = Report { amiss: 0, epoch: Epoch(0), api: 0, ..report() };
         let meta = sent(&fine);
         assert_eq!(meta.len(), PAYLOAD + fine.version.len() + SIGNATURE);
         assert_eq!(decode(&meta), Some(fine));
@@ -290,13 +307,19 @@ mod tests {
         for version in ["", "0.1.0", "999999999999999999999999"] {
             let full = Report { amiss: u64::MAX, version: version.to_owned(), ..report() };
             let meta = sent(&full);
-            assert!(meta.len() <= 167);
+            assert!(meta.len() <= 177);
             assert_eq!(decode(&meta), Some(full.clone()));
             let payload = &meta[..meta.len() - SIGNATURE];
             let longer = sign_as([payload, &[1, 0, 2]].concat(), f.scope(), &key(1));
             assert_eq!(decode(&longer), Some(full.clone()), "a later program says more");
             let shorter = sign_as(payload[..payload.len() - 1].to_vec(), f.scope(), &key(1));
-            assert_eq!(decode(&shorter), Some(Report { amiss: 0, ..full }));
+            assert_eq!(decode(&shorter), Some(Report { epoch: Epoch(0), api: 0, ..full.clone() }));
+            let shorter = sign_as(payload[..payload.len() - EPOCH - API - 1].to_vec(), f.scope(), &key(1));
+            assert_eq!(decode(&shorter), Some(Report { amiss: 0, epoch: Epoch(0), api: 0, ..full.clone() }));
+            // As a program sends it that knows of nothing behind what is amiss, and as one that has nothing amiss to say.
+            for part in [Report { epoch: Epoch(0), api: 0, ..full.clone() }, Report { amiss: 0, ..full }] {
+                assert_eq!(decode(&sent(&part)), Some(part));
+            }
         }
     }
 
@@ -322,7 +345,7 @@ mod tests {
         #[test]
         fn what_decodes_encodes_to_the_same_payload(mut bytes in proptest::collection::vec(any::<u8>(), PAYLOAD + SIGNATURE)) {
             bytes[0] = VERSION;
-            bytes[1] &= 7;
+            bytes[1] &= 15;
             let f = Fixture::new();
             let report = decode(&bytes).expect("the right length and version");
             let again = encode(&report, f.scope(), &key(1)).expect("encode");

@@ -25,6 +25,6 @@ mod view;
 
 pub use config::{Config, KeyLookup, Timing};
 pub use error::GossipError;
-pub use event::{Member, MemberEvent};
+pub use event::{Claim, Member, MemberEvent};
 pub use handle::{Gossip, start};
 pub use rejoin::{RejoinLoop, cache, netlink, plan};

@@ -150,6 +150,12 @@ impl View {
         }
     }
 
+    /// This node's own signed record at another address, of a daemon that is to give way.
+    pub fn outranked(&mut self, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
+        let allowed = self.alarms.allow("outranked", &addr.to_string(), now);
+        allowed.then_some(MemberEvent::OutrankedElsewhere { addr })
+    }
+
     /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
     ///
     /// After a quick restart at a new address the others still tell of the old one until they find it dead. A copy

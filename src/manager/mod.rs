@@ -230,6 +230,14 @@ impl ManagerTask {
                 self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
             MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
+            MemberEvent::OutrankedElsewhere { addr } => {
+                let text = format!(
+                    "another daemon runs as {} at {addr}, from before the cluster was founded anew or without managing it; it is \
+                     told, and ends by itself; next: look there, and move its data directory away",
+                    self.shared.me
+                );
+                self.shared.notices.tell(&format!("twice {addr}"), None, &text);
+            }
         }
     }
 

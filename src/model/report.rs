@@ -1,6 +1,6 @@
 //! What an agent says of itself by gossip: a hint, never evidence.
 
-use super::{BootId, CheckResult, CheckState, GenerationSeq, Instance, OnFail, Sha256};
+use super::{BootId, CheckResult, CheckState, Epoch, GenerationSeq, Instance, OnFail, Sha256};
 use serde::{Deserialize, Serialize};
 
 /// Summary of the periodic checks.
@@ -47,6 +47,16 @@ pub struct Report {
     /// What fails or could not be told, see [`super::amiss`]; 0: nothing, or the agent is an older one that does not say.
     #[serde(default)]
     pub amiss: u64,
+    /// Of the certificate by which the node answers at its API, so that whoever doubts it can see it proved there; 0: the agent is an
+    /// older one that does not say.
+    #[serde(default)]
+    pub epoch: Epoch,
+    /// The port of its API; 0 likewise.
+    #[serde(default)]
+    pub api: u16,
+    /// A manager part runs.
+    #[serde(default)]
+    pub manages: bool,
 }
 
 impl Report {

@@ -80,6 +80,16 @@ impl Caller {
     }
 }
 
+/// In which epoch the first certificate of `pem` was issued, which is to be that of a node of this cluster.
+pub fn certified_epoch(pem: &str, cluster: &ClusterId) -> Result<Epoch, IdentityError> {
+    let bad = |reason: &str| IdentityError::Malformed { what: "certificate", reason: reason.to_owned() };
+    let chain = identity::certificates("certificate", pem)?;
+    match Caller::of_certificate(chain.first().ok_or_else(|| bad("there is none"))?, cluster)? {
+        Caller::Node { epoch, .. } => Ok(epoch),
+        _ => Err(bad("it is not that of a node")),
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Failure;
 

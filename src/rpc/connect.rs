@@ -1,12 +1,12 @@
 //! One connection of a client: dialled, identity checked, ready for HTTP or for messages without it. Nothing of a request is sent
 //! here.
 
-use super::caller::node_dns;
+use super::caller::{Caller, node_dns};
 use super::client::ApiError;
 use super::lane;
 use super::tls::ClientTls;
 use super::verify::{ANY_NODE, identity_fault};
-use crate::model::NodeId;
+use crate::model::{Epoch, NodeId};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -70,6 +70,25 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
         match stream.get_ref().1.alpn_protocol() {
             Some(lane::PROTOCOL) => Ok(Spoken::Lane(Box::new(stream))),
             _ => http(target, stream).await.map(Spoken::Http),
+        }
+    })
+    .await
+}
+
+/// The epoch in which the certificate was issued by which `node` answers at `addr`, as one of the CAs of `tls` says. Nothing is asked;
+/// only the handshake is made.
+pub async fn proved_epoch(addr: &str, tls: &ClientTls, node: NodeId) -> Result<Epoch, ApiError> {
+    let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: Some(node) };
+    in_time(&target, async {
+        let stream = secure(&target, addr, tls.current(), server_name(&target, tls, Some(node))?).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let (Some(certificate), Some(cluster)) = (shown, tls.cluster()) else {
+            return Err(identity(&target, "no certificate was shown".to_owned()));
+        };
+        match Caller::of_certificate(certificate, cluster) {
+            Ok(Caller::Node { epoch, .. }) => Ok(epoch),
+            Ok(_) => Err(identity(&target, "the certificate is not that of a node".to_owned())),
+            Err(error) => Err(identity(&target, error.to_string())),
         }
     })
     .await

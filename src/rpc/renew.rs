@@ -2,6 +2,7 @@
 //!
 //! A node whose certificate ran out may ask for this only, and gets a new one once an operator said yes.
 
+use super::caller;
 use super::identity::{self, Credentials, IdentityError};
 use super::verify;
 use crate::model::{Sha256, Wall};
@@ -45,7 +46,7 @@ pub fn due(cert_pem: &str) -> Result<Wall, IdentityError> {
 }
 
 /// `credentials` with the new certificate, if that is one for this node and its key, by a CA that is to be trusted, and longer
-/// than the one before, or by another CA.
+/// than the one before, or of a newer epoch, or by another CA.
 pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credentials, IdentityError> {
     let bad = |reason: &str| IdentityError::Malformed { what: "new certificate", reason: reason.to_owned() };
     let (cert_pem, before) = (&reply.cert_pem, &credentials.cert_pem);
@@ -55,7 +56,9 @@ pub fn renewed(credentials: &Credentials, reply: &RenewReply) -> Result<Credenti
         return Err(bad("it is for another key"));
     }
     let longer = identity::certificate_not_after(cert_pem)? > identity::certificate_not_after(before)?;
-    if identity::names_issuer(before, ca_pem)? && !longer {
+    let epoch = |pem| caller::certified_epoch(pem, &credentials.cluster);
+    let newer = epoch(cert_pem)? > epoch(before)?;
+    if identity::names_issuer(before, ca_pem)? && !longer && !newer {
         return Err(bad("it ends no later than the one before"));
     }
     Ok(Credentials { cert_pem: cert_pem.clone(), ca_pem: ca_pem.clone(), ..credentials.clone() })

@@ -96,6 +96,10 @@ pub struct NodeView {
     /// What the leader waits for before it is what it is to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manager_waits: Option<String>,
+    /// A member of Raft that does not answer the leader, and for how long, in words: whatever gossip says of its machine, it has
+    /// no part in decisions. None also where no leader is asked: no other knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager_silent: Option<String>,
     /// How many entries a learner lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,

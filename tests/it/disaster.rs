@@ -8,17 +8,17 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-struct Cluster {
-    host: Box<dyn Fn(u8) -> Ipv4Addr>,
-    managers: Vec<Daemon>,
-    workers: Vec<Daemon>,
+pub struct Cluster {
+    pub host: Box<dyn Fn(u8) -> Ipv4Addr>,
+    pub managers: Vec<Daemon>,
+    pub workers: Vec<Daemon>,
     /// After the daemons: where a test fails they tell their logs.
     dir: tempfile::TempDir,
 }
 
 impl Cluster {
     /// m1 to m3 vote; w1 and w2 have met a manager; there is a generation, and a maintenance in the history.
-    fn up() -> Self {
+    pub fn up() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let host = net();
         let managers: Vec<Daemon> = three_managers(dir.path(), host).into();
@@ -52,15 +52,15 @@ impl Cluster {
         cluster
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub fn at(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn manager(&self, at: usize) -> PathBuf {
+    pub fn manager(&self, at: usize) -> PathBuf {
         self.at(&format!("m{}", at + 1))
     }
 
-    fn votes(&self, at: usize, wanted: usize) {
+    pub fn votes(&self, at: usize, wanted: usize) {
         until(&format!("{wanted} vote"), || {
             let status = self.managers[at].json("status");
             let votes = |n: &&Value| matches!(n["manager"].as_str(), Some("leader" | "voter"));
@@ -70,39 +70,39 @@ impl Cluster {
     }
 }
 
-fn recover(dir: &Path, args: &[&str]) -> Output {
+pub fn recover(dir: &Path, args: &[&str]) -> Output {
     let mut command = remoor();
     command.args(["recover", "--force-new-cluster", "--dir"]).arg(dir).args(args);
     command.output().expect("remoor runs")
 }
 
-fn text(out: &Output) -> String {
+pub fn text(out: &Output) -> String {
     String::from_utf8_lossy(&[&out.stdout[..], &out.stderr].concat()).into_owned()
 }
 
 #[track_caller]
-fn good(out: &Output) -> String {
+pub fn good(out: &Output) -> String {
     assert_eq!(out.status.code(), Some(0), "{}", text(out));
     text(out)
 }
 
 #[track_caller]
-fn refused(out: &Output, words: &[&str]) {
+pub fn refused(out: &Output, words: &[&str]) {
     let said = text(out);
     assert_eq!(out.status.code(), Some(4), "{said}");
     assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
 }
 
-fn identity(dir: &Path) -> Value {
+pub fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
 
-fn parked(dir: &Path) -> Vec<PathBuf> {
+pub fn parked(dir: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(dir).expect("listed").flatten().map(|e| e.path());
     paths.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("raft.removed-"))).collect()
 }
 
-fn state_of(status: &Value, name: &str) -> String {
+pub fn state_of(status: &Value, name: &str) -> String {
     let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
     let node = nodes.iter().find(|n| n["name"] == name).cloned().unwrap_or_default();
     node["manager_state"].as_str().unwrap_or_default().to_owned()

@@ -1,6 +1,7 @@
 //! The one test binary: what crosses module borders. Tests of one module stand beside its code.
 
 mod disaster;
+mod epochs;
 mod faults;
 mod formats;
 mod hosts;

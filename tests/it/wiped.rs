@@ -82,6 +82,18 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
         let said = fs::read_to_string(dir.join("log")).expect("a log");
         assert!(said.contains(&format!("{} is gone", file.display())), "{said}");
         assert!(said.contains(&format!("remoor demote {name} on another manager")), "{said}");
+        // The others know that they are two, though gossip has three, and say what to do about it.
+        let other = (0..3).find(|at| *at != victim).expect("another");
+        until("the others tell of it", || {
+            let status = cluster.managers[other].json("status");
+            let silent = format!("{name} is there and has a vote, but manages nothing: no answer to the leader");
+            let warned = status["warnings"].as_array()?.iter().any(|w| w.as_str().is_some_and(|w| w.contains(&silent)));
+            (warned && status["managers_up"] == 2).then_some(())
+        });
+        let listed = cluster.managers[other].ask(&["nodes"]);
+        let listed = String::from_utf8_lossy(&[&listed.stdout[..], &listed.stderr].concat()).into_owned();
+        assert!(listed.contains("voter: no answer to the leader"), "{listed}");
+        assert!(listed.contains(&format!("{name} is alive but manages nothing")), "{listed}");
         // However often it is started, whatever the leader sends meanwhile; the others keep their leader and take orders.
         cluster.managers[victim].kill();
         cluster.managers[victim] = Daemon::start(&dir);
@@ -89,7 +101,6 @@ fn a_voter_without_its_log_is_a_worker_and_votes_again_as_the_same_node_under_an
         std::thread::sleep(Duration::from_secs(3));
         assert!(!file.exists(), "a log was made under the id that had one");
         assert_eq!(identity(&dir), before);
-        let other = (0..3).find(|at| *at != victim).expect("another");
         let ask = |cluster: &Cluster, args: &[&str]| {
             let out = cluster.managers[other].ask(args);
             assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));

@@ -146,9 +146,9 @@ fn table(view: &StatusView, wide: bool) -> Table {
     table
 }
 
-/// What is done about the node or waited for; a role that it does not have yet comes first.
+/// What is done about the node or waited for; a role that it does not have yet, or does not fill, comes first.
 fn now(node: &NodeView) -> String {
-    let role = node.manager_waits.as_ref().map(|_| state::manager(node));
+    let role = node.manager_waits.as_ref().or(node.manager_silent.as_ref()).map(|_| state::manager(node));
     let all = role.into_iter().chain([state::doing(node)]).filter(|text| !text.is_empty());
     all.collect::<Vec<_>>().join("; ")
 }

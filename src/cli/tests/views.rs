@@ -87,6 +87,7 @@ pub fn node(id: u64, name: &str) -> NodeView {
         unanswered: 0,
         manager_state: "worker".into(),
         manager_waits: None,
+        manager_silent: None,
         lag: None,
         zone: String::new(),
         services: Vec::new(),

@@ -5,7 +5,8 @@ use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
 use super::{as_of, keys, named, operator, operators, roles};
 use crate::engine::Presence;
-use crate::model::{Inventory, JobId, Node, NodeId, RaftId, Remedy, Verdict, Wall, zone_warning};
+use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
+use crate::raft::RaftStatus;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
@@ -27,20 +28,17 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
-    // Without a view of its own, which only a leader has, a manager knows of itself alone that it is up.
-    let is_up = |n: &&NodeView| n.presence == "alive" || n.name == shared.me.as_str();
-    let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
-    let refused: BTreeSet<NodeId> =
-        shared.raft.refusals().keys().filter_map(|raft| Some(inventory.holds(*raft)?.id)).collect();
-    let counts = |n: &&NodeView| !refused.contains(&NodeId(n.id));
-    let managers_up = nodes.iter().filter(votes).filter(is_up).filter(counts).count() as u32;
+    let managers_up = answering(&raft, &inventory, &nodes);
     let mut warnings = roles::outlook(raft.is_leader, managers, managers_up);
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
-    warnings.extend(stale_directories(&shared.raft.refusals(), &inventory));
+    let refused = shared.raft.refusals();
+    warnings.extend(stale_directories(&refused, &inventory));
+    let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.holds(*raft)?.id.0)).collect();
+    warnings.extend(silent_managers(nodes.iter().filter(|n| !told.contains(&n.id))));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(keys::warnings(&shared, &inventory));
     let pending = super::pending::views(&inventory, wall());
@@ -65,6 +63,28 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
         pending,
         left: super::leave::views(&inventory),
     }))
+}
+
+/// How many managers a decision can count on: who votes and answers the leader. Gossip is no measure of it: a machine whose manager
+/// part ended gossips on. A manager that does not lead knows of itself alone.
+fn answering(raft: &RaftStatus, inventory: &Inventory, nodes: &[NodeView]) -> u32 {
+    let own = inventory.holds(raft.id).map(|n| n.id.0);
+    let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
+    let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
+    nodes.iter().filter(votes).filter(answers).count() as u32
+}
+
+/// Managers whose machines are there, and which take no part in decisions all the same.
+fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String> {
+    let there = nodes.filter(|n| n.presence == "alive" && n.manager.as_deref() == Some("voter"));
+    let told = there.filter_map(|n| {
+        let (name, silent) = (&n.name, n.manager_silent.as_ref()?);
+        Some(format!(
+            "{name} is there and has a vote, but manages nothing: {silent}; next: on {name}, remoor status and its log say why; \
+             remoor demote {name}, then remoor promote {name}, gives it another vote"
+        ))
+    });
+    told.collect()
 }
 
 /// Members of Raft that are refused, as long as their ids are anybody's.
@@ -412,6 +432,7 @@ pub fn node_view(shared: &Shared, inventory: &Inventory, node: &Node) -> NodeVie
         unanswered: shared.unanswered(node.name()),
         manager_state: raft.state.word().to_owned(),
         manager_waits: raft.waits,
+        manager_silent: raft.silent,
         lag: raft.lag,
         zone: node.spec.zone.clone(),
         services: services.iter().map(ToString::to_string).collect(),

@@ -16,6 +16,9 @@ use axum::extract::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// A member that has not answered for longer is told as silent: ten heartbeats, and no pause of a busy disk.
+const SILENT_MS: u64 = 5_000;
+
 /// What Raft makes of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Seat {
@@ -24,6 +27,8 @@ pub(super) struct Seat {
     pub state: Observed,
     pub waits: Option<String>,
     pub lag: Option<u64>,
+    /// See [`silence`].
+    pub silent: Option<String>,
 }
 
 /// `waits` is asked for where it is not yet what it is to be, and this manager leads: no other knows.
@@ -41,7 +46,22 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
     };
     let learner = node.raft.filter(|id| manager == Some("learner") && membership.matched.contains_key(id));
     let waits = if raft.is_leader && !state.is_reached() { waits() } else { None };
-    Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)) }
+    let silent = node.raft.and_then(|id| silence(id, raft));
+    Seat { manager, state, waits, lag: learner.map(|id| membership.lag(id)), silent }
+}
+
+/// For how long a member has not answered the leader, in words; None: it does, is no member, or this manager does not lead. Gossip
+/// has the machine also where its manager part ended, hangs, or is refused, and only who answers counts for a majority.
+pub(super) fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
+    let member = raft.voters.contains_key(&id) || raft.learners.contains_key(&id);
+    if !raft.is_leader || id == raft.id || !member {
+        return None;
+    }
+    match raft.acked_ms.get(&id) {
+        None => Some("no answer to the leader since that one leads".to_owned()),
+        Some(ms) if *ms > SILENT_MS => Some(format!("no answer to the leader for {} s", ms / 1_000)),
+        Some(_) => None,
+    }
 }
 
 /// As this manager knows it; a leader has more to say. Ids begin with 1, so 0 is nobody.
@@ -323,9 +343,11 @@ mod tests {
         let of = |inventory: &Inventory, raft: &RaftStatus, node: u64| {
             seat(&inventory.nodes[&NodeId(node)], raft, || Some("it is away".to_owned()))
         };
-        let is = |manager, state| Seat { manager, state, waits: None, lag: None };
+        let is = |manager, state| Seat { manager, state, waits: None, lag: None, silent: None };
         assert_eq!(of(&inventory, &raft, 1), is(Some("leader"), Observed::Leader));
         assert_eq!(of(&inventory, &raft, 2), is(Some("voter"), Observed::Voter), "nothing is waited for");
+        let third = of(&inventory, &raft, 3);
+        assert_eq!(third.silent.as_deref(), Some("no answer to the leader for 90 s"), "whatever gossip says of it");
         assert_eq!(of(&inventory, &raft, 4), is(None, Observed::Worker));
         let entering = RaftStatus { entering: inventory.nodes[&NodeId(2)].raft.into_iter().collect(), ..raft.clone() };
         let seat = of(&inventory, &entering, 2);
@@ -334,17 +356,22 @@ mod tests {
 
         write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Manager });
         let waits = Some("it is away".to_owned());
-        let promoting = Seat { manager: None, state: Observed::Promoting, waits: waits.clone(), lag: None };
+        let promoting = Seat { waits: waits.clone(), ..is(None, Observed::Promoting) };
         assert_eq!(of(&inventory, &raft, 4), promoting);
         write(&mut inventory, Command::Grant { node: NodeId(4), founder: false });
         let id = inventory.nodes[&NodeId(4)].raft.expect("granted");
         raft.learners.insert(id, "10.0.0.4:7947".to_owned());
         raft.matched.insert(id, 380);
         let (state, lag) = (Observed::Learner { lag: Some(120) }, Some(120));
-        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits: waits.clone(), lag });
+        let silent = Some("no answer to the leader since that one leads".to_owned());
+        assert_eq!(
+            of(&inventory, &raft, 4),
+            Seat { manager: Some("learner"), state, waits: waits.clone(), lag, silent: silent.clone() }
+        );
+        raft.acked_ms.insert(id, 20);
         write(&mut inventory, Command::Role { node: NodeId(4), role: ClusterRole::Worker });
         let state = Observed::Demoting;
-        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits, lag });
+        assert_eq!(of(&inventory, &raft, 4), Seat { manager: Some("learner"), state, waits, lag, silent: None });
 
         // Another one, without a leader: what only a leader knows is not made up.
         let lost = RaftStatus { leader: None, is_leader: false, matched: BTreeMap::new(), ..raft };

@@ -242,6 +242,7 @@ impl Host {
             checks: CheckSummary::of(&checks),
             version: String::new(),
             amiss: amiss(self.digest(), &checks),
+            ..Report::default()
         }
     }
 

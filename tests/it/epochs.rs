@@ -1,0 +1,110 @@
+//! Managers of an epoch that is over, as processes on this machine's loopback: whoever was not there as the cluster was founded
+//! anew decides nothing more once any node of the newer epoch is met, and of two daemons of one node the older one ends. No lab,
+//! no root.
+
+use crate::disaster::{Cluster, good, identity, parked, recover, state_of, text};
+use crate::local::{Daemon, done, remoor, until};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn log(dir: &Path) -> String {
+    fs::read_to_string(dir.join("log")).expect("a log")
+}
+
+/// It has put its log aside, as one of before the epoch of `after`.
+fn gave_way(home: &Path, after: &Value) {
+    until("it has parked its log", || {
+        let (now, kept) = (identity(home), parked(home));
+        (now["raft"].is_null() && now["epoch"] == after["epoch"] && !kept.is_empty()).then_some(())
+    });
+    assert!(log(home).contains("wrong-epoch"), "{}", log(home));
+}
+
+fn leads(manager: &Daemon) -> Value {
+    until("it leads alone", || {
+        let out = manager.ask(&["status", "--json"]);
+        (out.status.code() == Some(0)).then(|| serde_json::from_slice::<Value>(&out.stdout).ok()).flatten()
+    })
+}
+
+/// SCENARIOS E19: those that were lost come back as a majority while the new manager is down. A worker is enough to stop them.
+#[test]
+fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() {
+    let mut cluster = Cluster::up();
+    for lost in 0..3 {
+        cluster.managers[lost].kill();
+    }
+    let first = cluster.manager(0);
+    good(&recover(&first, &["--yes"]));
+    let after = identity(&first);
+    cluster.managers[0] = Daemon::start(&first);
+    leads(&cluster.managers[0]);
+    for name in ["w1", "w2"] {
+        let home = cluster.at(name);
+        until("a worker is certified in the new epoch", || {
+            let said = log(&home);
+            (identity(&home)["epoch"] == after["epoch"]
+                && said.contains(&format!("the certificate of {name} was renewed")))
+            .then_some(())
+        });
+    }
+    good(&cluster.managers[0].ask(&["pause", "w1"]));
+    cluster.managers[0].kill();
+
+    for lost in [1, 2] {
+        let home = cluster.manager(lost);
+        cluster.managers[lost] = Daemon::start(&home);
+    }
+    // Whatever they are asked meanwhile, nothing is acknowledged that would be lost.
+    for lost in [1, 2] {
+        let home = cluster.manager(lost);
+        until("it has parked", || {
+            let out = cluster.managers[lost].ask(&["maintenance", "w2", "--for", "1h"]);
+            assert_ne!(out.status.code(), Some(0), "m{} decided in the old epoch: {}", lost + 1, text(&out));
+            identity(&home)["raft"].is_null().then_some(())
+        });
+        gave_way(&home, &after);
+    }
+
+    cluster.managers[0] = Daemon::start(&first);
+    leads(&cluster.managers[0]);
+    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+    assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
+}
+
+/// A backup is restored by mistake while all managers live: the cluster that was restored goes on, as its epoch is the newer one,
+/// the others end deciding, and the daemon whose node was restored elsewhere ends.
+#[test]
+fn a_restore_beside_living_managers_leaves_one_cluster() {
+    let mut cluster = Cluster::up();
+    let file = cluster.at("b");
+    good(&cluster.managers[0].ask(&["backup", file.to_str().expect("UTF-8")]));
+    let (elsewhere, new) = ((cluster.host)(9), cluster.at("new"));
+    let mut restore = remoor();
+    restore.arg("restore").arg(&file).args(["--set-addr", &format!("m1={elsewhere}"), "--dir"]).arg(&new);
+    good(&done(&mut restore));
+    let after = identity(&new);
+    let restored = Daemon::start(&new);
+    leads(&restored);
+    for at in 0..3 {
+        gave_way(&cluster.manager(at), &after);
+        let out = cluster.managers[at].ask(&["pause", "w1"]);
+        assert_ne!(out.status.code(), Some(0), "m{} decides: {}", at + 1, text(&out));
+    }
+    let ended = until("the first m1 ends", || cluster.managers[0].child.try_wait().expect("a status"));
+    let said = log(&cluster.manager(0));
+    assert!(!ended.success() && said.contains(&format!("this node's identity is in use at {elsewhere}")), "{said}");
+    for name in ["w1", "w2"] {
+        until("a worker is of the new epoch", || {
+            (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
+        });
+    }
+    until("all of them are met", || {
+        let status = restored.json("status");
+        let alive = status["nodes"].as_array()?.iter().filter(|n| n["presence"] == "alive").count();
+        (alive == 5).then_some(())
+    });
+    good(&restored.ask(&["pause", "w1"]));
+    good(&restored.ask(&["promote", "m2", "--timeout", "4m"]));
+}
