@@ -5,7 +5,9 @@
 //! ```text
 //! manager of the new epoch --renews--> w1's certificate --gossip: epoch 7--> a manager of epoch 3 --handshake--> proved: it parks
 //! ```
+//! Where that is proved of this very node at another address, it lives there now, and this daemon ends.
 
+use super::run::DaemonError;
 use crate::agent::Own;
 use crate::gossip::{Claim, Gossip};
 use crate::model::{Epoch, NodeId, NodeName};
@@ -16,7 +18,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// Asked at once: any one of them can prove it.
 const ASKED_MAX: usize = 16;
@@ -26,18 +28,39 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// At its start a manager waits so long at most for nodes that it knows.
 const START_WITHIN: Duration = Duration::from_secs(1);
 
+/// A manager part that is to end has this long, before its daemon does.
+const PARKED_WITHIN: Duration = Duration::from_secs(10);
+
 /// Sees every claim proved, or refuted, until `stopped`. What is proved the node hears, and never goes back from.
-pub async fn follow(gossip: Gossip, own: Own, tls: ClientTls, mut stopped: watch::Receiver<bool>) {
+pub async fn follow(
+    gossip: Gossip,
+    own: Own,
+    tls: ClientTls,
+    fatal: mpsc::Sender<DaemonError>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let mut claims = gossip.claims();
     let mut failures = 0;
     loop {
         let open: BTreeMap<NodeName, Claim> = claims.borrow_and_update().clone();
-        let open: Vec<_> = open.into_iter().filter(|(_, claim)| claim.epoch > own.epoch()).collect();
+        let before = own.epoch();
+        let open: BTreeMap<_, _> = open.into_iter().filter(|(_, claim)| claim.epoch > before).collect();
         let pause = match open.is_empty() {
             true => PAUSE_MAX,
             false => match prove(&own, &tls, &open).await {
-                true => continue,
-                false => {
+                Some(epoch) => {
+                    own.hear_epoch(epoch);
+                    if let Some(claim) = open.get(&own.id().name)
+                        && newest(places(&own, [(&own.id().name, claim)]), &tls, before).await.is_some()
+                    {
+                        let mut standing = own.follow_standing();
+                        let _ = tokio::time::timeout(PARKED_WITHIN, standing.wait_for(|shown| !shown.manages)).await;
+                        let _ = fatal.try_send(DaemonError::Refounded { addr: claim.addr, epoch });
+                        return;
+                    }
+                    continue;
+                }
+                None => {
                     failures += 1;
                     PAUSE.saturating_mul(1 << (failures - 1_u32).min(16)).min(PAUSE_MAX)
                 }
@@ -55,25 +78,29 @@ pub async fn follow(gossip: Gossip, own: Own, tls: ClientTls, mut stopped: watch
     }
 }
 
-/// Whether one of the claims is true.
-async fn prove(own: &Own, tls: &ClientTls, claims: &[(NodeName, Claim)]) -> bool {
-    let places = claims.iter().filter_map(|(name, claim)| {
-        let (id, port) = own.named(name)?;
-        let port = Some(claim.api).filter(|port| *port != 0).or(port)?;
-        Some((id, SocketAddr::from((claim.addr.ip(), port)).to_string()))
-    });
-    let newest = newest(places.collect(), tls, own.epoch()).await;
+/// The newer epoch that one of these proves.
+async fn prove(own: &Own, tls: &ClientTls, claims: &BTreeMap<NodeName, Claim>) -> Option<Epoch> {
+    let newest = newest(places(own, claims), tls, own.epoch()).await;
     match newest {
         Some(epoch) => {
             tracing::warn!(%epoch, before = %own.epoch(), "a node proves that the cluster was founded anew");
-            own.hear_epoch(epoch);
         }
         None => {
-            let (name, claim) = &claims[0];
-            tracing::warn!(node = %name, epoch = %claim.epoch, "says that the cluster was founded anew, and does not prove it");
+            let by = claims.keys().map(NodeName::as_str).next().unwrap_or_default();
+            tracing::warn!(by, "a node says that the cluster was founded anew, and does not prove it");
         }
     }
-    newest.is_some()
+    newest
+}
+
+/// Where the nodes answer that claim it, as far as managers named them.
+fn places<'a>(own: &Own, claims: impl IntoIterator<Item = (&'a NodeName, &'a Claim)>) -> Vec<(NodeId, String)> {
+    let place = |(name, claim): (&NodeName, &Claim)| {
+        let (id, port) = own.named(name)?;
+        let port = Some(claim.api).filter(|port| *port != 0).or(port)?;
+        Some((id, SocketAddr::from((claim.addr.ip(), port)).to_string()))
+    };
+    claims.into_iter().filter_map(place).collect()
 }
 
 /// Before a manager takes part: whether a node that it knows proves a newer epoch than `epoch`. Who does not answer at once

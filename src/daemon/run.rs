@@ -19,7 +19,7 @@ use crate::disk::{DataDir, DiskError};
 use crate::files::Loaded;
 use crate::gossip::{self, Gossip, GossipError, Member, MemberEvent, RejoinLoop};
 use crate::manager::{api, wall};
-use crate::model::{Inventory, RaftId, Report};
+use crate::model::{Epoch, Inventory, RaftId, Report};
 use crate::raft::RaftError;
 use crate::rpc::identity::{Credentials, IdentityError};
 use crate::rpc::server::Limits;
@@ -75,6 +75,11 @@ pub enum DaemonError {
     RaftStopped,
     #[error("this node's identity is in use at {0}: a copied data directory or disk")]
     CopiedIdentity(std::net::SocketAddr),
+    #[error(
+        "this node was founded anew at {addr}, in epoch {epoch}, and lives there now; next: move this data directory away, and \
+         systemctl disable remoor here"
+    )]
+    Refounded { addr: std::net::SocketAddr, epoch: Epoch },
     #[error("signals can't be caught")]
     Signals(#[source] std::io::Error),
 }
@@ -190,7 +195,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     {
         own.hear_epoch(epoch);
     }
-    tokio::spawn(epochs::follow(gossip.clone(), own.clone(), keyring.client(), stopped.clone()));
+    tokio::spawn(epochs::follow(gossip.clone(), own.clone(), keyring.client(), fatal_tx.clone(), stopped.clone()));
     let ground = Ground {
         data,
         layout,
