@@ -12,7 +12,7 @@ use crate::rpc::wire::{Code, Failure};
 use axum::extract::State;
 use axum::http::{Method, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use std::sync::Arc;
 
@@ -59,9 +59,11 @@ async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply
     }
 }
 
-/// What a machine that joins is answered at the API address of a node that is no manager: whom it asks instead (SCENARIOS E27).
+/// What a machine that joins, or an operator, is answered at the API address of a node that is no manager: whom to ask instead
+/// (SCENARIOS E27).
 pub fn no_desk(own: Own) -> Router {
-    Router::new().route(JOIN_PATH, post(elsewhere)).with_state(own)
+    let asked = |State(own): State<Own>, method: Method, uri: Uri| async move { refusal(&own, &method, uri.path()) };
+    Router::new().route(JOIN_PATH, post(elsewhere)).route("/v1/{*path}", any(asked)).with_state(own)
 }
 
 async fn elsewhere(State(own): State<Own>) -> Failure {
@@ -91,7 +93,9 @@ pub fn exposition(text: String) -> Response {
 fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
     let name = &own.id().name;
     let message = if *method == Method::GET || *method == Method::HEAD {
-        format!("{name} is no manager: its agent knows about itself only (remoor status, remoor nodes), not {path}")
+        format!(
+            "{name} is no manager: its agent knows about itself only (remoor status, remoor nodes there), not {path}"
+        )
     } else {
         format!("{name} is no manager and takes no orders; nothing was changed")
     };

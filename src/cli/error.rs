@@ -125,7 +125,10 @@ fn no_daemon(stop: Stop, socket: &Path) -> Stop {
 /// Where the daemon names no next step.
 fn default_next(code: &str) -> Option<&'static str> {
     match code {
-        "no-quorum" => Some("bring a majority of the managers back; remoor status shows which are up"),
+        "no-quorum" => Some(
+            "bring a majority of the managers back; remoor status shows which are up; if they are lost for ever, remoor recover \
+             --force-new-cluster --dry-run",
+        ),
         "outcome-unknown" => Some("remoor history shows whether it was done"),
         "retry" | "not-leader" | "rate-limited" => Some("the same command again in a moment"),
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),

@@ -201,6 +201,20 @@ impl Out {
                 0 => String::new(),
                 ms => format!(" {} ago", duration::age(ms)),
             };
+            if as_of.heard {
+                let (by, leader) = (&as_of.by, as_of.leader.as_deref().unwrap_or("the leader"));
+                self.say(
+                    BOLD,
+                    &format!(
+                        "STALE: {leader} leads and is heard, but did not answer at its API; this is what {by} knew{age}, asked at {}",
+                        as_of.at
+                    ),
+                );
+                self.talk(&format!(
+                    "next: the same command in a moment; then remoor status on {leader}, and the network from {by} to its API port"
+                ));
+                return Exit::CouldNotAsk;
+            }
             let text = format!("STALE: no quorum; this is what {} last knew{age}, asked at {}", as_of.by, as_of.at);
             self.say(BOLD, &text);
             self.talk(

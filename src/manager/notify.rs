@@ -10,6 +10,9 @@ use tokio::sync::Semaphore;
 
 /// The same trouble is told again after this time at the earliest.
 const QUIET: Duration = Duration::from_secs(3600);
+/// Of these kinds a status tells so long after they were last seen, at which they are seen again and again: they are over then.
+const PASSING: [&str; 4] = ["conflict", "twice", "forged", "copy"];
+const PASSED: Duration = QUIET;
 const KEYS_MAX: usize = 1_000;
 const RECENT_MAX: usize = 100;
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,6 +34,8 @@ struct Recent {
     text: String,
     times: u64,
     since: Wall,
+    /// Also where it was not told again.
+    seen: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -94,9 +99,14 @@ impl Notices {
                 inner.told.clear();
             }
         }
+        let kind = key.split(' ').next();
+        let about = node.map_or_else(|| key.to_owned(), |node| format!("{} {node}", kind.unwrap_or(key)));
         if let Some(told) = inner.told.get_mut(key) {
             told.times += 1;
             if told.last.elapsed() < QUIET {
+                if let Some(recent) = inner.recent.iter_mut().find(|r| r.about == about) {
+                    recent.seen = Instant::now();
+                }
                 return;
             }
             told.last = Instant::now();
@@ -104,8 +114,7 @@ impl Notices {
             inner.told.insert(key.to_owned(), Told { last: Instant::now(), times: 1 });
         }
         tracing::warn!(node = node.unwrap_or("-"), "{text}");
-        let kind = key.split(' ').next();
-        inner.remember(node.map_or_else(|| key.to_owned(), |node| format!("{} {node}", kind.unwrap_or(key))), text);
+        inner.remember(about, text);
         let about = match kind {
             Some("verdict") => NotifyOn::Verdict,
             Some("held") => NotifyOn::Held,
@@ -118,11 +127,11 @@ impl Notices {
         }
     }
 
-    /// The last notices, oldest first, without those of these kinds: one line for each node and kind, with count and since when
-    /// where there were more.
+    /// The last notices, oldest first, without those of these kinds and what has passed: one line for each node and kind, with count
+    /// and since when where there were more.
     pub fn recent_but(&self, kinds: &[&str]) -> Vec<String> {
-        let other = |r: &&Recent| !r.about.split(' ').next().is_some_and(|kind| kinds.contains(&kind));
-        self.inner().recent.iter().filter(other).map(Recent::line).collect()
+        let lasts = |r: &&Recent| !r.passed(Instant::now());
+        self.inner().recent.iter().filter(|r| !r.is_of(kinds)).filter(lasts).map(Recent::line).collect()
     }
 
     fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
@@ -134,7 +143,7 @@ impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
-        self.recent.push_back(Recent { about, text: text.to_owned(), times, since });
+        self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
         if self.recent.len() > RECENT_MAX {
             self.recent.pop_front();
         }
@@ -142,6 +151,14 @@ impl Inner {
 }
 
 impl Recent {
+    fn is_of(&self, kinds: &[&str]) -> bool {
+        self.about.split(' ').next().is_some_and(|kind| kinds.contains(&kind))
+    }
+
+    fn passed(&self, now: Instant) -> bool {
+        self.is_of(&PASSING) && now.saturating_duration_since(self.seen) >= PASSED
+    }
+
     fn line(&self) -> String {
         match self.times {
             1 => self.text.clone(),
@@ -232,6 +249,10 @@ mod tests {
         notices.tell("held 9", Some("w1"), "w1: job 9 is held");
         notices.tell("conflict w3 a", None, "two nodes call themselves w3");
         notices.tell("conflict w4 a", None, "two nodes call themselves w4");
+        let later = Instant::now() + PASSED;
+        let passed: Vec<String> =
+            notices.inner().recent.iter().filter(|r| r.passed(later)).map(|r| r.about.clone()).collect();
+        assert_eq!(passed, ["conflict w3 a", "conflict w4 a"], "who sees it still tells of it again");
         let told = notices.recent_but(&[]);
         assert_eq!(told.len(), 5, "{told:?}");
         assert_eq!(told[0], "w2: was away (network), drifted");

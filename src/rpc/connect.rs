@@ -186,5 +186,6 @@ pub(super) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = cause.source();
     }
-    text
+    // rustls ends some of its texts with where its manual explains them, which is nothing to who runs a fleet.
+    text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
 }

@@ -33,8 +33,11 @@ pub struct AsOf {
     pub by: String,
     pub leader: Option<String>,
     pub at: String,
-    /// No quorum: this is what `by` last knew.
+    /// No leader was asked: this is what `by` last knew. Without a quorum, or where `heard` is set.
     pub stale: bool,
+    /// Where it is stale: a leader is heard all the same, and only did not answer when it was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heard: bool,
     /// How old that is.
     pub age_ms: u64,
 }

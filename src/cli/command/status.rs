@@ -95,8 +95,9 @@ fn heading(view: &StatusView) -> String {
         (seq, None) => format!("generation {seq}"),
     };
     let cluster: String = view.cluster.chars().take(12).collect();
-    let mut out =
-        format!("cluster {cluster}   {generation}   managers up: {} of {}\n", view.managers_up, view.managers);
+    // How many are up the leader alone knows, which was not asked.
+    let up = if view.as_of.heard { "?".to_owned() } else { view.managers_up.to_string() };
+    let mut out = format!("cluster {cluster}   {generation}   managers up: {up} of {}\n", view.managers);
     if let Some(breaker) = &view.breaker {
         let of = breaker.group.as_ref().map_or_else(|| "the fleet".to_owned(), |g| format!("group {g}"));
         let at = today.show(breaker.at);

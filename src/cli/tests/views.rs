@@ -13,7 +13,7 @@ pub fn at(time: &str) -> Wall {
 }
 
 pub fn as_of() -> AsOf {
-    AsOf { by: "m1".into(), leader: Some("m1".into()), at: AT.into(), stale: false, age_ms: 0 }
+    AsOf { by: "m1".into(), leader: Some("m1".into()), at: AT.into(), ..AsOf::default() }
 }
 
 pub fn baseline(time: &str) -> Baseline {

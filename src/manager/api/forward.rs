@@ -19,9 +19,6 @@ use tokio::sync::mpsc;
 /// Orders that examine a node answer within this time.
 const WITHIN: Duration = Duration::from_secs(60);
 const STREAM_DEPTH: usize = 256;
-/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
-/// one leads within 2 s.
-const SILENCE_MS: u64 = 5_000;
 /// Characters in the name of somebody for whom another manager asks.
 const BEHALF_MAX: usize = 200;
 
@@ -36,14 +33,15 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
         };
     }
     // A leader that is gone is still followed until another one is voted for: without a majority, for ever.
-    let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
-    let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
+    let leader =
+        status.leader.filter(|_| super::heard(&shared, &status)).and_then(|id| status.voters.get(&id).cloned());
     let reading = request.method() == Method::GET;
     let Some(addr) = leader else {
         if reading {
             return next.run(request).await;
         }
-        let next = "bring a majority of the managers back; remoor status shows which are up";
+        let next = "bring a majority of the managers back; remoor status shows which are up; if they are lost for ever, \
+                    remoor recover --force-new-cluster --dry-run";
         return Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
             .next(next)
             .into_response();

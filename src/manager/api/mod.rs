@@ -32,7 +32,7 @@ mod vars;
 
 use super::{Shared, wall};
 use crate::model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
-use crate::raft::ProposeError;
+use crate::raft::{ProposeError, RaftStatus};
 use crate::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
 use crate::rpc::caller::Caller;
 use crate::rpc::renew::RENEW_PATH;
@@ -244,6 +244,15 @@ fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
         .ok_or_else(|| leave::gone(inventory, name).unwrap_or_else(unknown))
 }
 
+/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
+/// one leads within 2 s.
+const SILENCE_MS: u64 = 5_000;
+
+/// Whether another manager leads and is heard, so that there is a quorum.
+fn heard(shared: &Shared, status: &RaftStatus) -> bool {
+    status.leader.is_some_and(|id| id != status.id) && shared.age_ms().is_some_and(|ms| ms < SILENCE_MS)
+}
+
 fn as_of(shared: &Shared) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
@@ -255,6 +264,7 @@ fn as_of(shared: &Shared) -> AsOf {
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.leads(),
+        heard: heard(shared, &status),
         age_ms: if status.leads() { 0 } else { age_ms() },
     }
 }

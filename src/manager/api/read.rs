@@ -29,7 +29,14 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
     let managers_up = answering(&raft, &inventory, &nodes);
-    let mut warnings = roles::outlook(raft.is_leader, managers, managers_up);
+    let as_of = as_of(&shared);
+    let mut warnings = match &as_of.leader {
+        // How many answer it alone knows.
+        Some(leader) if as_of.heard => {
+            vec![format!("{leader} leads and is heard, but was not asked: it did not answer at its API")]
+        }
+        _ => roles::outlook(raft.is_leader, managers, managers_up),
+    };
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
@@ -48,7 +55,7 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     warnings.extend(shared.notices.recent_but(&[CERTIFICATE, BACKUP]).into_iter().rev().take(5));
     Ok(Answer(StatusView {
         version: 1,
-        as_of: as_of(&shared),
+        as_of,
         cluster: inventory.cluster.to_string(),
         epoch: inventory.epoch.0,
         generation: inventory.current.0,
