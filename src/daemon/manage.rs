@@ -136,7 +136,11 @@ impl Manage {
     pub fn port(&self) -> Served {
         let order = Router::new().route(MANAGE_PATH, post(manage)).route(ASK_PATH, post(ask)).with_state(self.clone());
         let router = wire::finish(order).fallback_service(self.port.router());
-        Served { router, place: self.port.place() }
+        let manage = self.clone();
+        let manages = move |node| manage.role_of(node) == Some(ClusterRole::Manager);
+        let raft = self.port.clone();
+        // Anybody else waits for Raft's thread behind all that managers say.
+        Served { router, place: Arc::new(move |node| raft.raft().filter(|_| manages(node))) }
     }
 
     /// What is answered on the socket of the machine.

@@ -1,7 +1,6 @@
 //! A router that is exchanged while it is served: what a node answers changes with its part in the cluster, the port, the
 //! socket and the connections stay.
 
-use crate::rpc::lane::Place;
 use crate::rpc::wire::{Code, Failure};
 use axum::Router;
 use axum::extract::Request;
@@ -87,10 +86,9 @@ impl Switch {
             Way { router, threads: threads.map(Ground::of), raft };
     }
 
-    /// Where messages of Raft that come without HTTP are answered: then they are in the right place already.
-    pub fn place(&self) -> Place {
-        let switch = self.clone();
-        Arc::new(move || switch.0.read().unwrap_or_else(PoisonError::into_inner).raft.clone())
+    /// Where Raft's messages are answered that come without HTTP: then they are in the right place already. None: Raft does not run.
+    pub fn raft(&self) -> Option<Handle> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).raft.clone()
     }
 
     /// Everything that comes to it goes where the switch stands then.

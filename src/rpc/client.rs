@@ -15,7 +15,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,8 @@ use std::time::{Duration, Instant};
 const REQUEST_WITHIN: Duration = Duration::from_secs(30);
 /// How long an unused connection is kept; well below what the server keeps, or requests would meet closing connections.
 const IDLE_MAX: Duration = Duration::from_secs(5);
+/// After this time an earlier program on the other side may be a newer one.
+const WITHOUT_LANES: Duration = Duration::from_secs(60);
 /// Unused connections kept.
 const POOL_MAX: usize = 8;
 /// Longest line of an event stream, bytes.
@@ -96,8 +97,8 @@ struct Shared {
     target: Target,
     idle: Mutex<Vec<(Connection, Instant)>>,
     lanes: Mutex<Vec<(OpenLane, Instant)>>,
-    /// As was found at the last dial for one: the other side is an earlier program.
-    without_lanes: AtomicBool,
+    /// When it was found at a dial for one that the other side is an earlier program.
+    without_lanes: Mutex<Option<Instant>>,
 }
 
 /// A connection, and which certificate of ours it was opened with.
@@ -129,7 +130,7 @@ impl Client {
                 target,
                 idle: Mutex::default(),
                 lanes: Mutex::default(),
-                without_lanes: false.into(),
+                without_lanes: Mutex::default(),
             }),
             within: REQUEST_WITHIN,
             behalf: None,
@@ -181,12 +182,13 @@ impl Client {
             {
                 return answer;
             }
-            // That the other side knows no lanes is so until the connections end with the program there.
-            let kept = || !self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-            if !(self.shared.without_lanes.load(Ordering::Relaxed) && kept()) {
+            let without = || self.shared.without_lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            // Until the program there is exchanged, which nobody tells.
+            let known = without().is_some_and(|at| at.elapsed() < WITHOUT_LANES);
+            if !known {
                 let turn = self.turn();
                 let spoken = connect::connect_lane(&self.shared.target).await?;
-                self.shared.without_lanes.store(matches!(spoken, Spoken::Http(_)), Ordering::Relaxed);
+                *without() = matches!(spoken, Spoken::Http(_)).then(Instant::now);
                 match spoken {
                     Spoken::Lane(stream) => {
                         let answer = self.tell_on(OpenLane { stream, turn }, kind, &body).await;

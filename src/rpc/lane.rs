@@ -5,12 +5,14 @@
 //! client -> length (4 bytes, big endian), length of the kind (1), kind, body
 //! server <- length (4), 0 or 1, the body or, after 1, the error as the API has it in JSON
 //! ```
-//! One after the other on a connection, and from nodes only. The router answers as it answers `POST /raft/{kind}`, with the same caller, so that who may
-//! say what stands in one place. A server of before knows no ALPN, and is spoken to by HTTP.
+//! One after the other on a connection, and from nodes only; of nodes that the server takes for no managers shorter ones, and not
+//! on Raft's thread. The router answers as it answers `POST /raft/{kind}`, with the same caller, so that who may say what stands
+//! in one place. A server of before knows no ALPN, and is spoken to by HTTP. A snapshot is no short message, and goes by HTTP.
 
 use super::caller::{Caller, PeerAddr};
 use super::server::answer;
-use super::wire::{self, LARGE_BODY_MAX};
+use super::wire::{self, BODY_MAX, LARGE_BODY_MAX};
+use crate::model::NodeId;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, header};
@@ -27,13 +29,14 @@ use tokio::sync::watch;
 pub const PROTOCOL: &[u8] = b"remoor-raft/1";
 /// The longest kind of a message.
 const KIND_MAX: usize = 32;
-/// How long the rest of a message may take to arrive.
+/// How long the rest of a message may take to arrive once it has begun.
 const REST_WITHIN: Duration = Duration::from_secs(30);
 /// Room that is made for a message before anything of it has come.
 const ROOM: usize = 64 << 10;
 
-/// Names the threads that serve such connections, each time anew; None: those that accept them.
-pub type Place = Arc<dyn Fn() -> Option<Handle> + Send + Sync>;
+/// Names the threads that serve such a connection of this node, each time anew; None: those that accept it, for a node that is no
+/// manager as far as is known.
+pub type Place = Arc<dyn Fn(NodeId) -> Option<Handle> + Send + Sync>;
 
 /// Sends a message and takes the answer; `Err` within is the other side's no. After an error the connection is of no use.
 pub(super) async fn ask(
@@ -43,9 +46,10 @@ pub(super) async fn ask(
 ) -> io::Result<Result<Vec<u8>, Vec<u8>>> {
     let kind_length = u8::try_from(kind.len()).map_err(io::Error::other)?;
     send(stream, &[&[kind_length], kind.as_bytes(), body]).await?;
-    let Some(mut answer) = receive(stream).await? else {
+    let Some(first) = begun(stream).await? else {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended before the answer"));
     };
+    let mut answer = rest(stream, first, LARGE_BODY_MAX).await?;
     match answer.first().copied() {
         Some(said @ (0 | 1)) => {
             answer.remove(0);
@@ -64,43 +68,55 @@ async fn send(stream: &mut (impl AsyncWrite + Unpin), parts: &[&[u8]]) -> io::Re
     stream.flush().await
 }
 
-/// None: the connection ended between two messages.
-async fn receive(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    if stream.read(&mut length[..1]).await? == 0 {
-        return Ok(None);
-    }
-    stream.read_exact(&mut length[1..]).await?;
-    let length = u32::from_be_bytes(length) as usize;
-    if length > LARGE_BODY_MAX + 1 + KIND_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes")));
-    }
-    let mut message = Vec::with_capacity(length.min(ROOM));
-    let rest = stream.take(length as u64);
-    match tokio::time::timeout(REST_WITHIN, { rest }.read_to_end(&mut message)).await {
-        Ok(Ok(read)) if read == length => Ok(Some(message)),
-        Ok(Ok(_)) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(Err(error)) => Err(error),
-        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the rest of a message did not come")),
-    }
+/// The first byte of a message; None: the connection ended between two.
+async fn begun(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<u8>> {
+    let mut first = [0];
+    Ok((stream.read(&mut first).await? == 1).then_some(first[0]))
 }
 
-/// Answers one connection, until it ends, is silent for `idle`, or `stop` turns true between two messages.
+/// A message of which `first` has come, with a body of at most `most` bytes.
+async fn rest(stream: &mut (impl AsyncRead + Unpin), first: u8, most: usize) -> io::Result<Vec<u8>> {
+    let read = async {
+        let mut length = [first, 0, 0, 0];
+        stream.read_exact(&mut length[1..]).await?;
+        let length = u32::from_be_bytes(length) as usize;
+        if length > most + 1 + KIND_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes")));
+        }
+        let mut message = Vec::with_capacity(length.min(ROOM));
+        match stream.take(length as u64).read_to_end(&mut message).await? {
+            read if read == length => Ok(message),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    };
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the rest of a message did not come");
+    tokio::time::timeout(REST_WITHIN, read).await.map_err(late)?
+}
+
+/// How long a message of one that is served on threads of its own may be, and of any other.
+fn most(placed: bool) -> usize {
+    if placed { LARGE_BODY_MAX } else { BODY_MAX }
+}
+
+/// Answers one connection, until it ends, is silent for `idle`, or `stop` turns true between two messages. `placed`: on the threads
+/// that [`Place`] named.
 pub(super) async fn serve(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     router: Router,
     (caller, peer): (Caller, PeerAddr),
+    placed: bool,
     idle: Duration,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let service = TowerToHyperService::new(router);
     loop {
-        let message = tokio::select! {
-            message = tokio::time::timeout(idle, receive(stream)) => message??,
+        let first = tokio::select! {
+            first = tokio::time::timeout(idle, begun(stream)) => first??,
             // A closed channel means that the server is gone: also a reason to stop.
             _ = stop.wait_for(|stop| *stop) => None,
         };
-        let Some(message) = message else { return Ok(()) };
+        let Some(first) = first else { return Ok(()) };
+        let message = rest(stream, first, most(placed)).await?;
         let request = request(message).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
         let response = answer(service.clone(), request, caller.clone(), peer).await;
         let last = response.headers().contains_key(header::CONNECTION);
@@ -119,7 +135,8 @@ fn request(message: Vec<u8>) -> Result<Request<Body>, &'static str> {
     let length = usize::from(*message.first().ok_or("an empty message")?);
     let kind = message.get(1..1 + length).filter(|kind| kind.len() <= KIND_MAX).ok_or("no kind of a message")?;
     let plain = kind.iter().all(|c| c.is_ascii_lowercase() || *c == b'-');
-    let kind = std::str::from_utf8(kind).ok().filter(|kind| plain && !kind.is_empty()).ok_or("no kind of a message")?;
+    let short = |kind: &&str| plain && !kind.is_empty() && *kind != "snapshot";
+    let kind = std::str::from_utf8(kind).ok().filter(short).ok_or("no kind of a message")?;
     let request = Request::builder().method(Method::POST).uri(format!("/raft/{kind}"));
     request.body(Body::from(message.slice(1 + length..))).map_err(|_| "no kind of a message")
 }

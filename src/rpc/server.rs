@@ -79,7 +79,7 @@ pub struct Served {
 
 impl From<Router> for Served {
     fn from(router: Router) -> Self {
-        Self { router, place: Arc::new(|| None) }
+        Self { router, place: Arc::new(|_| None) }
     }
 }
 
@@ -128,11 +128,13 @@ pub async fn serve_tls(
                     return serve_connection(stream, served.router, caller, peer, limits.header, stop).await;
                 }
                 // Of whoever else comes nothing is read: a message is taken in before the router is asked, and on Raft's thread.
-                if !matches!(caller, Caller::Node { .. }) || caller.expired(now()) {
+                let node = if let Caller::Node { id, .. } = &caller { Some(*id) } else { None };
+                let Some(node) = node.filter(|_| !caller.expired(now())) else {
                     return tracing::debug!(%addr, "only nodes speak without HTTP");
-                }
-                let Some(threads) = (served.place)() else {
-                    let ended = lane::serve(&mut stream, served.router, (caller, peer), limits.header, stop).await;
+                };
+                let Some(threads) = (served.place)(node) else {
+                    let ended =
+                        lane::serve(&mut stream, served.router, (caller, peer), false, limits.header, stop).await;
                     return told(&peer, ended);
                 };
                 // A set, so that it ends with this task.
@@ -140,7 +142,7 @@ pub async fn serve_tls(
                 task.spawn_on(
                     async move {
                         lane::take_over(&mut stream)?;
-                        lane::serve(&mut stream, served.router, (caller, peer), limits.header, stop).await
+                        lane::serve(&mut stream, served.router, (caller, peer), true, limits.header, stop).await
                     },
                     &threads,
                 );

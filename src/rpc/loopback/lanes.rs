@@ -23,7 +23,7 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
     let cluster = Cluster::new("c1");
     let server = Server::start(&cluster.node(1), wire::finish(raft()), Limits::default()).await;
     let client = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(1))).within(SOON);
-    for body in [&b""[..], b"x", &vec![b'y'; 3 << 20]] {
+    for body in [&b""[..], b"x", &vec![b'y'; 1 << 20]] {
         let said = client.tell("append", body.to_vec()).await.unwrap();
         assert_eq!(said, client.post_bytes("/raft/append", Bytes::copy_from_slice(body)).await.unwrap());
         assert_eq!(said, [b"append of 7: ", body].concat());
@@ -37,6 +37,9 @@ async fn a_message_without_http_is_answered_as_a_request_is() {
             other => assert!(other.maybe_done(), "no kind of a message ends the connection: {other}"),
         }
     }
+    let refused = client.tell("append", vec![b'y'; 3 << 20]).await.expect_err("too long of one that is placed nowhere");
+    assert!(refused.maybe_done(), "{refused}");
+    assert!(client.tell("snapshot", Vec::new()).await.is_err(), "it goes by HTTP");
     assert_eq!(client.tell("append", b"on".to_vec()).await.unwrap(), b"append of 7: on");
     let elsewhere = Client::tls(server.addr.clone(), &cluster.client(7), Some(NodeId(2))).within(SOON);
     let refused = elsewhere.tell("append", Vec::new()).await.unwrap_err();
@@ -97,7 +100,7 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     let own = own.worker_threads(1).thread_name("own").enable_all().build().unwrap();
     let place = Arc::new(std::sync::Mutex::new(Some(own.handle().clone())));
     let named = place.clone();
-    let served = Served { router: wire::finish(raft()), place: Arc::new(move || named.lock().unwrap().clone()) };
+    let served = Served { router: wire::finish(raft()), place: Arc::new(move |_| named.lock().unwrap().clone()) };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap().to_string();
     let tls = ServerTls::new(&cluster.node(1)).unwrap();
@@ -106,6 +109,8 @@ async fn they_are_answered_on_the_threads_that_are_named_and_end_with_them() {
     for _ in 0..3 {
         assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own");
     }
+    let long = vec![b'y'; 3 << 20];
+    assert_eq!(client.tell("append", long.clone()).await.unwrap(), [b"append of 7: ", &long[..]].concat());
     *place.lock().unwrap() = None;
     assert_eq!(client.tell("thread", Vec::new()).await.unwrap(), b"own", "a connection stays where it is");
     own.shutdown_background();
