@@ -1,7 +1,7 @@
 //! Real members on loopback. Each test waits for what it claims, with a bound that only a failure reaches.
 
 use super::*;
-use crate::model::{BootId, NodeName, Report};
+use crate::model::{BootId, Epoch, NodeName, Report};
 use ed25519_dalek::SigningKey;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -410,6 +410,44 @@ async fn a_copied_identity_is_told_so() {
     a.saw("conflict", |e| matches!(e, MemberEvent::Conflict { name, .. } if name.as_str() == "b")).await;
     assert_eq!(a.member("b").map(|m| m.addr), Some(b.gossip.addr()));
     stop([a, b, copy]).await;
+}
+
+#[tokio::test]
+async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on() {
+    let keys = Keys::abc();
+    let (mut a, b) = (peer(config("a", 1, &keys)).await, peer(config("b", 2, &keys)).await);
+    let of = |epoch, manages, instance| Report { epoch: Epoch(epoch), manages, ..report(instance) };
+    b.gossip.publish(of(3, true, FIRST)).await.expect("published");
+    b.gossip.join(a.gossip.addr()).await.expect("join");
+    a.saw_alive("b").await;
+    let mut newer = peer_as(config("b", 2, &keys), SECOND).await;
+    newer.gossip.publish(Report { api: 7_947, ..of(7, true, SECOND) }).await.expect("published");
+    let _ = newer.gossip.join(a.gossip.addr()).await;
+    let told = newer.saw("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
+    assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr() });
+    // It hears of the newer one directly, as nobody passes on what contradicts what is alive.
+    let _ = newer.gossip.join(b.gossip.addr()).await;
+    let mut claims = b.gossip.claims();
+    let claim = Claim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947 };
+    let heard =
+        tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
+            .await;
+    drop(heard.expect("it is heard").expect("the member runs"));
+    // Who is of that epoch itself, and manages nothing, is the one to end.
+    b.gossip.publish(of(7, false, FIRST)).await.expect("published");
+    assert!(b.gossip.claims().borrow().is_empty(), "what was claimed is known");
+    let (mut b, addr) = (b, newer.gossip.addr());
+    for _ in 0..50 {
+        let _ = newer.gossip.join(b.gossip.addr()).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let told = b.saw("copied", |e| matches!(e, MemberEvent::SignedElsewhere { .. })).await;
+    assert_eq!(told, MemberEvent::SignedElsewhere { addr });
+    let ends = |e: &MemberEvent| matches!(e, MemberEvent::SignedElsewhere { .. });
+    while let Ok(event) = newer.events.try_recv() {
+        assert!(!ends(&event), "{event:?}");
+    }
+    stop([a, b, newer]).await;
 }
 
 #[tokio::test]

@@ -126,6 +126,10 @@ mod tests {
         ] {
             assert!(renewed(&wrong, String::new()).is_err());
         }
+        // Of a newer epoch, also one that ends no later.
+        let csr = key.csr_pem().unwrap();
+        let anew = ca.issue_node(NodeId(7), &"w1".into(), Epoch(2), &csr, Validity::lasting(hour / 2)).unwrap();
+        assert_eq!(renewed(&anew, String::new()).unwrap().cert_pem, anew);
         // By another CA, which the managers say is to be trusted, also one that ends sooner.
         let (sooner, both) = (issue(&other, 7, &key, hour / 2), other.cert_pem().to_owned() + ca.cert_pem());
         assert_eq!(renewed(&sooner, both.clone()).unwrap().ca_pem, both);

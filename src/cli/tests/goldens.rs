@@ -99,6 +99,13 @@ fn a_stale_view_is_said_loudly_and_is_three() {
         let (_, talk) = text.split_once("--- 3\n").expect("stale is 3");
         assert!(talk.contains("STALE: no quorum; this is what m2 last knew 42 s ago"), "{talk}");
     }
+    // A leader that can't be asked is no lost quorum, and nothing that recover is for.
+    view.as_of = AsOf { leader: Some("m1".into()), heard: true, ..view.as_of };
+    let text = printed(Format::Table, |out| status::show(out, &view, false));
+    let (shown, talk) = text.split_once("--- 3\n").expect("stale is 3");
+    assert!(shown.contains("managers up: ? of 1"), "{shown}");
+    assert!(talk.contains("STALE: m1 leads and is heard, but did not answer at its API"), "{talk}");
+    assert!(!talk.contains("recover"), "{talk}");
 }
 
 #[test]
