@@ -99,7 +99,7 @@ fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
     } else {
         format!("{name} is no manager and takes no orders; nothing was changed")
     };
-    let managers = own.managers();
+    let managers = own.other_managers();
     let at = match managers.as_slice() {
         [] => "HOST:PORT".to_owned(),
         some => some.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(","),

@@ -161,6 +161,11 @@ impl Own {
         self.show(|shown| shown.certified = epoch);
     }
 
+    /// The epoch of the node's certificate.
+    pub fn certified(&self) -> Epoch {
+        self.standing.borrow().certified
+    }
+
     fn show(&self, change: impl FnOnce(&mut Shown)) {
         self.standing.send_if_modified(|shown| {
             let before = *shown;
@@ -243,14 +248,10 @@ impl Own {
         PeersReply { peers, managers, removed: Vec::new(), epoch: self.epoch(), gossip, ca }
     }
 
-    /// The id of a node that managers named, and the port of its API; the own node is one.
-    pub fn named(&self, name: &NodeName) -> Option<(NodeId, Option<u16>)> {
-        if *name == self.id.name {
-            return Some((self.id.id, None));
-        }
+    /// The id and the key, in hex, of a node that managers named.
+    pub fn named(&self, name: &NodeName) -> Option<(NodeId, String)> {
         let state = self.state();
-        let peer = state.peers.iter().find(|p| p.name == *name)?;
-        Some((peer.id, peer.api_addr.rsplit_once(':').and_then(|(_, port)| port.parse().ok())))
+        state.peers.iter().find(|p| p.name == *name).map(|p| (p.id, p.public_key.clone()))
     }
 
     /// The managers that this node knows, now and later.
@@ -377,12 +378,7 @@ impl Own {
         self.state().record.started
     }
 
-    /// API addresses of the managers that this node knows.
-    pub fn managers(&self) -> Vec<String> {
-        self.managers.borrow().iter().map(|m| m.api_addr.clone()).collect()
-    }
-
-    /// The same without this node, which may have been one until just now.
+    /// API addresses of the managers that this node knows, without its own, which may have been one until just now.
     pub fn other_managers(&self) -> Vec<String> {
         let managers = self.managers.borrow();
         managers.iter().filter(|m| m.id != self.id.id).map(|m| m.api_addr.clone()).collect()

@@ -370,8 +370,11 @@ pub struct Following {
     /// Refuse instead of queueing for a node that is away
     #[arg(long)]
     pub no_queue: bool,
+    /// Follow the job, as is done if nothing is said
+    #[arg(long)]
+    pub wait: bool,
     /// Don't follow the job
-    #[arg(short, long)]
+    #[arg(short, long, visible_alias = "no-wait", conflicts_with = "wait")]
     pub detach: bool,
 }
 

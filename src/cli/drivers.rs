@@ -213,7 +213,7 @@ fn of_recovery(error: daemon::RecoverError, dir: &Path) -> anyhow::Error {
 /// Makes an empty directory that of the only manager of what a backup holds.
 pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     use daemon::RestoreError as E;
-    let error = match daemon::restore(options) {
+    let error = match runtime()?.block_on(daemon::restore(options)) {
         Ok(restored) => return Ok(restored),
         // Of a directory that is no node's nothing is to be put back.
         Err(E::Recover(daemon::RecoverError::Admin(daemon::AdminError::Disk(error)))) => {
@@ -227,6 +227,10 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     };
     let next = match &error {
         E::Taken { .. } => "--dir with an empty directory; nothing was touched",
+        E::Led { .. } => {
+            "nothing, where that cluster is to go on; else stop remoor on its managers, and the same command; \
+             --even-if-majority-alive restores all the same, and ends it"
+        }
         _ => "another backup",
     };
     let stop = Stop::of(&error.into());

@@ -8,6 +8,7 @@ use crate::model::{Fault, counted};
 use crate::rpc::client::ApiError;
 use crate::rpc::tls::may_be_the_clock;
 use crate::rpc::view::{FaultsView, LeftView};
+use crate::rpc::wire::NO_QUORUM_NEXT;
 use std::error::Error;
 use std::path::Path;
 
@@ -125,10 +126,7 @@ fn no_daemon(stop: Stop, socket: &Path) -> Stop {
 /// Where the daemon names no next step.
 fn default_next(code: &str) -> Option<&'static str> {
     match code {
-        "no-quorum" => Some(
-            "bring a majority of the managers back; remoor status shows which are up; if they are lost for ever, remoor recover \
-             --force-new-cluster --dry-run",
-        ),
+        "no-quorum" => Some(NO_QUORUM_NEXT),
         "outcome-unknown" => Some("remoor history shows whether it was done"),
         "retry" | "not-leader" | "rate-limited" => Some("the same command again in a moment"),
         "unavailable" => Some("the same command on a manager, or --manager HOST:PORT --credentials FILE"),

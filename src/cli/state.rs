@@ -132,7 +132,7 @@ pub fn undesired(node: &NodeView) -> Option<String> {
     if node.presence != "alive" {
         return Some(format!("is {}", node.presence));
     }
-    if let Some(silent) = node.manager_silent.as_ref().filter(|_| node.role == "manager") {
+    if let Some(silent) = node.manager_silent.as_ref().filter(|_| node.manager.as_deref() == Some("voter")) {
         return Some(format!("manages nothing: {silent}"));
     }
     if node.lifecycle != "commissioned" {

@@ -17,7 +17,7 @@ use super::switch::Switch;
 use super::transport::{End, Retirement};
 use crate::agent::{self, Own};
 use crate::disk::{DataDir, DiskError, Identity};
-use crate::manager::{Shared, Sponsors};
+use crate::manager::{Shared, Sponsors, wall};
 use crate::model::{ClusterRole, Epoch, Inventory, NodeId, RaftId};
 use crate::rpc::caller::Caller;
 use crate::rpc::join::Peer;
@@ -264,6 +264,7 @@ impl Manage {
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, Some(id));
         // The end of the id may be that of the node.
         self.ground.own.ask_soon();
+        self.end_backups();
         let stored = self.store(now).await;
         self.stop(now).await;
         let name = &now.identity.name;
@@ -327,6 +328,7 @@ impl Manage {
             }
             return;
         };
+        self.end_backups();
         self.stop(&mut now).await;
         let aside = match stored {
             Ok(()) => self.aside(Some(id)).await,
@@ -343,6 +345,19 @@ impl Manage {
                 "wrong-epoch: the cluster was founded anew without this manager; its log could not be put aside, which is \
                  tried at the next start; it goes on as a worker"
             ),
+        }
+    }
+
+    /// A worker makes no backups, and who ordered them here may count on them.
+    fn end_backups(&self) {
+        let Some(shared) = self.shared() else { return };
+        let planned = shared.backups.view(&shared.me, wall()).and_then(|backups| backups.every_ms);
+        if let Some(every) = planned {
+            tracing::warn!(
+                every_s = every / 1_000,
+                "the backups that were planned here are made no more while this node is a worker; next: remoor backup FOLDER \
+                 --every on a manager"
+            );
         }
     }
 

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long each manager has to answer, at each of its addresses.
-const ASK_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Default)]
 pub struct RecoverOptions {
@@ -362,7 +362,8 @@ async fn ask(
     Ok(futures_util::future::join_all(asked).await)
 }
 
-async fn said(client: &Client) -> Said {
+/// What the manager says of its log.
+pub(super) async fn said(client: &Client) -> Said {
     match client.get::<PositionReply>(POSITION_PATH).await {
         Ok(position) => Said::Position(position),
         Err(ApiError::Status { message, .. }) => Said::Else(message),

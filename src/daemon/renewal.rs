@@ -32,9 +32,10 @@ const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
     let mut failures = 0;
     let mut said = String::new();
-    let mut turn = keyring.follow();
+    let (mut turn, mut managers) = (keyring.follow(), own.follow_managers());
     loop {
         turn.mark_unchanged();
+        managers.mark_unchanged();
         let (due, now) = (keyring.due(), wall());
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.since(now)))
@@ -69,6 +70,8 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
             _ = stopped.wait_for(|stop| *stop) => return,
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
+            // One of them may be the first that can.
+            Ok(()) = managers.changed() => failures = 0,
         }
     }
 }
@@ -102,6 +105,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
     let ring = keyring.clone();
     let kept = tokio::task::spawn_blocking(move || ring.renew(&reply)).await;
     kept.map_err(|e| e.to_string())?.map_err(|e| format!("what {by} sent can't be used: {e}"))?;
+    own.set_certified(keyring.certified());
     if let Some(shared) = manage.shared() {
         shared.certificates.seen(own.id().id, keyring.ends());
     }
@@ -112,7 +116,6 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
     if keyring.due() <= wall() {
         return Err(format!("what {by} issued is to be renewed already: is one of the clocks wrong?"));
     }
-    own.set_certified(keyring.certified());
     // Managers see the new one with the next question.
     own.ask_soon();
     Ok(by)

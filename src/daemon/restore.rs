@@ -3,7 +3,7 @@
 use super::admin::{self, AdminError};
 use super::half_made::{self, Making};
 use super::layout::{Layout, NodeConfig};
-use super::recover::{Place, RecoverError, moved, next_epoch};
+use super::recover::{ASK_WITHIN, Place, RecoverError, Said, moved, next_epoch, said};
 use crate::disk::{BlobStore, DiskError, Identity, atomic_write};
 use crate::manager::api::managers_of;
 use crate::manager::backup::{Backup, BackupError, Head};
@@ -11,8 +11,10 @@ use crate::manager::{Authorities, wall};
 use crate::model::{Epoch, Inventory, NodeId, RaftId, Refounding};
 use crate::raft::{LastState, RaftConfig, RaftError};
 use crate::rpc::ca::{NODE_LIFE, Validity};
+use crate::rpc::client::Client;
 use crate::rpc::identity::{Credentials, IdentityError, NodeKey};
 use crate::rpc::join::Peer;
+use crate::rpc::tls::ClientTls;
 use crate::rpc::wire::rfc3339;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -33,6 +35,8 @@ pub struct RestoreOptions {
     pub places: Vec<(String, Place)>,
     /// The new epoch is greater than this one.
     pub epoch: Option<u64>,
+    /// Also where a manager of the backup answers that follows a leader: the new epoch ends what they decide.
+    pub even_if_majority_alive: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +59,9 @@ pub enum RestoreError {
     /// Nothing in it was touched.
     #[error("{} is a node's already: {name}", dir.display())]
     Taken { dir: PathBuf, name: String },
+    /// Nothing was kept in the directory.
+    #[error("{by} answers, and follows a leader that lives: {leader}; a restored manager ends that cluster")]
+    Led { by: String, leader: String },
     #[error("{0} is not in the backup, without which nobody is this cluster")]
     Lacks(&'static str),
 }
@@ -88,9 +95,9 @@ pub fn verify(file: &Path) -> Result<Head, BackupError> {
     Backup::read(file).map(|backup| backup.head)
 }
 
-/// Nothing is written before the backup was found to be whole and to fit; what a kill left is cleared away by the next try.
-/// Blocks.
-pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
+/// Nothing is written before the backup was found to be whole and to fit, and nothing is left where its managers live; what a kill
+/// left is cleared away by the next try. Blocks, and asks them.
+pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     let layout = Layout(options.dir.clone());
     let Backup { head, mut state, blobs, files } = Backup::read(&options.file)?;
     let data = half_made::open(&options.dir)?;
@@ -117,6 +124,12 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
             made.map_err(DiskError::io("creating directory", folder))?;
         }
         atomic_write(&path, bytes, 0o600)?;
+    }
+    if !options.even_if_majority_alive
+        && let Some((by, leader)) = led(&options.dir, &state).await?
+    {
+        half_made::clear(&options.dir)?;
+        return Err(RestoreError::Led { by, leader });
     }
     let store = BlobStore::new(&layout.blobs())?;
     for bytes in blobs.values() {
@@ -167,6 +180,22 @@ pub fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError> {
     data.store_identity(&identity)?;
     half_made::end(&options.dir)?;
     Ok(Restored { head, name, api: config.api().to_string(), epoch, raft, lost })
+}
+
+/// A manager of the backup that answers by the credentials in `dir`, and whom it follows.
+async fn led(dir: &Path, state: &Inventory) -> Result<Option<(String, String)>, RestoreError> {
+    let credentials = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
+    let tls = ClientTls::member(&credentials.tls())?;
+    let asked = managers_of(state).into_iter().map(|manager| {
+        let client = Client::tls(manager.api_addr, &tls, Some(manager.id)).within(ASK_WITHIN);
+        async move {
+            match said(&client).await {
+                Said::Position(position) => Some((manager.name.to_string(), position.leader?)),
+                Said::Else(_) | Said::Silent(_) => None,
+            }
+        }
+    });
+    Ok(futures_util::future::join_all(asked).await.into_iter().flatten().next())
 }
 
 /// Where the new manager is: as it was told, as the file of the machine says whose backup it is, or as the state has it.

@@ -3,7 +3,7 @@
 use super::address;
 use super::admin::random_hex;
 use super::authority;
-use super::epochs;
+use super::epochs::{self, Epochs};
 use super::gossip_key;
 use super::keyring::Keyring;
 use super::layout::{Layout, NodeConfig};
@@ -76,8 +76,8 @@ pub enum DaemonError {
     #[error("this node's identity is in use at {0}: a copied data directory or disk")]
     CopiedIdentity(std::net::SocketAddr),
     #[error(
-        "this node was founded anew at {addr}, in epoch {epoch}, and lives there now; next: move this data directory away, and \
-         systemctl disable remoor here"
+        "another daemon of this node, at {addr}, has a certificate of epoch {epoch}, which is newer than the one here: the node was \
+         founded anew there; next: systemctl disable --now remoor here, and move this data directory away"
     )]
     Refounded { addr: std::net::SocketAddr, epoch: Epoch },
     #[error("signals can't be caught")]
@@ -183,7 +183,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         worked: watch::Sender::new(0),
     };
     rest(agent_config.worked.subscribe(), own.clone());
-    let named = saved.peers.clone();
+    let named = (saved.peers.clone(), saved.managers.clone());
     let agent = tokio::spawn(
         AgentTask::new(agent_config, saved, gossip.clone(), rejoin, record, report).run(agent_rx, stopped.clone()),
     );
@@ -191,11 +191,18 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     let leaving = agent::LeaveDesk { own: own.clone(), tls: keyring.client() }.routes();
     // Before it has a say: managers of an older epoch would decide what is lost once they hear of the newer one.
     if identity.raft.is_some()
-        && let Some(epoch) = epochs::at_start(&named, identity.node, &keyring.client(), identity.epoch).await
+        && let Some(epoch) = epochs::at_start(&named.0, &named.1, &keyring.client(), identity.epoch).await
     {
         own.hear_epoch(epoch);
     }
-    tokio::spawn(epochs::follow(gossip.clone(), own.clone(), keyring.client(), fatal_tx.clone(), stopped.clone()));
+    let claims = Epochs {
+        gossip: gossip.clone(),
+        own: own.clone(),
+        tls: keyring.client(),
+        key: hex::encode(credentials.key()?.public()),
+        fatal: fatal_tx.clone(),
+    };
+    tokio::spawn(claims.follow(stopped.clone()));
     let ground = Ground {
         data,
         layout,
@@ -215,6 +222,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
         Some(file) => manage.begin_without(&file, &identity),
     }
     tokio::spawn(gossip_key::follow(keyring.clone(), gossip.clone(), own.clone(), stopped.clone()));
+    let farewell = gossip.clone();
     tokio::spawn(follow_keys(manage.clone(), keys, gossip, stopped.clone()));
     tokio::spawn(authority::follow_former(manage.clone(), keyring.clone(), stopped.clone()));
     tokio::spawn(authority::follow(keyring.clone(), own.clone(), manage.clone(), operator, stopped.clone()));
@@ -233,6 +241,10 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     tracing::info!(node = %identity.name, cluster = %identity.cluster, manager = own.manages(), "up");
 
     let ended = wait_for_end(&mut fatal).await;
+    if let Err(DaemonError::CopiedIdentity(_) | DaemonError::Refounded { .. }) = &ended {
+        // Its goodbye would be that of the other daemon of this node.
+        farewell.shutdown().await;
+    }
     let _ = stop.send(true);
     let goodbye = async {
         let _ = agent.await;
@@ -367,10 +379,13 @@ async fn fan_out(
                 let _ = fatal.try_send(DaemonError::CopiedIdentity(*addr));
             }
             // It hears of this one by that, which nobody else passes on, and ends.
-            MemberEvent::OutrankedElsewhere { addr } => {
-                tracing::warn!(%addr, "another daemon of this node is from before it, or manages nothing; it is told to end");
+            MemberEvent::OutrankedElsewhere { addr, .. } => {
                 let (gossip, addr) = (gossip.clone(), *addr);
-                tokio::spawn(async move { gossip.join(addr).await });
+                tokio::spawn(async move {
+                    let told = gossip.join(addr).await;
+                    let error = told.as_ref().err().map(ToString::to_string);
+                    tracing::warn!(%addr, error, "another daemon of this node is from before it, or manages nothing: it is told to end");
+                });
             }
             _ => {}
         }

@@ -100,7 +100,7 @@ impl Shared {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The report in force, and the same signed. Who was said to be of a newer epoch than before may be no more.
+    /// The report in force, and the same signed. With its epoch those claims end that are no newer.
     pub fn set_own(&self, report: &Report, meta: Bytes) {
         *self.own() = report.clone();
         *self.meta.lock().unwrap_or_else(PoisonError::into_inner) = meta;
@@ -115,14 +115,18 @@ impl Shared {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn unclaim(&self, name: &NodeName) {
+        self.claims.send_if_modified(|claims| claims.remove(name).is_some());
+    }
+
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
         self.claims.subscribe()
     }
 
-    /// Notes what a signed record says of the epoch.
+    /// Notes what a signed record says of the epoch; a claim of before that it takes back is none any more.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report) {
         if report.epoch <= self.own().epoch {
-            return;
+            return self.unclaim(name);
         }
         let claim = Claim { addr, epoch: report.epoch, api: report.api };
         self.claims.send_if_modified(|claims| {
@@ -168,6 +172,10 @@ impl Shared {
                 return;
             }
         };
+        // Also where its key was not known yet as it came.
+        if entry.signed && name != self.judge.me {
+            self.claim(&name, addr, &entry.report);
+        }
         // Signed with its key and not understood: another version of the report.
         let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
         let alarm = strange.and_then(|version| view.unreadable(&name, addr, version, Instant::now()));
@@ -203,7 +211,7 @@ impl Shared {
                 let own = self.own().clone();
                 let event = match () {
                     () if report.instance == own.instance => None,
-                    () if outranks(&own, &report) => view.outranked(addr, now),
+                    () if outranks(&own, &report) => view.outranked(addr, report.instance, now),
                     () => view.elsewhere(addr, report.instance, now),
                 };
                 (event, Err(Refusal::OwnElsewhere))
@@ -269,7 +277,11 @@ impl EventDelegate for Ears {
 
     async fn notify_leave(&self, node: Node) {
         let mut view = self.0.view();
-        let event = view.remove(&NodeName::from(node.id().as_str()));
+        let name = NodeName::from(node.id().as_str());
+        if name != self.0.judge.me {
+            self.0.unclaim(&name);
+        }
+        let event = view.remove(&name);
         self.0.emit(&view, event);
     }
 }

@@ -46,6 +46,6 @@ pub enum MemberEvent {
     /// This node's identity is in use at another address: a copied data directory or disk. Fatal for the daemon.
     SignedElsewhere { addr: SocketAddr },
     /// The same, where the other one is to end and not this one: it is of an older epoch, or manages nothing while this one does.
-    /// Rate-limited.
-    OutrankedElsewhere { addr: SocketAddr },
+    /// Rate-limited. `lasting`: it has been seen there for a while, and is no echo of one that ended.
+    OutrankedElsewhere { addr: SocketAddr, lasting: bool },
 }

@@ -284,6 +284,7 @@ impl Gossip {
                     let event = view.forged(&name, entry.addr, std::time::Instant::now());
                     shared.emit(&view, event);
                 }
+                shared.unclaim(&name);
                 let event = view.remove(&name);
                 shared.emit(&view, event);
             }

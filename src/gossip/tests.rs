@@ -424,7 +424,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     newer.gossip.publish(Report { api: 7_947, ..of(7, true, SECOND) }).await.expect("published");
     let _ = newer.gossip.join(a.gossip.addr()).await;
     let told = newer.saw("outranked", |e| matches!(e, MemberEvent::OutrankedElsewhere { .. })).await;
-    assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr() });
+    assert_eq!(told, MemberEvent::OutrankedElsewhere { addr: b.gossip.addr(), lasting: false });
     // It hears of the newer one directly, as nobody passes on what contradicts what is alive.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();

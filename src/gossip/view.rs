@@ -151,16 +151,15 @@ impl View {
     }
 
     /// This node's own signed record at another address, of a daemon that is to give way.
-    pub fn outranked(&mut self, addr: SocketAddr, now: Instant) -> Option<MemberEvent> {
-        let allowed = self.alarms.allow("outranked", &addr.to_string(), now);
-        allowed.then_some(MemberEvent::OutrankedElsewhere { addr })
+    pub fn outranked(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+        let kind = if lasting { "outranked" } else { "outranked at first" };
+        let allowed = self.alarms.allow(kind, &addr.to_string(), now);
+        allowed.then_some(MemberEvent::OutrankedElsewhere { addr, lasting })
     }
 
-    /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
-    ///
-    /// After a quick restart at a new address the others still tell of the old one until they find it dead. A copy
-    /// goes on answering, so its record keeps coming.
-    pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+    /// For how long this node's own signed record was seen there, without a long gap.
+    fn sighted(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Duration {
         match &mut self.sighting {
             Some(seen)
                 if seen.addr == addr
@@ -168,17 +167,23 @@ impl View {
                     && now.saturating_duration_since(seen.last) <= self.copy_gap =>
             {
                 seen.last = now;
-                let lasted = now.saturating_duration_since(seen.first);
-                if lasted < self.copy_grace || !self.alarms.allow("elsewhere", &addr.to_string(), now) {
-                    return None;
-                }
-                Some(MemberEvent::SignedElsewhere { addr })
+                now.saturating_duration_since(seen.first)
             }
             _ => {
                 self.sighting = Some(Sighting { addr, instance, first: now, last: now });
-                None
+                Duration::ZERO
             }
         }
+    }
+
+    /// Notes this node's own signed record at another address; the event once it has been alive there for the grace.
+    ///
+    /// After a quick restart at a new address the others still tell of the old one until they find it dead. A copy
+    /// goes on answering, so its record keeps coming.
+    pub fn elsewhere(&mut self, addr: SocketAddr, instance: Instance, now: Instant) -> Option<MemberEvent> {
+        let lasting = self.sighted(addr, instance, now) >= self.copy_grace;
+        let allowed = lasting && self.alarms.allow("elsewhere", &addr.to_string(), now);
+        allowed.then_some(MemberEvent::SignedElsewhere { addr })
     }
 }
 

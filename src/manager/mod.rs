@@ -230,10 +230,11 @@ impl ManagerTask {
                 self.shared.notices.tell(&format!("unreadable {name} {version}"), Some(name.as_str()), &text);
             }
             MemberEvent::SignedElsewhere { .. } => {} // the daemon ends on it
-            MemberEvent::OutrankedElsewhere { addr } => {
+            MemberEvent::OutrankedElsewhere { lasting: false, .. } => {} // an echo, or one that ends now that it was told
+            MemberEvent::OutrankedElsewhere { addr, lasting: true } => {
                 let text = format!(
-                    "another daemon runs as {} at {addr}, from before the cluster was founded anew or without managing it; it is \
-                     told, and ends by itself; next: look there, and move its data directory away",
+                    "two daemons run as {}, here and at {addr}; the other one ends, as it is of an older epoch or manages nothing; \
+                     next: see which one is meant, and move the data directory of the other away",
                     self.shared.me
                 );
                 self.shared.notices.tell(&format!("twice {addr}"), None, &text);

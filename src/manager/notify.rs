@@ -142,6 +142,8 @@ impl Notices {
 impl Inner {
     fn remember(&mut self, about: String, text: &str) {
         let known = self.recent.iter().position(|r| r.about == about).and_then(|at| self.recent.remove(at));
+        // What had passed and comes again is another story.
+        let known = known.filter(|r| !r.passed(Instant::now()));
         let (times, since) = known.map_or_else(|| (1, super::wall()), |r| (r.times + 1, r.since));
         self.recent.push_back(Recent { about, text: text.to_owned(), times, since, seen: Instant::now() });
         if self.recent.len() > RECENT_MAX {

@@ -46,6 +46,8 @@ pub struct RaftStatus {
     pub matched: BTreeMap<RaftId, u64>,
     /// On the leader: milliseconds since each other member answered; absent if it never did.
     pub acked_ms: BTreeMap<RaftId, u64>,
+    /// On the leader: for how long it has been one without a break.
+    pub led_ms: Option<u64>,
     /// False once the log has stopped, for whatever reason: the process should exit.
     pub running: bool,
     /// Why it stopped.
@@ -60,7 +62,7 @@ impl RaftStatus {
 
     /// The same without what changes by mere passing of time.
     fn lasting(&self) -> Self {
-        Self { quorum_acked_ms: None, leads_until: None, acked_ms: BTreeMap::new(), ..self.clone() }
+        Self { quorum_acked_ms: None, leads_until: None, led_ms: None, acked_ms: BTreeMap::new(), ..self.clone() }
     }
 
     /// The same without how far the log is: who leads and who takes part.
@@ -106,6 +108,7 @@ pub fn project<S: StateMachine>(metrics: &RaftMetrics<Types<S>>, lease: Duration
         entering: target().filter(|id| !everywhere(id)).map(|id| RaftId(*id)).collect(),
         members_committed: metrics.membership_config.log_id() == metrics.committed_membership_config.log_id(),
         quorum_acked_ms,
+        led_ms: None, // only who follows the reports knows
         matched: metrics
             .replication
             .iter()
@@ -135,7 +138,7 @@ pub async fn follow<S: StateMachine>(
     tick: Duration,
     lease: Duration,
 ) {
-    let mut begun = 0;
+    let (mut begun, mut since) = (0, None::<std::time::Instant>);
     loop {
         let ended = match tokio::time::timeout(tick, metrics.changed()).await {
             Ok(Ok(())) | Err(_) => false,
@@ -151,6 +154,8 @@ pub async fn follow<S: StateMachine>(
                 let _ = raft.core.trigger().heartbeat().await;
             }
         }
+        since = since.filter(|_| new.is_leader).or_else(|| new.is_leader.then(std::time::Instant::now));
+        new.led_ms = since.map(|since| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX));
         if ended && new.running {
             new.running = false;
             new.is_leader = false;

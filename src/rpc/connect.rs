@@ -75,9 +75,9 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
     .await
 }
 
-/// The epoch in which the certificate was issued by which `node` answers at `addr`, as one of the CAs of `tls` says. Nothing is asked;
-/// only the handshake is made.
-pub async fn proved_epoch(addr: &str, tls: &ClientTls, node: NodeId) -> Result<Epoch, ApiError> {
+/// The epoch in which the certificate was issued by which `node` answers at `addr`, as one of the CAs of `tls` says; it must be for
+/// the key `expected` (hex), which a CA alone does not give. Nothing is asked; only the handshake is made.
+pub async fn proved_epoch(addr: &str, tls: &ClientTls, node: NodeId, expected: &str) -> Result<Epoch, ApiError> {
     let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: Some(node) };
     in_time(&target, async {
         let stream = secure(&target, addr, tls.current(), server_name(&target, tls, Some(node))?).await?;
@@ -86,7 +86,8 @@ pub async fn proved_epoch(addr: &str, tls: &ClientTls, node: NodeId) -> Result<E
             return Err(identity(&target, "no certificate was shown".to_owned()));
         };
         match Caller::of_certificate(certificate, cluster) {
-            Ok(Caller::Node { epoch, .. }) => Ok(epoch),
+            Ok(Caller::Node { epoch, key, .. }) if key == expected => Ok(epoch),
+            Ok(Caller::Node { .. }) => Err(identity(&target, "the certificate is not for the node's key".to_owned())),
             Ok(_) => Err(identity(&target, "the certificate is not that of a node".to_owned())),
             Err(error) => Err(identity(&target, error.to_string())),
         }
@@ -177,15 +178,19 @@ pub(super) fn fault(target: &Target, error: &(dyn std::error::Error + 'static)) 
 
 /// An error and its causes on one line, each said once.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    // rustls ends some of its texts with where its manual explains them, which is nothing to who runs a fleet.
+    let words = |error: &dyn std::error::Error| {
+        let text = error.to_string();
+        text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
+    };
+    let mut text = words(error);
     let mut next = error.source();
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
+        let cause_text = words(cause);
         if !text.contains(&cause_text) {
             text = format!("{text}: {cause_text}");
         }
         next = cause.source();
     }
-    // rustls ends some of its texts with where its manual explains them, which is nothing to who runs a fleet.
-    text.split(": https://docs.rs").next().unwrap_or_default().to_owned()
+    text
 }

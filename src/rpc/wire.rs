@@ -17,6 +17,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
+/// What helps where no majority of the managers answers.
+pub const NO_QUORUM_NEXT: &str = "bring a majority of the managers back (remoor raft-members names them); if they are lost for \
+                                  ever: systemctl stop remoor, then remoor recover --force-new-cluster --dry-run";
+
 /// Largest body of a request, bytes, unless a route says otherwise.
 pub const BODY_MAX: usize = 2 << 20;
 /// Header of a request that a manager passes on: for whom it asks.

@@ -2,7 +2,7 @@
 //! anew decides nothing more once any node of the newer epoch is met, and of two daemons of one node the older one ends. No lab,
 //! no root.
 
-use crate::disaster::{Cluster, good, identity, parked, recover, state_of, text};
+use crate::disaster::{Cluster, good, identity, parked, recover, refused, state_of, text};
 use crate::local::{Daemon, done, remoor, until};
 use serde_json::Value;
 use std::fs;
@@ -73,7 +73,33 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
 }
 
-/// A backup is restored by mistake while all managers live: the cluster that was restored goes on, as its epoch is the newer one,
+/// The survivor has another address than before, where nobody but gossip tells of it.
+#[test]
+fn a_survivor_at_another_address_is_found_by_its_workers_and_by_those_that_were_lost() {
+    let mut cluster = Cluster::up();
+    for lost in 0..3 {
+        cluster.managers[lost].kill();
+    }
+    let (first, elsewhere) = (cluster.manager(0), (cluster.host)(9));
+    let told = good(&recover(&first, &["--yes", "--set-addr", &format!("m1={elsewhere}")]));
+    assert!(told.contains("only manager"), "{told}");
+    let after = identity(&first);
+    cluster.managers[0] = Daemon::start(&first);
+    let status = leads(&cluster.managers[0]);
+    let api = status["nodes"].as_array().and_then(|nodes| nodes.iter().find(|n| n["name"] == "m1")?["api"].as_str());
+    assert_eq!(api, Some(format!("{elsewhere}:7947").as_str()));
+    for name in ["w1", "w2"] {
+        until("a worker is of the new epoch", || {
+            (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())
+        });
+    }
+    let home = cluster.manager(1);
+    cluster.managers[1] = Daemon::start(&home);
+    gave_way(&home, &after);
+    good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
+}
+
+/// A backup is restored while all managers live, which takes more than the command: the cluster that was restored goes on, as its epoch is the newer one,
 /// the others end deciding, and the daemon whose node was restored elsewhere ends.
 #[test]
 fn a_restore_beside_living_managers_leaves_one_cluster() {
@@ -83,7 +109,9 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
     let (elsewhere, new) = ((cluster.host)(9), cluster.at("new"));
     let mut restore = remoor();
     restore.arg("restore").arg(&file).args(["--set-addr", &format!("m1={elsewhere}"), "--dir"]).arg(&new);
-    good(&done(&mut restore));
+    refused(&restore.output().expect("remoor runs"), &["follows a leader that lives", "--even-if-majority-alive"]);
+    assert!(!new.join("node.key").exists() && !new.join("identity.json").exists(), "nothing is left");
+    good(&done(restore.arg("--even-if-majority-alive")));
     let after = identity(&new);
     let restored = Daemon::start(&new);
     leads(&restored);
@@ -94,7 +122,7 @@ fn a_restore_beside_living_managers_leaves_one_cluster() {
     }
     let ended = until("the first m1 ends", || cluster.managers[0].child.try_wait().expect("a status"));
     let said = log(&cluster.manager(0));
-    assert!(!ended.success() && said.contains(&format!("this node was founded anew at {elsewhere}:7946")), "{said}");
+    assert!(!ended.success() && said.contains(&format!("another daemon of this node, at {elsewhere}:7946")), "{said}");
     for name in ["w1", "w2"] {
         until("a worker is of the new epoch", || {
             (identity(&cluster.at(name))["epoch"] == after["epoch"]).then_some(())

@@ -73,6 +73,9 @@ pub struct RestoreArgs {
     /// The new epoch is to be greater than this one, where a node is known to be in it
     #[arg(long, value_name = "EPOCH")]
     pub epoch: Option<u64>,
+    /// Also where a manager of the backup answers that follows a leader: that cluster ends by it
+    #[arg(long, help_heading = "Safety")]
+    pub even_if_majority_alive: bool,
     /// Where the node keeps its identity and state; holds no node yet
     #[arg(long, value_name = "DIR", env = "REMOOR_DIR", default_value = "/var/lib/remoor", hide_env_values = true,
         value_parser = absolute)]

@@ -223,8 +223,11 @@ pub struct RemoveArgs {
     /// Don't ask
     #[arg(short, long, help_heading = "Safety")]
     pub yes: bool,
+    /// Follow until it is out, as is done if nothing is said
+    #[arg(long)]
+    pub wait: bool,
     /// Don't follow a manager on its way out of Raft
-    #[arg(long, conflicts_with = "timeout")]
+    #[arg(long, conflicts_with_all = ["wait", "timeout"])]
     pub no_wait: bool,
     /// How long to follow
     #[arg(long, value_name = "TIME", default_value = "2m")]

@@ -117,7 +117,7 @@ fn next_step(node: &NodeView, today: Today) -> Option<String> {
     let (name, seen) = (&node.name, state::seen(node, today));
     let gone = matches!(node.presence.as_str(), "away" | "agent-down" | "left") && node.role == "manager";
     let restart = format!("next, on {name}: systemctl restart remoor, or a reboot");
-    if let Some(silent) = node.manager_silent.as_ref().filter(|_| !gone && node.role == "manager") {
+    if let Some(silent) = node.manager_silent.as_ref().filter(|_| !gone && node.manager.as_deref() == Some("voter")) {
         return Some(format!(
             "{name} is {seen} but manages nothing: {silent}; next, on {name}: remoor status and its log say why; if it can't be \
              mended: remoor demote {name}, then remoor promote {name}"

@@ -159,6 +159,7 @@ pub fn restore(out: &Out, args: RestoreArgs) -> anyhow::Result<Exit> {
         name: args.name,
         places: args.set_addr,
         epoch: args.epoch,
+        even_if_majority_alive: args.even_if_majority_alive,
     })?;
     let view = json!({
         "version": 1,

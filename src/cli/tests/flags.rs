@@ -131,6 +131,8 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor play site.yml -c winrm",
         "remoor play site.yml -o wide",
         "remoor play site.yml -i",
+        "remoor drain w1 --wait --no-wait",
+        "remoor remove m1 --wait --no-wait",
     ] {
         assert!(parse(wrong).is_err_and(|e| e.exit_code() == 2), "{wrong}");
     }
@@ -139,6 +141,9 @@ fn wrong_usage_is_refused_and_right_usage_read() {
         "remoor resetup --group web",
         "remoor join m1:7947 --advertise 10.0.0.4",
         "remoor leave --yes --no-wait",
+        "remoor drain w1 --no-wait",
+        "remoor drain w1 --wait",
+        "remoor remove m1 --wait --timeout 1m",
         "remoor node add w1 --zone rack-a",
         "remoor maintenance w1 --for 1h30m",
         "remoor status --watch",

@@ -40,17 +40,18 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
         if reading {
             return next.run(request).await;
         }
-        let next = "bring a majority of the managers back; remoor status shows which are up; if they are lost for ever, \
-                    remoor recover --force-new-cluster --dry-run";
         return Failure::new(Code::NoQuorum, "no majority of the managers can be reached; nothing was changed")
-            .next(next)
+            .next(wire::NO_QUORUM_NEXT)
             .into_response();
     };
     let again = reading.then(|| same(&request));
     match (pass_on(&shared, &addr, request).await, again) {
         (Ok(answer), _) => answer,
-        // It died just now: what is known here, marked as stale.
-        (Err(Passed { unreachable: true, .. }), Some(again)) => next.run(again).await,
+        // It died just now, or its API is shut: what is known here, marked as stale.
+        (Err(Passed { unreachable: true, .. }), Some(mut again)) => {
+            again.extensions_mut().insert(InVain);
+            in_vain(next.run(again).await).await
+        }
         (Err(Passed { failure, .. }), _) => failure.into_response(),
     }
 }
@@ -75,6 +76,29 @@ fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
     let Some(Caller::Node { behalf, .. }) = request.extensions().get() else { return None };
     let name = behalf.as_ref().map_or("an operator", |behalf| behalf.name.as_str());
     operators::refused(&shared.inventory(), name, key).err()
+}
+
+/// Says of a request that the leader, which is heard, was asked before and could not be reached.
+#[derive(Debug, Clone, Copy)]
+pub struct InVain;
+
+/// The own answer, where it is one that says how it is known, with that the leader is heard. Any other stays as it is.
+async fn in_vain(answer: Response) -> Response {
+    let json = answer.headers().get("content-type").is_some_and(|kind| kind == "application/json");
+    if !json || !answer.status().is_success() {
+        return answer;
+    }
+    let (parts, body) = answer.into_parts();
+    let Ok(bytes) = wire::bounded(body, wire::LARGE_BODY_MAX).await else {
+        return Failure::new(Code::Internal, "the answer can't be read").into_response();
+    };
+    let marked = serde_json::from_slice::<Value>(&bytes).ok().and_then(|mut answer| {
+        answer.get_mut("as_of")?.as_object_mut()?.insert("heard".to_owned(), true.into());
+        Some(answer.to_string().into())
+    });
+    let mut headers = parts.headers;
+    headers.remove("content-length");
+    (parts.status, headers, Body::from(marked.unwrap_or(bytes))).into_response()
 }
 
 /// A request without a body once more.

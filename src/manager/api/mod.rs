@@ -248,7 +248,7 @@ fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
 /// one leads within 2 s.
 const SILENCE_MS: u64 = 5_000;
 
-/// Whether another manager leads and is heard, so that there is a quorum.
+/// Whether another manager leads and is heard.
 fn heard(shared: &Shared, status: &RaftStatus) -> bool {
     status.leader.is_some_and(|id| id != status.id) && shared.age_ms().is_some_and(|ms| ms < SILENCE_MS)
 }
@@ -264,7 +264,8 @@ fn as_of(shared: &Shared) -> AsOf {
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.leads(),
-        heard: heard(shared, &status),
+        // Set where the leader was asked in vain (forward.rs).
+        heard: false,
         age_ms: if status.leads() { 0 } else { age_ms() },
     }
 }

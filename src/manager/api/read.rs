@@ -3,14 +3,14 @@
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
+use super::forward::InVain;
 use super::{as_of, keys, named, operator, operators, roles};
 use crate::engine::Presence;
 use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
-use crate::raft::RaftStatus;
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Extension, Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,20 +22,22 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<StatusView>, Failure> {
+pub async fn status(
+    State(shared): State<Arc<Shared>>,
+    in_vain: Option<Extension<InVain>>,
+    caller: Caller,
+) -> Result<Answer<StatusView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
-    let managers_up = answering(&raft, &inventory, &nodes);
+    let managers_up = roles::answering(&raft, &inventory, &nodes);
     let as_of = as_of(&shared);
-    let mut warnings = match &as_of.leader {
+    let mut warnings = match as_of.leader.as_ref().filter(|_| in_vain.is_some()) {
         // How many answer it alone knows.
-        Some(leader) if as_of.heard => {
-            vec![format!("{leader} leads and is heard, but was not asked: it did not answer at its API")]
-        }
-        _ => roles::outlook(raft.is_leader, managers, managers_up),
+        Some(leader) => vec![format!("{leader} leads and is heard, but does not answer at its API")],
+        None => roles::outlook(raft.is_leader, managers, managers_up),
     };
     warnings.extend(zone_warning(inventory.managers().map(|n| n.spec.zone.as_str())));
     let heard = nodes.iter().filter(|n| n.report.is_some());
@@ -72,23 +74,14 @@ pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result
     }))
 }
 
-/// How many managers a decision can count on: who votes and answers the leader. Gossip is no measure of it: a machine whose manager
-/// part ended gossips on. A manager that does not lead knows of itself alone.
-fn answering(raft: &RaftStatus, inventory: &Inventory, nodes: &[NodeView]) -> u32 {
-    let own = inventory.holds(raft.id).map(|n| n.id.0);
-    let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
-    let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
-    nodes.iter().filter(votes).filter(answers).count() as u32
-}
-
 /// Managers whose machines are there, and which take no part in decisions all the same.
 fn silent_managers<'a>(nodes: impl Iterator<Item = &'a NodeView>) -> Vec<String> {
     let there = nodes.filter(|n| n.presence == "alive" && n.manager.as_deref() == Some("voter"));
     let told = there.filter_map(|n| {
         let (name, silent) = (&n.name, n.manager_silent.as_ref()?);
         Some(format!(
-            "{name} is there and has a vote, but manages nothing: {silent}; next: on {name}, remoor status and its log say why; \
-             remoor demote {name}, then remoor promote {name}, gives it another vote"
+            "{name} is there and has a vote, but manages nothing: {silent}; next: on {name}, remoor status and its log say why; if \
+             it does not come back: remoor demote {name}, then remoor promote {name}, which gives it another vote"
         ))
     });
     told.collect()

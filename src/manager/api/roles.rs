@@ -10,13 +10,14 @@ use crate::model::{
 };
 use crate::raft::RaftStatus;
 use crate::rpc::caller::Caller;
-use crate::rpc::view::{AsOf, RaftMemberView, RaftView};
+use crate::rpc::view::{AsOf, NodeView, RaftMemberView, RaftView};
 use crate::rpc::wire::{Answer, Code, Failure};
 use axum::extract::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member that has not answered for longer is told as silent: ten heartbeats, and no pause of a busy disk.
+/// A member that has not answered for longer is told as silent: twenty heartbeats, so no pause of a busy disk. What is decided
+/// about votes goes by less (`HEARD_MS`): there a moment too long costs a wait, here one too short a false alarm.
 const SILENT_MS: u64 = 5_000;
 
 /// What Raft makes of a node.
@@ -58,7 +59,11 @@ pub(super) fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
         return None;
     }
     match raft.acked_ms.get(&id) {
-        None => Some("no answer to the leader since that one leads".to_owned()),
+        // Who just began to lead has heard nobody yet.
+        None => raft
+            .led_ms
+            .is_some_and(|ms| ms > SILENT_MS)
+            .then(|| "no answer to the leader since that one leads".to_owned()),
         Some(ms) if *ms > SILENT_MS => Some(format!("no answer to the leader for {} s", ms / 1_000)),
         Some(_) => None,
     }
@@ -76,6 +81,15 @@ fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
         () if raft.learners.contains_key(&id) => Some("learner"),
         () => None,
     }
+}
+
+/// How many managers a decision can count on: who votes and answers the leader. Gossip is no measure of it: a machine whose manager
+/// part ended gossips on. A manager that does not lead knows of itself alone.
+pub(super) fn answering(raft: &RaftStatus, inventory: &Inventory, nodes: &[NodeView]) -> u32 {
+    let own = inventory.holds(raft.id).map(|n| n.id.0);
+    let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
+    let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
+    nodes.iter().filter(votes).filter(answers).count() as u32
 }
 
 /// What is to be known of the number of managers, and of how many of them are up.
@@ -277,6 +291,7 @@ mod tests {
             members_committed: true,
             matched: [(id(2), 500), (id(3), 400)].into(),
             acked_ms: [(id(2), 100), (id(3), 90_000)].into(),
+            led_ms: Some(100_000),
             ..RaftStatus::default()
         };
         (inventory, raft)
