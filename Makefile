@@ -107,7 +107,7 @@ test-tools:
 
 # The program as it was published last, which runs in one cluster with this one in tests/it/versions.rs. Named anew with each
 # publication.
-PREVIOUS = 0f75a05
+PREVIOUS = 052f548
 previous:
 	$(CARGO) build --quiet --bins --examples
 	@tests/previous.sh $(PREVIOUS)

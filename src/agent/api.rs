@@ -62,7 +62,13 @@ async fn known(State(own): State<Own>, caller: Caller) -> Result<Json<PeersReply
 /// What a machine that joins, or an operator, is answered at the API address of a node that is no manager: whom to ask instead
 /// (SCENARIOS E27).
 pub fn no_desk(own: Own) -> Router {
-    let asked = |State(own): State<Own>, method: Method, uri: Uri| async move { refusal(&own, &method, uri.path()) };
+    let asked = |State(own): State<Own>| async move {
+        let text = format!(
+            "{} is no manager, and answers for itself on its own socket only; nothing was changed",
+            own.id().name
+        );
+        Failure::new(Code::NotLeader, text).next(format!("--manager {}", named(&own)))
+    };
     Router::new().route(JOIN_PATH, post(elsewhere)).route("/v1/{*path}", any(asked)).with_state(own)
 }
 
@@ -93,19 +99,20 @@ pub fn exposition(text: String) -> Response {
 fn refusal(own: &Own, method: &Method, path: &str) -> Failure {
     let name = &own.id().name;
     let message = if *method == Method::GET || *method == Method::HEAD {
-        format!(
-            "{name} is no manager: its agent knows about itself only (remoor status, remoor nodes there), not {path}"
-        )
+        format!("{name} is no manager: its agent knows about itself only (remoor status, remoor nodes), not {path}")
     } else {
         format!("{name} is no manager and takes no orders; nothing was changed")
     };
-    let managers = own.other_managers();
-    let at = match managers.as_slice() {
+    Failure::new(Code::Unavailable, message)
+        .next(format!("the same command on a manager, or here with --manager {} --credentials FILE", named(own)))
+}
+
+/// Some of the managers that the node knows, as `--manager` takes them.
+fn named(own: &Own) -> String {
+    match own.other_managers().as_slice() {
         [] => "HOST:PORT".to_owned(),
         some => some.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(","),
-    };
-    Failure::new(Code::Unavailable, message)
-        .next(format!("the same command on a manager, or here with --manager {at} --credentials FILE"))
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ use tokio::sync::{Notify, watch};
 pub const CHECKS_MAX: usize = 500;
 /// Unreadable files that are named, of all services.
 const UNREADABLE_NAMED: usize = 100;
+/// Managers that are remembered by their certificates.
+const MET_MAX: usize = 4;
 /// Peers that are remembered beyond those that managers named: anybody with the gossip key can invent some.
 const STRANGERS_MAX: usize = 1_024;
 
@@ -81,6 +83,8 @@ struct State {
     peers: Vec<Peer>,
     known: Option<ManifestReply>,
     look: Option<Kept>,
+    /// Managers of a newer epoch by their certificates, whom nobody named yet.
+    met_managers: Vec<Peer>,
     answered: Option<(NodeName, Wall)>,
     silence: Option<String>,
 }
@@ -232,12 +236,12 @@ impl Own {
         self.state().met.retain(|name, _| !removed.contains(name));
     }
 
-    /// What the node was told that another one is to be; None: nobody told of it.
+    /// What the node was told that another one is to be, or saw; None: nobody told of it.
     pub fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let state = self.state();
         let named = |peers: &[Peer]| peers.iter().any(|p| p.id == node);
         let worker = || named(&state.peers).then_some(ClusterRole::Worker);
-        if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
+        if named(&self.managers.borrow()) || named(&state.met_managers) { Some(ClusterRole::Manager) } else { worker() }
     }
 
     /// Whom the node was told of.
@@ -316,6 +320,27 @@ impl Own {
         self.state().record = record.clone();
     }
 
+    /// Another manager, by its certificate: it is asked as those are that managers named, until one of them answers. True: it was not
+    /// known to be one at this address.
+    pub fn meet_manager(&self, peer: Peer) -> bool {
+        let same = |p: &Peer| (p.id, &p.api_addr) == (peer.id, &peer.api_addr);
+        if self.managers.borrow().iter().any(same) {
+            return false;
+        }
+        let met = &mut self.state().met_managers;
+        if met.iter().any(same) {
+            return false;
+        }
+        met.insert(0, peer);
+        met.truncate(MET_MAX);
+        true
+    }
+
+    /// Those whom nobody named yet, the latest first.
+    pub fn met_managers(&self) -> Vec<Peer> {
+        self.state().met_managers.clone()
+    }
+
     pub(super) fn told(&self, peers: &[Peer], managers: &[Peer], known: Option<&ManifestReply>) {
         let mut state = self.state();
         (state.peers, state.known) = (peers.to_vec(), known.cloned());
@@ -335,7 +360,11 @@ impl Own {
     pub(super) fn asked(&self, outcome: Result<NodeName, String>, at: Wall) {
         let mut state = self.state();
         match outcome {
-            Ok(name) => (state.answered, state.silence) = (Some((name, at)), None),
+            Ok(name) => {
+                // It named all that there are.
+                state.met_managers.clear();
+                (state.answered, state.silence) = (Some((name, at)), None);
+            }
             Err(why) => state.silence = Some(why),
         }
     }

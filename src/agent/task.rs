@@ -246,6 +246,7 @@ impl AgentTask {
                 manager.api_addr = std::net::SocketAddr::from((member.addr.ip(), port)).to_string();
             }
         }
+        managers.extend(self.config.own.met_managers());
         managers
     }
 

@@ -25,8 +25,10 @@ const OPERATOR_LEFT_MS: u64 = 60 * 24 * 3_600_000;
 /// operator are, on the manager where `init` ran.
 pub async fn follow(keyring: Keyring, own: Own, manage: Manage, operator: PathBuf, mut stopped: watch::Receiver<bool>) {
     let (mut told, mut refused) = (own.follow_ca(), own.follow_refused());
-    let mut rotating = identity::count(&keyring.now().ca_pem) > 1;
+    let mut rotating = false;
     loop {
+        // With a renewed certificate they may have come, too, in the middle of a rotation that waits for this node's word.
+        rotating |= identity::count(&keyring.now().ca_pem) > 1;
         let pause = match rotating || *told.borrow_and_update() > keyring.ca() {
             true => {
                 let pause = once(&keyring, &own, &manage).await;

@@ -11,11 +11,10 @@ use super::run::DaemonError;
 use crate::agent::Own;
 use crate::gossip::{Claim, Gossip};
 use crate::model::{Epoch, NodeId, NodeName};
-use crate::rpc::connect::proved_epoch;
+use crate::rpc::connect::{Proved, proved};
 use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -26,24 +25,27 @@ const ASKED_MAX: usize = 16;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a round in vain is doubled with each further one, up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Once one has proved it, the others have so long: one of them may be a manager.
+const MORE_WITHIN: Duration = Duration::from_millis(200);
 /// At its start a manager waits so long at most for workers that it knows.
 const START_WITHIN: Duration = Duration::from_secs(1);
 /// A manager part that is to end has this long, before its daemon does.
 const PARKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Somebody to ask.
+#[derive(Clone)]
 struct Place {
-    id: NodeId,
-    addr: String,
-    /// In hex.
-    key: String,
+    name: NodeName,
+    /// Id and key in hex, as managers named them; None: nobody did, and any node of the cluster may answer.
+    known: Option<(NodeId, String)>,
+    api: SocketAddr,
+    gossip: SocketAddr,
 }
 
-/// What a certificate said.
+/// Who proved it, and what.
 struct Proof {
-    by: NodeId,
-    addr: String,
-    epoch: Epoch,
+    place: Place,
+    proved: Proved,
 }
 
 /// What the task is about.
@@ -57,37 +59,50 @@ pub struct Epochs {
 }
 
 impl Epochs {
-    /// Sees every claim proved, or tries again, until `stopped`. What is proved the node hears, and never goes back from.
+    /// Sees every claim proved, or tries again, until `stopped`. What is proved the node hears, and never goes back from; a manager of
+    /// the newer epoch is asked from then on, until the node has its certificate.
     pub async fn follow(self, mut stopped: watch::Receiver<bool>) {
         let mut claims = self.gossip.claims();
-        let (mut round, mut said) = (0_usize, String::new());
-        let mut failures = 0_u32;
+        let (mut round, mut failures) = (0_usize, 0_u32);
+        let mut said = String::new();
         loop {
             let noted = claims.borrow_and_update().clone();
             let (known, certified) = (self.own.epoch(), self.own.certified());
             let me = &self.own.id().name;
+            let news = |claim: &Claim| claim.epoch > known || claim.manages && claim.epoch > certified;
             let here: Vec<_> = noted.get(me).filter(|claim| claim.epoch > certified).into_iter().collect();
-            let others: BTreeMap<_, _> =
-                noted.iter().filter(|(name, claim)| *name != me && claim.epoch > known).collect();
+            let others: Vec<Place> = noted
+                .iter()
+                .filter(|(name, claim)| *name != me && news(claim))
+                .map(|(n, c)| self.place(n, c))
+                .collect();
             let open = !here.is_empty() || !others.is_empty();
             if open {
                 round += 1;
-                let places = (self.places(here.iter().map(|claim| (me, *claim))), self.places(others));
-                let ((own, why), (other, more)) = tokio::join!(
-                    newest(places.0, &self.tls, certified),
-                    newest(turn(places.1, round), &self.tls, known)
-                );
-                for proof in own.iter().chain(&other).filter(|proof| proof.epoch > self.own.epoch()) {
-                    let (by, addr, epoch) = (proof.by, &proof.addr, proof.epoch);
-                    tracing::warn!(node = %by, %addr, %epoch, before = %known, "proves that the cluster was founded anew");
-                    self.own.hear_epoch(epoch);
+                let own = here.iter().map(|claim| self.place(me, claim)).collect();
+                let (own, others) =
+                    tokio::join!(ask(own, &self.tls, certified), ask(turn(others, round), &self.tls, certified));
+                let mut learnt = false;
+                for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
+                    learnt |= proved.managed && place.name != *me && self.own.meet_manager(place.as_peer(proved));
                 }
-                if let (Some(proof), Some(claim)) = (own, here.first()) {
-                    return self.end(claim.addr, proof.epoch).await;
+                for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
+                    if proved.epoch > self.own.epoch() {
+                        let (by, addr, epoch) = (&place.name, place.api, proved.epoch);
+                        tracing::warn!(%by, %addr, %epoch, before = %known, "proves that the cluster was founded anew");
+                        self.own.hear_epoch(epoch);
+                        learnt = true;
+                    }
                 }
-                failures = if other.is_some() { 0 } else { failures.saturating_add(1) };
-                let why = why.or(more).filter(|_| other.is_none());
-                if let Some(why) = why.filter(|why| *why != said) {
+                if let (Some(proof), Some(claim)) = (own.proofs.first(), here.first()) {
+                    return self.end(claim.addr, proof.proved.epoch).await;
+                }
+                if learnt {
+                    self.own.ask_soon();
+                }
+                failures = if learnt { 0 } else { failures.saturating_add(1) };
+                let none = own.proofs.is_empty() && others.proofs.is_empty();
+                if let Some(why) = own.why.or(others.why).filter(|why| none && *why != said) {
                     tracing::warn!(
                         why,
                         "a node says that the cluster was founded anew, and that could not be seen proved"
@@ -118,33 +133,52 @@ impl Epochs {
         let _ = self.fatal.send(DaemonError::Refounded { addr, epoch }).await;
     }
 
-    /// Where they answer, as far as managers named them.
-    fn places<'a>(&self, claims: impl IntoIterator<Item = (&'a NodeName, &'a Claim)>) -> Vec<Place> {
+    fn place(&self, name: &NodeName, claim: &Claim) -> Place {
         let me = self.own.id();
-        let known = |name: &NodeName| match *name == me.name {
-            true => Some((me.id, self.key.clone())),
-            false => self.own.named(name),
-        };
-        let place = |(name, claim): (&NodeName, &Claim)| {
-            let (id, key) = known(name)?;
-            Some(Place { id, addr: SocketAddr::from((claim.addr.ip(), claim.api)).to_string(), key })
-        };
-        claims.into_iter().filter_map(place).collect()
+        let known = if *name == me.name { Some((me.id, self.key.clone())) } else { self.own.named(name) };
+        let api = SocketAddr::from((claim.addr.ip(), claim.api));
+        Place { name: name.clone(), known, api, gossip: claim.addr }
+    }
+}
+
+impl Place {
+    fn as_peer(&self, proved: &Proved) -> Peer {
+        Peer {
+            name: self.name.clone(),
+            id: proved.node,
+            gossip_addr: self.gossip.to_string(),
+            api_addr: self.api.to_string(),
+            public_key: proved.key.clone(),
+        }
     }
 }
 
 /// Before a manager takes part: whether a worker that it knows proves a newer epoch than `epoch`; managers are asked by Raft's own
 /// question. Of many some are asked, by chance. Who does not answer at once is heard of by gossip.
 pub async fn at_start(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<Epoch> {
+    let (by, epoch) = proved_by(peers, managers, tls, epoch).await?;
+    tracing::warn!(%by, %epoch, "proves that the cluster was founded anew while this manager was away");
+    Some(epoch)
+}
+
+/// Which of these, that is no manager, proves a newer epoch than `epoch`, within a second.
+pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch: Epoch) -> Option<(NodeName, Epoch)> {
     let workers = peers.iter().filter(|peer| managers.iter().all(|m| m.id != peer.id));
-    let place = |peer: &Peer| Place { id: peer.id, addr: peer.api_addr.clone(), key: peer.public_key.clone() };
+    let place = |peer: &Peer| {
+        let known = Some((peer.id, peer.public_key.clone()));
+        Some(Place {
+            name: peer.name.clone(),
+            known,
+            api: peer.api_addr.parse().ok()?,
+            gossip: peer.gossip_addr.parse().ok()?,
+        })
+    };
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice); // without it the first ones are asked
-    let places = turn(workers.map(place).collect(), usize::from(u16::from_le_bytes(dice)));
-    let (proof, _) = tokio::time::timeout(START_WITHIN, newest(places, tls, epoch)).await.ok()?;
-    let Proof { by, addr, epoch } = proof?;
-    tracing::warn!(node = %by, %addr, %epoch, "proves that the cluster was founded anew while this manager was away");
-    Some(epoch)
+    let places = turn(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)));
+    let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch)).await.ok()?;
+    let Proof { place, proved } = answered.proofs.into_iter().next()?;
+    Some((place.name, proved.epoch))
 }
 
 /// Another part of them in each round.
@@ -157,25 +191,43 @@ fn turn(mut places: Vec<Place>, round: usize) -> Vec<Place> {
     places
 }
 
-/// The first epoch newer than `than` that one of these proves; else why one of them does not.
-async fn newest(places: Vec<Place>, tls: &ClientTls, than: Epoch) -> (Option<Proof>, Option<String>) {
-    let asked = places.into_iter().map(|Place { id, addr, key }| async move {
-        let proved = proved_epoch(&addr, tls, id, &key).await;
-        match proved.map_err(|error| error.to_string()) {
-            Ok(epoch) if epoch > than => Ok(Proof { by: id, addr, epoch }),
-            Ok(epoch) => Err(format!("{addr}: the certificate of node {id} is of epoch {epoch}")),
-            Err(error) => Err(error),
-        }
+/// What came of asking.
+#[derive(Default)]
+struct Answered {
+    proofs: Vec<Proof>,
+    /// Of one that proved nothing.
+    why: Option<String>,
+}
+
+/// Who proves an epoch newer than `than`: up to the first that managed, or those that are done soon after the first.
+async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch) -> Answered {
+    let asked = places.into_iter().map(|place| async move {
+        let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));
+        let proved = proved(&place.api.to_string(), tls, known).await;
+        (place, proved)
     });
     let mut asked: FuturesUnordered<_> = asked.collect();
-    let mut why = None;
-    while let Some(answer) = asked.next().await {
-        match answer {
-            Ok(proof) => return (Some(proof), None),
-            Err(error) => drop(why.get_or_insert(error)),
+    let mut answered = Answered::default();
+    loop {
+        let next = match answered.proofs.is_empty() {
+            true => asked.next().await,
+            false => tokio::time::timeout(MORE_WITHIN, asked.next()).await.ok().flatten(),
+        };
+        let Some((place, proved)) = next else { return answered };
+        match proved {
+            Ok(proved) if proved.epoch > than => {
+                let enough = proved.managed;
+                answered.proofs.push(Proof { place, proved });
+                if enough {
+                    return answered;
+                }
+            }
+            Ok(proved) => drop(
+                answered.why.get_or_insert(format!("the certificate of {} is of epoch {}", place.name, proved.epoch)),
+            ),
+            Err(error) => drop(answered.why.get_or_insert(error.to_string())),
         }
     }
-    (None, why)
 }
 
 #[cfg(test)]
@@ -184,14 +236,14 @@ mod tests {
 
     #[test]
     fn each_has_its_turn_however_many_claim_it() {
-        let places = || -> Vec<Place> {
-            (0..40).map(|n| Place { id: NodeId(n), addr: String::new(), key: String::new() }).collect()
-        };
+        let at = |n: u16| SocketAddr::from(([127, 0, 0, 1], n));
+        let place = |n: u16| Place { name: format!("w{n}").as_str().into(), known: None, api: at(n), gossip: at(n) };
+        let places = || -> Vec<Place> { (0..40).map(place).collect() };
         let mut met = std::collections::BTreeSet::new();
         for round in 1..=5 {
             let asked = turn(places(), round);
             assert_eq!(asked.len(), ASKED_MAX);
-            met.extend(asked.iter().map(|place| place.id));
+            met.extend(asked.into_iter().map(|place| place.name));
         }
         assert_eq!(met.len(), 40);
         assert_eq!(turn(places().into_iter().take(3).collect(), 7).len(), 3);

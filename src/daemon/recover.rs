@@ -2,16 +2,19 @@
 //! before the others were asked, who may be alive after all, or know more.
 
 use super::admin::AdminError;
+use super::epochs;
 use super::half_made;
 use super::high;
 use super::layout::{Layout, NodeConfig};
 use super::refound::{self, Founded, RefoundError};
 use crate::disk::{DataDir, DiskError, Identity};
+use crate::manager::api::managers_of;
 use crate::manager::{Authorities, wall};
 use crate::model::{EPOCHS_A_SECOND, Epoch, Inventory, Node, NodeId, RaftId, Refounding, Refusal, majority};
 use crate::raft::{LastState, RaftConfig, RaftError, last_state};
 use crate::rpc::client::{ApiError, Client};
 use crate::rpc::identity::{Credentials, IdentityError};
+use crate::rpc::join::Peer;
 use crate::rpc::position::{POSITION_PATH, PositionReply};
 use crate::rpc::tls::ClientTls;
 use std::collections::BTreeMap;
@@ -112,11 +115,33 @@ impl Other {
 /// What speaks against it; each with what to do instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
-    Led { by: String, leader: String },
-    MajorityAlive { up: usize, of: usize, others: Vec<String> },
-    Superseded { by: String, epoch: Epoch },
-    Behind { survivor: String, term: u64, index: u64 },
-    RolledBack { ends: u64, applied: u64 },
+    Led {
+        by: String,
+        leader: String,
+    },
+    MajorityAlive {
+        up: usize,
+        of: usize,
+        others: Vec<String>,
+    },
+    Superseded {
+        by: String,
+        epoch: Epoch,
+    },
+    Behind {
+        survivor: String,
+        term: u64,
+        index: u64,
+    },
+    RolledBack {
+        ends: u64,
+        applied: u64,
+    },
+    /// A node that is no manager here proves a newer epoch: it was founded on another machine.
+    Elsewhere {
+        by: String,
+        epoch: Epoch,
+    },
 }
 
 impl Objection {
@@ -132,6 +157,10 @@ impl Objection {
             Self::Behind { survivor, .. } => {
                 format!("the same command on {survivor}; --even-if-behind gives up what only {survivor} knows")
             }
+            Self::Elsewhere { by, epoch } => format!(
+                "bring back the manager of epoch {epoch} (remoor status on {by} names it); --even-if-behind gives up what was \
+                 decided in that epoch"
+            ),
             Self::RolledBack { ends, applied } => format!(
                 "put the newer raft/ back, or the same command on another survivor; --even-if-rolled-back gives up what was \
                  decided in the entries {} to {applied}",
@@ -154,6 +183,12 @@ impl std::fmt::Display for Objection {
             }
             Self::Behind { survivor, term, index } => {
                 write!(f, "{survivor} knows more: its log ends at entry {index} of term {term}")
+            }
+            Self::Elsewhere { by, epoch } => {
+                write!(
+                    f,
+                    "{by} has a certificate of epoch {epoch}: the cluster was founded anew on another machine since"
+                )
             }
             Self::RolledBack { ends, applied } => write!(
                 f,
@@ -261,7 +296,11 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     let places = moved(&last.state, &options.places)?;
     let others = ask(&last, &identity, &credentials, &places).await?;
 
-    let before = identity.epoch.max(last.state.epoch);
+    let peers: Vec<Peer> = last.state.nodes.values().map(|n| Peer::of(n)).collect();
+    let tls = ClientTls::member(&credentials.tls())?;
+    let own = identity.epoch.max(last.state.epoch);
+    let elsewhere = epochs::proved_by(&peers, &managers_of(&last.state), &tls, own).await;
+    let before = elsewhere.as_ref().map_or(own, |(_, epoch)| own.max(*epoch));
     let cas = Authorities::load(&options.dir.join("ca")).map_err(|_| none("the key of its CA can't be read"))?;
     if cas.of(last.state.issuer()).is_none() {
         return Err(none("the key of the CA that issues is not in its ca/: recover on a manager that has it"));
@@ -288,8 +327,12 @@ pub async fn look(options: &RecoverOptions) -> Result<Looked, RecoverError> {
     if found.1 < applied {
         objections.push(Objection::RolledBack { ends: found.1, applied });
     }
+    let superseded = objections.iter().any(|o| matches!(o, Objection::Superseded { .. }));
+    if let Some((by, epoch)) = elsewhere.filter(|_| !superseded) {
+        objections.push(Objection::Elsewhere { by: by.to_string(), epoch });
+    }
     objections.retain(|o| match o {
-        Objection::Behind { .. } => !options.even_if_behind,
+        Objection::Behind { .. } | Objection::Elsewhere { .. } => !options.even_if_behind,
         Objection::RolledBack { .. } => !options.even_if_rolled_back,
         // The cluster goes on without this node: nothing makes that the past.
         Objection::Superseded { .. } => true,

@@ -126,7 +126,8 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
     let request = RenewRequest { tls_csr_pem, machine_id: machine_id() };
     let mut why: Option<(bool, String)> = None;
     let managers = own.follow_managers().borrow().clone();
-    for manager in managers.into_iter().filter(|m| m.id != own.id().id) {
+    let others = managers.into_iter().chain(own.met_managers());
+    for manager in others.filter(|m| m.id != own.id().id) {
         let client = Client::tls(manager.api_addr.clone(), &keyring.client(), Some(manager.id)).within(ASK_WITHIN);
         match client.post::<RenewReply>(RENEW_PATH, &request).await {
             // One that does not know yet which CA issues, or of a newer epoch, is passed over.

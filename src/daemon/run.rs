@@ -73,7 +73,10 @@ pub enum DaemonError {
     Threads(#[source] std::io::Error),
     #[error("Raft stopped by itself; the daemon ends so that it is started anew")]
     RaftStopped,
-    #[error("this node's identity is in use at {0}: a copied data directory or disk")]
+    #[error(
+        "this node's identity is in use at {0}: a copied data directory or disk; next: of the two, move the data directory away of \
+         the one that is not meant, and remoor join there under another name"
+    )]
     CopiedIdentity(std::net::SocketAddr),
     #[error(
         "another daemon of this node, at {addr}, has a certificate of epoch {epoch}, which is newer than the one here: the node was \

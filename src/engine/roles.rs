@@ -12,7 +12,7 @@ const LAG_MAX: u64 = 100;
 /// A learner lacks no more for so long before it votes: a promotion must not cost the quorum.
 pub const STEADY_MS: u64 = 10_000;
 /// A step without an answer is taken for lost; doing one twice does no harm.
-const LOST_MS: u64 = 8_000;
+const LOST_MS: u64 = 15_000;
 /// What failed is tried again after this time; what else is to be done goes on meanwhile.
 const RETRY_MS: u64 = 5_000;
 

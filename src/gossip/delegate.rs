@@ -123,12 +123,12 @@ impl Shared {
         self.claims.subscribe()
     }
 
-    /// Notes what a signed record says of the epoch; a claim of before that it takes back is none any more.
+    /// Notes what a record says of the epoch; a claim of before that it takes back is none any more.
     fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report) {
         if report.epoch <= self.own().epoch {
             return self.unclaim(name);
         }
-        let claim = Claim { addr, epoch: report.epoch, api: report.api };
+        let claim = Claim { addr, epoch: report.epoch, api: report.api, manages: report.manages };
         self.claims.send_if_modified(|claims| {
             let room = claims.len() < CLAIMS_MAX || claims.contains_key(name);
             let new = room && claims.get(name) != Some(&claim);
@@ -196,8 +196,8 @@ impl Shared {
         let (event, answer) = match judgement {
             Judgement::Own { .. } => (None, Ok(())),
             Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
-            Judgement::Member { report, signed, .. } => {
-                if signed {
+            Judgement::Member { report, signed, key } => {
+                if signed || key.is_none() {
                     self.claim(name, addr, &report);
                 }
                 (None, Ok(()))

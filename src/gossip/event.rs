@@ -14,7 +14,8 @@ pub struct Member {
     pub signed: bool,
 }
 
-/// Somebody says, by its own signature, that its certificate is of a newer epoch than the own one: a hint, to be seen proved.
+/// Somebody says that its certificate is of a newer epoch than the own one: a hint, to be seen proved. Of a node that is known it
+/// bears its signature; one that joined since is known to nobody here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Where it gossips.
@@ -22,6 +23,8 @@ pub struct Claim {
     pub epoch: Epoch,
     /// The port of its API.
     pub api: u16,
+    /// It says that it manages.
+    pub manages: bool,
 }
 
 /// In the order in which they were seen. The node's own record is among them, so consumers filter by name if they care.

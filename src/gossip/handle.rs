@@ -232,7 +232,7 @@ impl Gossip {
         self.now().shared.view().members()
     }
 
-    /// Who says, by a good signature, to be of a newer epoch than the report in force, now and later; also where its record is not
+    /// Who says to be of a newer epoch than the report in force, now and later; also where its record is not
     /// taken in, as that of a second daemon of one node.
     pub fn claims(&self) -> watch::Receiver<BTreeMap<NodeName, Claim>> {
         self.now().shared.claims()

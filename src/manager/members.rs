@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Less than what the role manager takes for a lost step, so that no answer is one to a later step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// A node that is to manage writes its identity and opens its log before it answers.
-const MANAGE_WITHIN: Duration = Duration::from_secs(4);
+const MANAGE_WITHIN: Duration = Duration::from_secs(5);
 /// Managers that are to carry a change answer at once.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// A member that answered so lately counts as there: several heartbeats, less than it takes to elect somebody else.

@@ -9,6 +9,9 @@
 //! - a lower number: the directory is an older copy,
 //! - a later life that began with less than the life before had told of: the same, however often it was started meanwhile.
 //!
+//! Where one of them took a copy's life for the next one, since it had been told less, the life before goes on as soon as it shows
+//! that it holds more than the copy began with; then the copy is the one that is refused.
+//!
 //! A member asks the others at its start, before it takes part. An answer counts as little as a message, so a leader does not
 //! take a refused follower's word for what that one has.
 //!
@@ -145,6 +148,9 @@ struct Seen {
     nonce: u64,
     since: Wall,
     told: Mark,
+    /// What it began with; None: it was noted by an earlier program, which did not keep that.
+    #[serde(default)]
+    born: Option<Mark>,
 }
 
 impl Seen {
@@ -161,6 +167,12 @@ impl Seen {
             return Err(Stale::Behind { number, known, born, told: self.told });
         }
         Ok(())
+    }
+
+    /// Whether an earlier life shows that this one is of an older copy: it began with less than the earlier one holds for ever, whose
+    /// disk it would have begun with.
+    fn is_belied_by(&self, claim: &Claim) -> bool {
+        self.born.is_some_and(|born| claim.life.number < self.number && born.lacks_of(claim.kept))
     }
 }
 
@@ -202,7 +214,8 @@ impl Lives {
         let Some(claim) = claim else { return Ok(()) };
         let mut seen = self.seen.lock().await;
         let known = seen.get(&from).copied();
-        if let Some(known) = known
+        let belied = known.is_some_and(|known| known.is_belied_by(&claim));
+        if let Some(known) = known.filter(|_| !belied)
             && let Err(stale) = known.judge(&claim)
         {
             let refused = Refused { stale, since: known.since };
@@ -218,8 +231,10 @@ impl Lives {
         match seen.get_mut(&from).filter(|known| known.number == number) {
             Some(known) => known.told = known.told.or(claim.kept),
             None => {
-                let told = known.map_or(Mark::default(), |k| k.told).or(born_of(born, claim.kept));
-                seen.insert(from, Seen { number, nonce, since: now(), told });
+                // What a copy told of is nothing to who was there before.
+                let before = known.filter(|_| !belied).map_or(Mark::default(), |k| k.told);
+                let told = before.or(born_of(born, claim.kept));
+                seen.insert(from, Seen { number, nonce, since: now(), told, born: Some(born) });
                 while seen.len() > PEERS_MAX {
                     seen.pop_first();
                 }
@@ -334,6 +349,35 @@ mod tests {
             begin(&own, mark(0, 0));
         }
         m1.meet(M2, Some(begin(&own, mark(0, 0)).claim())).await.expect("started again");
+    }
+
+    #[tokio::test]
+    async fn an_older_copy_that_was_taken_for_the_next_life_does_not_shut_out_the_original() {
+        let top = tempfile::tempdir().expect("a folder");
+        let (own, other, home) = (top.path().join("own"), top.path().join("copy"), top.path().join("m1"));
+        for path in [&own, &home] {
+            std::fs::create_dir(path).expect("made");
+        }
+        let m1 = begin(&home, mark(0, 0));
+        let kept = Arc::new(Kept::default());
+        kept.term(2);
+        kept.index(38);
+        let original = Lives::begin(&own, mark(2, 38), kept.clone()).expect("a life");
+        m1.meet(M2, Some(original.claim())).await.expect("new here");
+        copy(&own, &other);
+        // It goes on, and m1 was not told so before the copy came.
+        let copied = begin(&other, mark(2, 38));
+        m1.meet(M2, Some(copied.claim())).await.expect("as far as m1 knows it was started again");
+        assert!(
+            matches!(stale(m1.meet(M2, Some(original.claim())).await), Some(Stale::Older { .. })),
+            "nothing tells them apart"
+        );
+        kept.index(42);
+        m1.meet(M2, Some(original.claim())).await.expect("it holds what the copy did not begin with");
+        let refused = stale(m1.meet(M2, Some(copied.claim())).await);
+        assert!(matches!(refused, Some(Stale::Behind { .. })), "{refused:?}");
+        m1.meet(M2, Some(original.claim())).await.expect("the original goes on");
+        m1.meet(M2, Some(begin(&own, mark(2, 42)).claim())).await.expect("and is started again");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ use crate::model::{ClusterId, Epoch, NodeId, Wall};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use std::net::SocketAddr;
+use x509_parser::der_parser::Oid;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -78,6 +79,17 @@ impl Caller {
             Self::Local { .. } | Self::Anonymous => false,
         }
     }
+}
+
+/// The attribute of a title in a name, X.520, and what stands there in the certificate that a manager issued for itself.
+pub(super) const TITLE: &[u64] = &[2, 5, 4, 12];
+pub(super) const MANAGER: &str = "manager";
+
+/// Whether a certificate whose signature was checked is that of a node that managed as it was issued.
+pub fn managed(der: &[u8]) -> bool {
+    let Ok((_, cert)) = X509Certificate::from_der(der) else { return false };
+    let Ok(title) = Oid::from(TITLE) else { return false };
+    cert.subject().iter_by_oid(&title).any(|value| value.as_str() == Ok(MANAGER))
 }
 
 /// In which epoch the first certificate of `pem` was issued, which is to be that of a node of this cluster.
@@ -162,6 +174,15 @@ mod tests {
         let Caller::Node { id: NodeId(7), epoch: Epoch(3), cert_not_after, .. } = caller else { panic!("{caller:?}") };
         assert!(!caller.expired(cert_not_after) && caller.expired(cert_not_after.after(1)));
         assert!(Caller::of_certificate(der, &"c2".into()).is_err());
+        assert!(!managed(der));
+        let own = ca.issue_manager(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
+        let own = &certificates("certificate", &own).unwrap()[0];
+        assert!(managed(own) && !managed(b"no certificate"));
+        let same = Caller::of_certificate(own, &cluster).unwrap();
+        assert!(
+            matches!(same, Caller::Node { id: NodeId(7), epoch: Epoch(3), .. }),
+            "as for an earlier program: {same:?}"
+        );
 
         let pem = ca.issue_operator("zoë", Validity::days_from_now(1)).unwrap().cert_pem;
         let der = &certificates("certificate", &pem).unwrap()[0];

@@ -1,7 +1,7 @@
 //! One connection of a client: dialled, identity checked, ready for HTTP or for messages without it. Nothing of a request is sent
 //! here.
 
-use super::caller::{Caller, node_dns};
+use super::caller::{self, Caller, node_dns};
 use super::client::ApiError;
 use super::lane;
 use super::tls::ClientTls;
@@ -75,18 +75,32 @@ pub(super) async fn connect_lane(target: &Target) -> Result<Spoken, ApiError> {
     .await
 }
 
-/// The epoch in which the certificate was issued by which `node` answers at `addr`, as one of the CAs of `tls` says; it must be for
-/// the key `expected` (hex), which a CA alone does not give. Nothing is asked; only the handshake is made.
-pub async fn proved_epoch(addr: &str, tls: &ClientTls, node: NodeId, expected: &str) -> Result<Epoch, ApiError> {
-    let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: Some(node) };
+/// What the certificate of a node says, as one of the cluster's CAs signed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proved {
+    pub node: NodeId,
+    /// In hex.
+    pub key: String,
+    pub epoch: Epoch,
+    /// It managed as it was issued.
+    pub managed: bool,
+}
+
+/// Sees the certificate by which a node answers at `addr`. It must be `expected` (id and key), where that is known: a CA alone does
+/// not make a node of somebody else. Nothing is asked; only the handshake is made.
+pub async fn proved(addr: &str, tls: &ClientTls, expected: Option<(NodeId, &str)>) -> Result<Proved, ApiError> {
+    let id = expected.map(|(id, _)| id);
+    let target = Target::Tls { addr: addr.to_owned(), tls: tls.clone(), expected: id };
     in_time(&target, async {
-        let stream = secure(&target, addr, tls.current(), server_name(&target, tls, Some(node))?).await?;
+        let stream = secure(&target, addr, tls.current(), server_name(&target, tls, id)?).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let (Some(certificate), Some(cluster)) = (shown, tls.cluster()) else {
             return Err(identity(&target, "no certificate was shown".to_owned()));
         };
         match Caller::of_certificate(certificate, cluster) {
-            Ok(Caller::Node { epoch, key, .. }) if key == expected => Ok(epoch),
+            Ok(Caller::Node { id, epoch, key, .. }) if expected.is_none_or(|(_, known)| known == key) => {
+                Ok(Proved { node: id, key, epoch, managed: caller::managed(certificate) })
+            }
             Ok(Caller::Node { .. }) => Err(identity(&target, "the certificate is not for the node's key".to_owned())),
             Ok(_) => Err(identity(&target, "the certificate is not that of a node".to_owned())),
             Err(error) => Err(identity(&target, error.to_string())),

@@ -41,13 +41,7 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
     cluster.managers[0] = Daemon::start(&first);
     leads(&cluster.managers[0]);
     for name in ["w1", "w2"] {
-        let home = cluster.at(name);
-        until("a worker is certified in the new epoch", || {
-            let said = log(&home);
-            (identity(&home)["epoch"] == after["epoch"]
-                && said.contains(&format!("the certificate of {name} was renewed")))
-            .then_some(())
-        });
+        certified(&cluster.at(name), name, after["epoch"].as_u64().expect("an epoch"), 1);
     }
     good(&cluster.managers[0].ask(&["pause", "w1"]));
     cluster.managers[0].kill();
@@ -71,6 +65,60 @@ fn managers_of_before_decide_nothing_where_only_workers_know_of_the_new_epoch() 
     leads(&cluster.managers[0]);
     good(&cluster.managers[0].ask(&["promote", "m2", "--timeout", "4m"]));
     assert_eq!(state_of(&cluster.managers[0].json("status"), "m2"), "voter");
+}
+
+/// Two recoveries, of which the second one's manager is nobody whom the workers were told of: they find it by its certificate, and
+/// with theirs the first one's manager ends as it comes back, though the second's is down. So it does by a node that joined since.
+#[test]
+fn workers_come_over_to_a_manager_whom_nobody_named() {
+    let mut cluster = Cluster::up();
+    for lost in 0..3 {
+        cluster.managers[lost].kill();
+    }
+    let (first, second) = (cluster.manager(0), cluster.manager(1));
+    good(&recover(&first, &["--yes"]));
+    cluster.managers[0] = Daemon::start(&first);
+    leads(&cluster.managers[0]);
+    let of = |home: &Path| identity(home)["epoch"].as_u64().expect("an epoch");
+    for name in ["w1", "w2"] {
+        certified(&cluster.at(name), name, of(&first), 1);
+    }
+    cluster.managers[0].kill();
+    refused(&recover(&second, &["--yes"]), &["has a certificate of epoch", "--even-if-behind"]);
+    good(&recover(&second, &["--yes", "--even-if-behind"]));
+    let after = identity(&second);
+    assert!(of(&second) > of(&first));
+    cluster.managers[1] = Daemon::start(&second);
+    leads(&cluster.managers[1]);
+    for name in ["w1", "w2"] {
+        certified(&cluster.at(name), name, of(&second), 2);
+    }
+    for (at, name) in ["w1", "w2"].into_iter().enumerate() {
+        until("it has heard the new manager", || {
+            (cluster.workers[at].json("status")["manager"]["name"] == "m2").then_some(name)
+        });
+    }
+    let (mut join, own) = (remoor(), (cluster.host)(6).to_string());
+    join.args(["join", &format!("{}:7947", (cluster.host)(2)), "--name", "w3", "--advertise", &own, "--dir"]);
+    done(join.arg(cluster.at("w3")).arg("--token-file").arg(cluster.at("worker")));
+    let _later = Daemon::start(&cluster.at("w3"));
+    until("m2 has w3", || {
+        let status = cluster.managers[1].json("status");
+        status["nodes"].as_array()?.iter().any(|n| n["name"] == "w3" && n["presence"] == "alive").then_some(())
+    });
+    cluster.managers[1].kill();
+    cluster.workers.clear();
+    // Only w3 is up, whom the first one never heard of.
+    cluster.managers[0] = Daemon::start(&first);
+    gave_way(&first, &after);
+}
+
+/// It has a certificate of this epoch, the `nth` since it began.
+fn certified(home: &Path, name: &str, epoch: u64, nth: usize) {
+    until("it is certified in the new epoch", || {
+        let renewed = log(home).matches(&format!("the certificate of {name} was renewed")).count();
+        (identity(home)["epoch"] == epoch && renewed >= nth).then_some(())
+    });
 }
 
 /// The survivor has another address than before, where nobody but gossip tells of it.

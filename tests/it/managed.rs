@@ -127,10 +127,12 @@ fn an_order_is_refused_by_name_and_what_was_begun_under_a_retired_id_is_put_asid
         assert_eq!(orders.code(&manager, &wrong), code);
     }
     let client = Client::tls(format!("{}:7947", host(2)), &ClientTls::member(&manager).expect("TLS"), Some(node(&w1)));
-    for path in ["/v1/status", "/agent/v1/peers", "/manager/v1/ca"] {
+    for path in ["/agent/v1/peers", "/manager/v1/ca"] {
         let answer = wait(client.get::<Value>(path)).expect_err("a worker answers nothing else");
         assert_eq!(answer.code(), Some("not-found"), "{path}");
     }
+    let answer = wait(client.get::<Value>("/v1/status")).expect_err("a worker knows nothing of the cluster");
+    assert!(answer.code() == Some("not-leader") && answer.to_string().contains("is no manager"), "{answer}");
     assert!(!w1.join("raft").exists() && removed(&w1, "2").is_empty(), "a refusal changes nothing");
 
     // An id that was passed in the log and is nobody's: its only message is the question whether it stands.

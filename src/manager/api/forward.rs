@@ -18,7 +18,11 @@ use tokio::sync::mpsc;
 
 /// Orders that examine a node answer within this time.
 const WITHIN: Duration = Duration::from_secs(60);
+/// What a leader knows without asking anybody it answers within this time, or it stands still.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 const STREAM_DEPTH: usize = 256;
+/// A leader that can't be asked is heard still where it was heard within this time.
+const LOOK_AGAIN: Duration = Duration::from_millis(750);
 /// Characters in the name of somebody for whom another manager asks.
 const BEHALF_MAX: usize = 200;
 
@@ -49,8 +53,15 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
         (Ok(answer), _) => answer,
         // It died just now, or its API is shut: what is known here, marked as stale.
         (Err(Passed { unreachable: true, .. }), Some(mut again)) => {
-            again.extensions_mut().insert(InVain);
-            in_vain(next.run(again).await).await
+            // Long enough for three heartbeats: who was just killed is heard no more by then.
+            tokio::time::sleep(LOOK_AGAIN).await;
+            match shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis()) {
+                true => {
+                    again.extensions_mut().insert(InVain);
+                    in_vain(next.run(again).await).await
+                }
+                false => next.run(again).await,
+            }
         }
         (Err(Passed { failure, .. }), _) => failure.into_response(),
     }
@@ -129,7 +140,8 @@ async fn pass_on(shared: &Arc<Shared>, addr: &str, request: Request) -> Result<R
     let key = if let Caller::Operator { key, .. } = &caller { Some(key.as_str()) } else { None };
     let is_status = request.uri().path() == "/v1/status";
     let path = request.uri().path_and_query().map(|p| p.as_str().to_owned()).unwrap_or_default();
-    let client = shared.peers.client(addr).within(WITHIN).on_behalf(&by, key);
+    let within = if request.method() == Method::GET && is_known(request.uri().path()) { READ_WITHIN } else { WITHIN };
+    let client = shared.peers.client(addr).within(within).on_behalf(&by, key);
     if request.method() == Method::GET && is_stream(request.uri().path()) {
         let mut lines = client.stream_lines(&path).await.map_err(failure_of)?;
         let (tx, rx) = mpsc::channel::<Value>(STREAM_DEPTH);
@@ -178,6 +190,11 @@ fn with_own(answer: Bytes, backup: Option<BackupView>, warning: Option<String>) 
     status.to_string().into()
 }
 
+/// The paths whose answers every manager has in its own state.
+fn is_known(path: &str) -> bool {
+    matches!(path, "/v1/status" | "/v1/history" | "/v1/raft" | "/v1/jobs") || path.ends_with("/why")
+}
+
 /// The paths whose answers are lines that go on.
 fn is_stream(path: &str) -> bool {
     path == "/v1/watch" || path.starts_with("/v1/jobs/") && path.ends_with("/log")
@@ -185,7 +202,12 @@ fn is_stream(path: &str) -> bool {
 
 /// The leader's own words where it answered, ours where it did not.
 fn failure_of(error: ApiError) -> Passed {
-    let unreachable = matches!(error, ApiError::Unreachable { .. });
+    // One that has just ended to lead, or whose manager part has, which answers as a worker does.
+    if error.code() == Some(Code::NotLeader.as_str()) {
+        let failure = Failure::new(Code::Retry, "the manager that led does not lead any more; nothing was changed");
+        return Passed { failure, unreachable: true };
+    }
+    let unreachable = matches!(error, ApiError::Unreachable { .. } | ApiError::Timeout { .. });
     let failure = error.into_failure(|error| if error.maybe_done() { Code::OutcomeUnknown } else { Code::Retry });
     Passed { failure, unreachable }
 }

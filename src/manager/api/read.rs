@@ -32,7 +32,9 @@ pub async fn status(
     let raft = shared.raft.status().borrow().clone();
     let nodes: Vec<NodeView> = inventory.nodes.values().map(|n| node_view(&shared, &inventory, n)).collect();
     let managers = raft.voters.len() as u32;
-    let managers_up = roles::answering(&raft, &inventory, &nodes);
+    let refused = shared.raft.refusals();
+    let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.holds(*raft)?.id.0)).collect();
+    let managers_up = roles::answering(&raft, &inventory, nodes.iter().filter(|n| !told.contains(&n.id)));
     let as_of = as_of(&shared);
     let mut warnings = match as_of.leader.as_ref().filter(|_| in_vain.is_some()) {
         // How many answer it alone knows.
@@ -44,9 +46,7 @@ pub async fn status(
     warnings.extend(other_versions(heard.map(|n| (n.name.as_str(), n.agent_version.as_str()))));
     let contradicted = |n: &Arc<Node>| Some(format!("{}: {}", n.name(), places::contradiction(&shared, n)?));
     warnings.extend(inventory.nodes.values().filter_map(contradicted));
-    let refused = shared.raft.refusals();
     warnings.extend(stale_directories(&refused, &inventory));
-    let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.holds(*raft)?.id.0)).collect();
     warnings.extend(silent_managers(nodes.iter().filter(|n| !told.contains(&n.id))));
     warnings.extend(shared.certificates.ending(&inventory, wall()).into_iter().map(|(_, text)| text));
     warnings.extend(keys::warnings(&shared, &inventory));

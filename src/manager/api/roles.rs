@@ -85,11 +85,15 @@ fn word(raft: &Membership, id: RaftId) -> Option<&'static str> {
 
 /// How many managers a decision can count on: who votes and answers the leader. Gossip is no measure of it: a machine whose manager
 /// part ended gossips on. A manager that does not lead knows of itself alone.
-pub(super) fn answering(raft: &RaftStatus, inventory: &Inventory, nodes: &[NodeView]) -> u32 {
+pub(super) fn answering<'a>(
+    raft: &RaftStatus,
+    inventory: &Inventory,
+    nodes: impl Iterator<Item = &'a NodeView>,
+) -> u32 {
     let own = inventory.holds(raft.id).map(|n| n.id.0);
     let votes = |n: &&NodeView| matches!(n.manager.as_deref(), Some("leader" | "voter"));
     let answers = |n: &&NodeView| Some(n.id) == own || raft.is_leader && n.manager_silent.is_none();
-    nodes.iter().filter(votes).filter(answers).count() as u32
+    nodes.filter(votes).filter(answers).count() as u32
 }
 
 /// What is to be known of the number of managers, and of how many of them are up.
