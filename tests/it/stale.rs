@@ -175,6 +175,40 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
     }
 }
 
+/// A copy that is older than what the original has told, started elsewhere beside it: one of the others may take it for the next
+/// start before it hears more, and the original goes on all the same.
+#[test]
+fn an_older_copy_beside_a_living_follower_costs_no_vote() {
+    let cluster = Cluster::up();
+    let (victim, leader) = cluster.follower();
+    let (home, second) = (cluster.home(victim), cluster.dir.path().join("second"));
+    let pid = Pid::from_child(&cluster.managers[victim].child);
+    kill_process(pid, Signal::STOP).expect("stopped");
+    copy(&home, &second);
+    kill_process(pid, Signal::CONT).expect("it goes on");
+    cluster.votes(victim);
+    cluster.decide(leader, Some(victim));
+    let before = cluster.voters(leader).expect("voters");
+    let _ = fs::remove_file(second.join("s"));
+    let mut config: Value = serde_json::from_slice(&fs::read(second.join("node.json")).expect("read")).expect("JSON");
+    config["advertise"] = (cluster.host)(9).to_string().into();
+    fs::write(second.join("node.json"), config.to_string()).expect("written");
+    let mut copied = Daemon::start(&second);
+    until("the copy has parked, and said so", || {
+        fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
+    });
+    // It hears its own signature from elsewhere, and manages nothing: it ends, and the one that manages goes on.
+    until("the copy ends", || copied.child.try_wait().expect("a status"));
+    cluster.decide(leader, Some(victim));
+    cluster.votes(victim);
+    assert!(
+        parked(&home).is_none(),
+        "the original was shut out: {}",
+        fs::read_to_string(home.join("log")).expect("a log")
+    );
+    assert_eq!(cluster.voters(victim).expect("voters"), before);
+}
+
 /// Both live: the one that came second is refused, and the first goes on.
 #[test]
 fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
