@@ -236,12 +236,12 @@ impl Own {
         self.state().met.retain(|name, _| !removed.contains(name));
     }
 
-    /// What the node was told that another one is to be, or saw; None: nobody told of it.
+    /// What the node was told that another one is to be; None: nobody told of it.
     pub fn role_of(&self, node: NodeId) -> Option<ClusterRole> {
         let state = self.state();
         let named = |peers: &[Peer]| peers.iter().any(|p| p.id == node);
         let worker = || named(&state.peers).then_some(ClusterRole::Worker);
-        if named(&self.managers.borrow()) || named(&state.met_managers) { Some(ClusterRole::Manager) } else { worker() }
+        if named(&self.managers.borrow()) { Some(ClusterRole::Manager) } else { worker() }
     }
 
     /// Whom the node was told of.

@@ -159,8 +159,9 @@ impl AgentTask {
                     runs = self.runs();
                     let (tls, managers, tx) = (self.config.tls.clone(), self.managers(), news_tx.clone());
                     let (own, epoch) = (self.config.own.clone(), self.config.own.epoch());
+                    let named = self.peers.managers.len();
                     tokio::spawn(async move {
-                        let _ = tx.send(ask(&own, &tls, &managers, epoch).await).await;
+                        let _ = tx.send(ask(&own, &tls, &managers, named, epoch).await).await;
                     });
                 }
                 parted = self.config.own.until_parting() => return self.park(parted, shutdown).await,
@@ -398,10 +399,11 @@ fn chance() -> u16 {
     u16::from_le_bytes(dice)
 }
 
-/// Asks one manager after the other until one answers that still is one. Who is of an older epoch than this node is none.
-async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Answer {
+/// Asks one manager after the other until one answers that still is one. Who is of an older epoch than this node is none. The first
+/// `named` ones are by the word of managers, the others by their certificates alone, which one that was demoted keeps.
+async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], named: usize, epoch: Epoch) -> Answer {
     let (mut why, mut told) = (None, None);
-    for manager in managers {
+    for (at, manager) in managers.iter().enumerate() {
         let client = Client::tls(manager.api_addr.clone(), tls, Some(manager.id)).within(ASK_TIMEOUT);
         match client.get::<PeersReply>("/agent/v1/peers").await {
             Ok(peers) if peers.epoch != Epoch(0) && peers.epoch < epoch => {
@@ -420,7 +422,9 @@ async fn ask(own: &Own, tls: &ClientTls, managers: &[Peer], epoch: Epoch) -> Ans
                 return Answer { by: Some(Ok(manager.name.clone())), peers: Some(peers), manifest, removed: None };
             }
             // Only a manager of this cluster is believed: the connection proves who answers.
-            Err(ApiError::Status { code, message, details, .. }) if code == Code::NodeRemoved.as_str() => {
+            Err(ApiError::Status { code, message, details, .. })
+                if code == Code::NodeRemoved.as_str() && at < named =>
+            {
                 let removed = Some(Parted { why: message, left: details["left"] == true });
                 return Answer { by: None, peers: None, manifest: None, removed };
             }

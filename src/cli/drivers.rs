@@ -227,7 +227,7 @@ pub fn restore(options: &RestoreOptions) -> anyhow::Result<Restored> {
     };
     let next = match &error {
         E::Taken { .. } => "--dir with an empty directory; nothing was touched",
-        E::Led { .. } => {
+        E::Led { .. } | E::Unclear { .. } => {
             "nothing, where that cluster is to go on; else stop remoor on its managers, and the same command; \
              --even-if-majority-alive restores all the same, and ends it"
         }

@@ -16,11 +16,13 @@ use crate::rpc::join::Peer;
 use crate::rpc::tls::ClientTls;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 /// Asked at once, of those that claim it: any one of them can prove it, and the others have their turn in the next round.
 const ASKED_MAX: usize = 16;
+/// The same of nodes that nobody named: they say themselves where they answer.
+const STRANGERS_MAX: usize = 2;
 /// Between two rounds at least, whatever is claimed meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a round in vain is doubled with each further one, up to this.
@@ -64,24 +66,26 @@ impl Epochs {
     pub async fn follow(self, mut stopped: watch::Receiver<bool>) {
         let mut claims = self.gossip.claims();
         let (mut round, mut failures) = (0_usize, 0_u32);
-        let mut said = String::new();
+        let mut said: Option<Instant> = None;
         loop {
             let noted = claims.borrow_and_update().clone();
             let (known, certified) = (self.own.epoch(), self.own.certified());
             let me = &self.own.id().name;
             let news = |claim: &Claim| claim.epoch > known || claim.manages && claim.epoch > certified;
             let here: Vec<_> = noted.get(me).filter(|claim| claim.epoch > certified).into_iter().collect();
-            let others: Vec<Place> = noted
-                .iter()
-                .filter(|(name, claim)| *name != me && news(claim))
-                .map(|(n, c)| self.place(n, c))
-                .collect();
-            let open = !here.is_empty() || !others.is_empty();
+            let others = noted.iter().filter(|(name, claim)| *name != me && news(claim));
+            let (signed, strange): (Vec<_>, Vec<_>) = others.partition(|(_, claim)| claim.signed);
+            let places = |of: Vec<(&NodeName, &Claim)>| of.into_iter().map(|(n, c)| self.place(n, c)).collect();
+            let open = !here.is_empty() || !signed.is_empty() || !strange.is_empty();
             if open {
                 round += 1;
                 let own = here.iter().map(|claim| self.place(me, claim)).collect();
-                let (own, others) =
-                    tokio::join!(ask(own, &self.tls, certified), ask(turn(others, round), &self.tls, certified));
+                let mut asked = turn(places(signed), round, ASKED_MAX);
+                asked.extend(turn(places(strange), round, STRANGERS_MAX));
+                let (own, others) = tokio::join!(
+                    ask(own, &self.tls, certified, MORE_WITHIN),
+                    ask(asked, &self.tls, certified, MORE_WITHIN)
+                );
                 let mut learnt = false;
                 for Proof { place, proved } in own.proofs.iter().chain(&others.proofs) {
                     learnt |= proved.managed && place.name != *me && self.own.meet_manager(place.as_peer(proved));
@@ -101,13 +105,14 @@ impl Epochs {
                     self.own.ask_soon();
                 }
                 failures = if learnt { 0 } else { failures.saturating_add(1) };
+                let again = said.is_none_or(|at| at.elapsed() > PAUSE_MAX);
                 let none = own.proofs.is_empty() && others.proofs.is_empty();
-                if let Some(why) = own.why.or(others.why).filter(|why| none && *why != said) {
+                if let Some(why) = own.why.or(others.why).filter(|_| none && again) {
                     tracing::warn!(
                         why,
                         "a node says that the cluster was founded anew, and that could not be seen proved"
                     );
-                    said = why;
+                    said = Some(Instant::now());
                 }
                 tokio::select! {
                     () = tokio::time::sleep(PAUSE) => {}
@@ -175,18 +180,18 @@ pub async fn proved_by(peers: &[Peer], managers: &[Peer], tls: &ClientTls, epoch
     };
     let mut dice = [0; 2];
     let _ = getrandom::fill(&mut dice); // without it the first ones are asked
-    let places = turn(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)));
-    let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch)).await.ok()?;
+    let places = turn(workers.filter_map(place).collect(), usize::from(u16::from_le_bytes(dice)), ASKED_MAX);
+    let answered = tokio::time::timeout(START_WITHIN, ask(places, tls, epoch, Duration::ZERO)).await.ok()?;
     let Proof { place, proved } = answered.proofs.into_iter().next()?;
     Some((place.name, proved.epoch))
 }
 
 /// Another part of them in each round.
-fn turn(mut places: Vec<Place>, round: usize) -> Vec<Place> {
-    if places.len() > ASKED_MAX {
-        let first = round.wrapping_mul(ASKED_MAX) % places.len();
+fn turn(mut places: Vec<Place>, round: usize, most: usize) -> Vec<Place> {
+    if places.len() > most {
+        let first = round.wrapping_mul(most) % places.len();
         places.rotate_left(first);
-        places.truncate(ASKED_MAX);
+        places.truncate(most);
     }
     places
 }
@@ -199,8 +204,8 @@ struct Answered {
     why: Option<String>,
 }
 
-/// Who proves an epoch newer than `than`: up to the first that managed, or those that are done soon after the first.
-async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch) -> Answered {
+/// Who proves an epoch newer than `than`: up to the first that managed, or those that are done within `more` after the first.
+async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch, more: Duration) -> Answered {
     let asked = places.into_iter().map(|place| async move {
         let known = place.known.as_ref().map(|(id, key)| (*id, key.as_str()));
         let proved = proved(&place.api.to_string(), tls, known).await;
@@ -208,16 +213,18 @@ async fn ask(places: Vec<Place>, tls: &ClientTls, than: Epoch) -> Answered {
     });
     let mut asked: FuturesUnordered<_> = asked.collect();
     let mut answered = Answered::default();
+    let mut until = None;
     loop {
-        let next = match answered.proofs.is_empty() {
-            true => asked.next().await,
-            false => tokio::time::timeout(MORE_WITHIN, asked.next()).await.ok().flatten(),
+        let next = match until {
+            None => asked.next().await,
+            Some(until) => tokio::time::timeout_at(until, asked.next()).await.ok().flatten(),
         };
         let Some((place, proved)) = next else { return answered };
         match proved {
             Ok(proved) if proved.epoch > than => {
                 let enough = proved.managed;
                 answered.proofs.push(Proof { place, proved });
+                until = until.or(Some(tokio::time::Instant::now() + more));
                 if enough {
                     return answered;
                 }
@@ -241,11 +248,11 @@ mod tests {
         let places = || -> Vec<Place> { (0..40).map(place).collect() };
         let mut met = std::collections::BTreeSet::new();
         for round in 1..=5 {
-            let asked = turn(places(), round);
+            let asked = turn(places(), round, ASKED_MAX);
             assert_eq!(asked.len(), ASKED_MAX);
             met.extend(asked.into_iter().map(|place| place.name));
         }
         assert_eq!(met.len(), 40);
-        assert_eq!(turn(places().into_iter().take(3).collect(), 7).len(), 3);
+        assert_eq!(turn(places().into_iter().take(3).collect(), 7, ASKED_MAX).len(), 3);
     }
 }

@@ -14,6 +14,7 @@ use crate::rpc::ca::{NODE_LIFE, Validity};
 use crate::rpc::client::Client;
 use crate::rpc::identity::{Credentials, IdentityError, NodeKey};
 use crate::rpc::join::Peer;
+use crate::rpc::position::PositionReply;
 use crate::rpc::tls::ClientTls;
 use crate::rpc::wire::rfc3339;
 use std::net::SocketAddr;
@@ -62,6 +63,9 @@ pub enum RestoreError {
     /// Nothing was kept in the directory.
     #[error("{by} answers, and follows a leader that lives: {leader}; a restored manager ends that cluster")]
     Led { by: String, leader: String },
+    /// Likewise.
+    #[error("{by} answers, and does not say whether it follows a leader: {why}")]
+    Unclear { by: String, why: String },
     #[error("{0} is not in the backup, without which nobody is this cluster")]
     Lacks(&'static str),
 }
@@ -126,10 +130,10 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
         atomic_write(&path, bytes, 0o600)?;
     }
     if !options.even_if_majority_alive
-        && let Some((by, leader)) = led(&options.dir, &state).await?
+        && let Err(error) = nobody_lives(&options.dir, &state).await
     {
         half_made::clear(&options.dir)?;
-        return Err(RestoreError::Led { by, leader });
+        return Err(error);
     }
     let store = BlobStore::new(&layout.blobs())?;
     for bytes in blobs.values() {
@@ -182,20 +186,22 @@ pub async fn restore(options: &RestoreOptions) -> Result<Restored, RestoreError>
     Ok(Restored { head, name, api: config.api().to_string(), epoch, raft, lost })
 }
 
-/// A manager of the backup that answers by the credentials in `dir`, and whom it follows.
-async fn led(dir: &Path, state: &Inventory) -> Result<Option<(String, String)>, RestoreError> {
+/// Asks the managers of the backup by the credentials in `dir`; Err: one of them follows a leader, or does not say.
+async fn nobody_lives(dir: &Path, state: &Inventory) -> Result<(), RestoreError> {
     let credentials = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
     let tls = ClientTls::member(&credentials.tls())?;
     let asked = managers_of(state).into_iter().map(|manager| {
         let client = Client::tls(manager.api_addr, &tls, Some(manager.id)).within(ASK_WITHIN);
-        async move {
-            match said(&client).await {
-                Said::Position(position) => Some((manager.name.to_string(), position.leader?)),
-                Said::Else(_) | Said::Silent(_) => None,
-            }
-        }
+        async move { (manager.name.to_string(), said(&client).await) }
     });
-    Ok(futures_util::future::join_all(asked).await.into_iter().flatten().next())
+    for (by, said) in futures_util::future::join_all(asked).await {
+        match said {
+            Said::Position(PositionReply { leader: Some(leader), .. }) => return Err(RestoreError::Led { by, leader }),
+            Said::Else(why) => return Err(RestoreError::Unclear { by, why }),
+            Said::Position(_) | Said::Silent(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Where the new manager is: as it was told, as the file of the machine says whose backup it is, or as the state has it.

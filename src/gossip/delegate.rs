@@ -38,8 +38,10 @@ pub enum Refusal {
     OwnElsewhere,
 }
 
-/// Nodes whose claims of a newer epoch are kept; one that is proved is enough.
+/// Nodes whose claims of a newer epoch are kept; one that is proved is enough. A manager takes the place of one that is none.
 const CLAIMS_MAX: usize = 64;
+/// The same of nodes that nobody named, whom anybody with the gossip key can invent.
+const STRANGE_CLAIMS_MAX: usize = 16;
 
 /// Shared by the delegate and the handle.
 pub struct Shared {
@@ -124,18 +126,29 @@ impl Shared {
     }
 
     /// Notes what a record says of the epoch; a claim of before that it takes back is none any more.
-    fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report) {
+    fn claim(&self, name: &NodeName, addr: SocketAddr, report: &Report, signed: bool) {
         if report.epoch <= self.own().epoch {
-            return self.unclaim(name);
+            // Of this node's own name an older daemon may tell, too.
+            self.claims.send_if_modified(|claims| {
+                let its = claims.get(name).is_some_and(|claim| *name != self.judge.me || claim.addr == addr);
+                its && claims.remove(name).is_some()
+            });
+            return;
         }
-        let claim = Claim { addr, epoch: report.epoch, api: report.api, manages: report.manages };
+        let claim = Claim { addr, epoch: report.epoch, api: report.api, manages: report.manages, signed };
         self.claims.send_if_modified(|claims| {
-            let room = claims.len() < CLAIMS_MAX || claims.contains_key(name);
-            let new = room && claims.get(name) != Some(&claim);
-            if new {
-                claims.insert(name.clone(), claim);
+            if claims.get(name) == Some(&claim) {
+                return false;
             }
-            new
+            let most = if signed { CLAIMS_MAX } else { STRANGE_CLAIMS_MAX };
+            if !claims.contains_key(name) && claims.values().filter(|c| c.signed == signed).count() >= most {
+                let lesser =
+                    claims.iter().find(|(_, c)| c.signed == signed && !c.manages).map(|(name, _)| name.clone());
+                let Some(lesser) = lesser.filter(|_| signed && claim.manages) else { return false };
+                claims.remove(&lesser);
+            }
+            claims.insert(name.clone(), claim);
+            true
         });
     }
 
@@ -174,7 +187,7 @@ impl Shared {
         };
         // Also where its key was not known yet as it came.
         if entry.signed && name != self.judge.me {
-            self.claim(&name, addr, &entry.report);
+            self.claim(&name, addr, &entry.report, true);
         }
         // Signed with its key and not understood: another version of the report.
         let strange = (entry.key.is_some() && !entry.signed).then(|| meta::version_of(&entry.meta)).flatten();
@@ -198,7 +211,7 @@ impl Shared {
             Judgement::Member { key: None, .. } if !view.room_for(name) => (None, Err(Refusal::Crowded)),
             Judgement::Member { report, signed, key } => {
                 if signed || key.is_none() {
-                    self.claim(name, addr, &report);
+                    self.claim(name, addr, &report, signed);
                 }
                 (None, Ok(()))
             }
@@ -207,7 +220,7 @@ impl Shared {
             Judgement::OwnUnsigned => (view.forged(name, addr, now), Ok(())),
             Judgement::OwnForged | Judgement::Forged => (view.forged(name, addr, now), Err(Refusal::Forged)),
             Judgement::OwnElsewhere { report } => {
-                self.claim(name, addr, &report);
+                self.claim(name, addr, &report, true);
                 let own = self.own().clone();
                 let event = match () {
                     () if report.instance == own.instance => None,

@@ -25,6 +25,8 @@ pub struct Claim {
     pub api: u16,
     /// It says that it manages.
     pub manages: bool,
+    /// By the key that managers named.
+    pub signed: bool,
 }
 
 /// In the order in which they were seen. The node's own record is among them, so consumers filter by name if they care.

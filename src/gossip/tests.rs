@@ -428,7 +428,7 @@ async fn of_two_daemons_of_one_node_the_older_one_is_told_and_the_other_goes_on(
     // It hears of the newer one directly, as nobody passes on what contradicts what is alive.
     let _ = newer.gossip.join(b.gossip.addr()).await;
     let mut claims = b.gossip.claims();
-    let claim = Claim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true };
+    let claim = Claim { addr: newer.gossip.addr(), epoch: Epoch(7), api: 7_947, manages: true, signed: true };
     let heard =
         tokio::time::timeout(PATIENCE, claims.wait_for(|claims| claims.get(&NodeName::from("b")) == Some(&claim)))
             .await;

@@ -151,6 +151,9 @@ struct Seen {
     /// What it began with; None: it was noted by an earlier program, which did not keep that.
     #[serde(default)]
     born: Option<Mark>,
+    /// Nonce of the life before it; None likewise.
+    #[serde(default)]
+    after: Option<u64>,
 }
 
 impl Seen {
@@ -169,10 +172,12 @@ impl Seen {
         Ok(())
     }
 
-    /// Whether an earlier life shows that this one is of an older copy: it began with less than the earlier one holds for ever, whose
-    /// disk it would have begun with.
+    /// Whether the very life that this one followed shows that it is of an older copy: it began with less than that one holds for
+    /// ever, whose disk it would have begun with. Of any other earlier life that would say nothing: a directory that was put
+    /// back takes new terms and entries from a leader before anybody has judged it.
     fn is_belied_by(&self, claim: &Claim) -> bool {
-        self.born.is_some_and(|born| claim.life.number < self.number && born.lacks_of(claim.kept))
+        let parent = self.number == claim.life.number.saturating_add(1) && self.after == Some(claim.life.nonce);
+        parent && self.born.is_some_and(|born| born.lacks_of(claim.kept))
     }
 }
 
@@ -227,14 +232,14 @@ impl Lives {
             return Err(RaftError::Stale { id: from, refused });
         }
         self.refusals_mut().remove(&from);
-        let Life { number, nonce, born, .. } = claim.life;
+        let Life { number, nonce, born, after } = claim.life;
         match seen.get_mut(&from).filter(|known| known.number == number) {
             Some(known) => known.told = known.told.or(claim.kept),
             None => {
                 // What a copy told of is nothing to who was there before.
                 let before = known.filter(|_| !belied).map_or(Mark::default(), |k| k.told);
                 let told = before.or(born_of(born, claim.kept));
-                seen.insert(from, Seen { number, nonce, since: now(), told, born: Some(born) });
+                seen.insert(from, Seen { number, nonce, since: now(), told, born: Some(born), after: Some(after) });
                 while seen.len() > PEERS_MAX {
                     seen.pop_first();
                 }
@@ -378,6 +383,27 @@ mod tests {
         assert!(matches!(refused, Some(Stale::Behind { .. })), "{refused:?}");
         m1.meet(M2, Some(original.claim())).await.expect("the original goes on");
         m1.meet(M2, Some(begin(&own, mark(2, 42)).claim())).await.expect("and is started again");
+    }
+
+    #[tokio::test]
+    async fn an_older_directory_that_a_leader_has_filled_meanwhile_is_refused_all_the_same() {
+        let top = tempfile::tempdir().expect("a folder");
+        let (own, older, home) = (top.path().join("own"), top.path().join("older"), top.path().join("m1"));
+        for path in [&own, &home] {
+            std::fs::create_dir(path).expect("made");
+        }
+        let m1 = begin(&home, mark(0, 0));
+        m1.meet(M2, Some(begin(&own, mark(3, 30)).claim())).await.expect("new here");
+        copy(&own, &older);
+        for _ in 0..2 {
+            m1.meet(M2, Some(begin(&own, mark(4, 40)).claim())).await.expect("started again");
+        }
+        let kept = Arc::new(Kept::default());
+        let back = Lives::begin(&older, mark(3, 30), kept.clone()).expect("a life");
+        kept.term(6);
+        kept.index(60);
+        let refused = stale(m1.meet(M2, Some(back.claim())).await);
+        assert_eq!(refused, Some(Stale::Older { number: 2, known: 3 }));
     }
 
     #[tokio::test]

@@ -77,7 +77,13 @@ fn processes_of_a_user_with_arguments() {
     let name = format!("rt-{}", std::process::id());
     let program = dir.path().join(&name);
     fs::copy("/bin/sleep", &program).unwrap();
-    let start = |seconds: &str| Ended(Command::new(&program).arg(seconds).stdout(Stdio::null()).spawn().unwrap());
+    // A process that another test has just begun may hold the copy open for writing until it is another program.
+    let start = |seconds: &str| loop {
+        match Command::new(&program).arg(seconds).stdout(Stdio::null()).spawn() {
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+            started => return Ended(started.unwrap()),
+        }
+    };
     let _running = [start("86001"), start("86001"), start("86002")];
     let ask = |running: bool, own: &str| {
         found(&format!("process: {{{name}: {{running: {running}, meta: {{remoor: {{{own}}}}}}}}}"))
