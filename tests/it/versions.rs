@@ -145,17 +145,27 @@ impl Cluster {
         self.programs[at] = program.to_owned();
     }
 
-    /// Has a manager lead that runs this program: one that leads and does not is started again as it was.
+    /// Has a manager lead that runs this program: one that leads and does not is away until the others have chosen one of them,
+    /// and started again as it was. Where it is back at once it is chosen again.
     fn led_by(&mut self, program: &Path) {
-        /// While it is away the two others choose one of them, and they run this program; it may be back before.
-        const TRIES: usize = 5;
+        /// One of the two others may run the other program, too.
+        const TRIES: usize = 8;
         for _ in 0..TRIES {
             let leader = self.whole();
             if self.programs[leader] == program {
                 return;
             }
-            let its = self.programs[leader].clone();
-            self.restart(leader, &its);
+            stop(&mut self.managers[leader]);
+            let (name, others) = (format!("m{}", leader + 1), (0..MANAGERS).filter(|at| *at != leader));
+            let others: Vec<usize> = others.collect();
+            until("another one leads", || {
+                let leads = |at: &usize| {
+                    let as_of = self.managers[*at].json("status")["as_of"].clone();
+                    as_of["stale"] == false && as_of["leader"].is_string() && as_of["leader"] != name.as_str()
+                };
+                others.iter().any(leads).then_some(())
+            });
+            self.managers[leader] = Daemon::of(&self.programs[leader], &self.home(leader));
         }
         panic!("none that runs {} leads", program.display());
     }
