@@ -173,7 +173,7 @@ pub async fn init(options: &InitOptions) -> Result<InitDone, AdminError> {
     let ssh_key = ClusterKey::create(&cluster)?;
     ssh_key.save(&layout.ssh_key())?;
     let cert_pem =
-        ca.issue_manager(node, &name, epoch, &key.csr_pem()?, Validity::lasting(options.config.certificate_life()))?;
+        ca.issue_as(true, node, &name, epoch, &key.csr_pem()?, Validity::lasting(options.config.certificate_life()))?;
     let credentials = Credentials {
         cluster: cluster.clone(),
         epoch,

@@ -29,16 +29,14 @@ struct Inner {
     former: String,
     /// Managers said that the certificate counts no more.
     refused: bool,
-    /// In which the cluster is, as far as the node knows.
-    epoch: Epoch,
 }
 
 impl Keyring {
-    /// `credentials` as they are in `dir`, of a node that knows of this epoch.
-    pub fn new(dir: PathBuf, credentials: Credentials, epoch: Epoch) -> Result<Self, IdentityError> {
+    /// `credentials` as they are in `dir`.
+    pub fn new(dir: PathBuf, credentials: Credentials) -> Result<Self, IdentityError> {
         let tls = credentials.tls();
         let (client, server) = (ClientTls::member(&tls)?, ServerTls::new(&tls)?);
-        let inner = Inner { credentials, ca: 0, former: String::new(), refused: false, epoch };
+        let inner = Inner { credentials, ca: 0, former: String::new(), refused: false };
         Ok(Self { dir, inner: Arc::new(Mutex::new(inner)), client, server, turn: Arc::new(watch::channel(0).0) })
     }
 
@@ -59,28 +57,14 @@ impl Keyring {
         certificate_not_after(&self.inner().credentials.cert_pem).unwrap_or_default()
     }
 
-    /// When the certificate is to be renewed; 0: it is another CA that issues, or managers refuse it, or it is of an older epoch and
-    /// shows nobody that the cluster was founded anew.
-    pub fn due(&self) -> Wall {
+    /// When the certificate is to be renewed; 0: it is another CA that issues, or managers refuse it, or it is of an older epoch than
+    /// `known`, and shows nobody that the cluster was founded anew.
+    pub fn due(&self, known: Epoch) -> Wall {
         let inner = self.inner();
-        match inner.by_issuer() && !inner.refused && inner.certified() >= inner.epoch {
+        match inner.by_issuer() && !inner.refused && inner.certified() >= known {
             true => renew::due(&inner.credentials.cert_pem).unwrap_or_default(),
             false => Wall::default(),
         }
-    }
-
-    /// The cluster is in this epoch: a certificate of an older one is due.
-    pub fn enter(&self, epoch: Epoch) {
-        let mut inner = self.inner();
-        if epoch > inner.epoch {
-            inner.epoch = epoch;
-            self.turn.send_modify(|turn| *turn += 1);
-        }
-    }
-
-    /// In which the cluster is, as far as the node knows.
-    pub fn epoch(&self) -> Epoch {
-        self.inner().epoch
     }
 
     /// In which the certificate was issued.

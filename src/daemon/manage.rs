@@ -319,7 +319,6 @@ impl Manage {
         now.identity.epoch = epoch;
         (now.identity.raft, now.identity.log_begun, now.identity.retired) = (None, false, None);
         let stored = self.store(&now).await;
-        self.ground.keyring.enter(epoch);
         let name = now.identity.name.clone();
         let Some(id) = managed else {
             match stored {

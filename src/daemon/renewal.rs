@@ -32,11 +32,12 @@ const LAPSED_PAUSE_MAX: Duration = Duration::from_secs(20);
 pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut stopped: watch::Receiver<bool>) {
     let mut failures = 0;
     let mut said = String::new();
-    let (mut turn, mut managers) = (keyring.follow(), own.follow_managers());
+    let (mut turn, mut managers, mut epoch) = (keyring.follow(), own.follow_managers(), own.follow_epoch());
     loop {
         turn.mark_unchanged();
         managers.mark_unchanged();
-        let (due, now) = (keyring.due(), wall());
+        epoch.mark_unchanged();
+        let (due, now) = (keyring.due(own.epoch()), wall());
         let pause = if now < due {
             LOOK_EVERY.min(Duration::from_millis(due.since(now)))
         } else {
@@ -70,6 +71,7 @@ pub async fn run(name: NodeName, keyring: Keyring, own: Own, manage: Manage, mut
             _ = stopped.wait_for(|stop| *stop) => return,
             () = own.until_removed() => return,
             Ok(()) = turn.changed() => failures = 0,
+            Ok(()) = epoch.changed() => failures = 0,
             // One of them may be the first that can.
             Ok(()) = managers.changed() => failures = 0,
         }
@@ -113,7 +115,7 @@ async fn once(keyring: &Keyring, own: &Own, manage: &Manage) -> Result<NodeName,
         // By the new one: the managers need to wait for nobody's yes any more. What it is answered is not needed.
         let _ = ask(keyring, own, csr).await;
     }
-    if keyring.due() <= wall() {
+    if keyring.due(own.epoch()) <= wall() {
         return Err(format!("what {by} issued is to be renewed already: is one of the clocks wrong?"));
     }
     // Managers see the new one with the next question.
@@ -134,7 +136,7 @@ async fn ask(keyring: &Keyring, own: &Own, tls_csr_pem: String) -> Result<(NodeN
             Ok(reply) if reply.ca < keyring.ca() => {
                 why.get_or_insert((false, format!("{} does not know yet which CA issues", manager.name)));
             }
-            Ok(reply) if certified_epoch(&reply.cert_pem, &own.id().cluster).is_ok_and(|e| e < keyring.epoch()) => {
+            Ok(reply) if certified_epoch(&reply.cert_pem, &own.id().cluster).is_ok_and(|e| e < own.epoch()) => {
                 why.get_or_insert((false, format!("{} does not know yet that there is a newer epoch", manager.name)));
             }
             Ok(reply) => return Ok((manager.name, reply)),

@@ -247,7 +247,7 @@ fn credentials(
     let before = Credentials::load(dir)?.ok_or(RestoreError::Lacks("credentials.json"))?;
     let key = if node == head.node { before.key()? } else { NodeKey::generate()? };
     let validity = Validity::lasting(NODE_LIFE);
-    let cert_pem = ca.issue_manager(node, &name.into(), epoch, &key.csr_pem()?, validity)? + &state.cross_chain();
+    let cert_pem = ca.issue_as(true, node, &name.into(), epoch, &key.csr_pem()?, validity)? + &state.cross_chain();
     let (ca_pem, key_pem) = (state.roots().concat(), key.to_pem()?);
     let now = Credentials { epoch, node, name: name.into(), ca_pem, cert_pem, key_pem, ..before };
     now.save(dir)?;

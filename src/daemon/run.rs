@@ -127,7 +127,7 @@ pub async fn run(options: &RunOptions, registry: Registry) -> Result<(), DaemonE
     };
     let (own_address, certificate_life) = (written.advertise, written.certificate_life());
     let config = address::at_start(written, &layout).await;
-    let keyring = Keyring::new(options.dir.clone(), credentials.clone(), identity.epoch)?;
+    let keyring = Keyring::new(options.dir.clone(), credentials.clone())?;
     let (stop, stopped) = watch::channel(false);
     keep_own_binary(&layout);
 

@@ -249,8 +249,8 @@ impl Shared {
     }
 }
 
-/// Of two daemons of one node: whether the first goes on where the second ends. Of a directory that was copied both end; of a node
-/// that was restored or recovered elsewhere, the one from before does.
+/// Of two daemons of one node: whether the first goes on where the second ends. Of a worker that was copied both end; of a
+/// manager the one that manages nothing does, and of a node that was founded anew elsewhere the one from before.
 fn outranks(own: &Report, other: &Report) -> bool {
     let told = own.epoch != Epoch(0) && other.epoch != Epoch(0);
     told && (own.epoch, own.manages) > (other.epoch, other.manages)

@@ -1,7 +1,8 @@
 //! The cluster's certificate authority. Its certificates say who somebody is, not what they may do.
 //!
 //! A node's certificate names `node-<id>.<cluster>.remoor`, an operator's `operator.<cluster>.remoor`; the common name is
-//! for people (a node) or is the operator's name; the organisation is the cluster, the unit of a node its epoch, and the title of one that managed `manager`. Names in a
+//! for people (a node) or is the operator's name; the organisation is the cluster, the unit of a node its epoch, and the title of one that
+//! managed `manager`. Names in a
 //! signing request are ignored.
 
 use super::identity::{self, IdentityError, TlsIdentity};
@@ -176,19 +177,8 @@ impl ClusterCa {
         self.issue_as(false, node, name, epoch, csr_pem, validity)
     }
 
-    /// The same of the manager that issues it for itself: who is of an older epoch may ask it (`daemon/epochs.rs`).
-    pub fn issue_manager(
-        &self,
-        node: NodeId,
-        name: &NodeName,
-        epoch: Epoch,
-        csr_pem: &str,
-        validity: Validity,
-    ) -> Result<String, IdentityError> {
-        self.issue_as(true, node, name, epoch, csr_pem, validity)
-    }
-
-    fn issue_as(
+    /// The same; `manager`: of the one that issues it for itself, whom who is of an older epoch may ask (`daemon/epochs.rs`).
+    pub fn issue_as(
         &self,
         manager: bool,
         node: NodeId,

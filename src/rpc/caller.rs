@@ -175,7 +175,7 @@ mod tests {
         assert!(!caller.expired(cert_not_after) && caller.expired(cert_not_after.after(1)));
         assert!(Caller::of_certificate(der, &"c2".into()).is_err());
         assert!(!managed(der));
-        let own = ca.issue_manager(NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
+        let own = ca.issue_as(true, NodeId(7), &"w1".into(), Epoch(3), &csr, Validity::days_from_now(1)).unwrap();
         let own = &certificates("certificate", &own).unwrap()[0];
         assert!(managed(own) && !managed(b"no certificate"));
         let same = Caller::of_certificate(own, &cluster).unwrap();

@@ -21,6 +21,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 /// What a leader knows without asking anybody it answers within this time, or it stands still.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 const STREAM_DEPTH: usize = 256;
+/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
+/// one leads within 2 s.
+const SILENCE_MS: u64 = 5_000;
 /// A leader that can't be asked is heard still where it was heard within this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(750);
 /// Characters in the name of somebody for whom another manager asks.
@@ -37,8 +40,8 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
         };
     }
     // A leader that is gone is still followed until another one is voted for: without a majority, for ever.
-    let leader =
-        status.leader.filter(|_| super::heard(&shared, &status)).and_then(|id| status.voters.get(&id).cloned());
+    let heard = shared.age_ms().is_some_and(|ms| ms < SILENCE_MS);
+    let leader = status.leader.filter(|id| heard && *id != status.id).and_then(|id| status.voters.get(&id).cloned());
     let reading = request.method() == Method::GET;
     let Some(addr) = leader else {
         if reading {
@@ -52,14 +55,11 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
     match (pass_on(&shared, &addr, request).await, again) {
         (Ok(answer), _) => answer,
         // It died just now, or its API is shut: what is known here, marked as stale.
-        (Err(Passed { unreachable: true, .. }), Some(mut again)) => {
+        (Err(Passed { unreachable: true, .. }), Some(again)) => {
             // Long enough for three heartbeats: who was just killed is heard no more by then.
             tokio::time::sleep(LOOK_AGAIN).await;
             match shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis()) {
-                true => {
-                    again.extensions_mut().insert(InVain);
-                    in_vain(next.run(again).await).await
-                }
+                true => IN_VAIN.scope((), next.run(again)).await,
                 false => next.run(again).await,
             }
         }
@@ -89,27 +89,14 @@ fn revoked(shared: &Shared, request: &Request) -> Option<Failure> {
     operators::refused(&shared.inventory(), name, key).err()
 }
 
-/// Says of a request that the leader, which is heard, was asked before and could not be reached.
-#[derive(Debug, Clone, Copy)]
-pub struct InVain;
+tokio::task_local! {
+    /// Set while a request is answered here after the leader, which is heard, was asked and could not be reached.
+    static IN_VAIN: ();
+}
 
-/// The own answer, where it is one that says how it is known, with that the leader is heard. Any other stays as it is.
-async fn in_vain(answer: Response) -> Response {
-    let json = answer.headers().get("content-type").is_some_and(|kind| kind == "application/json");
-    if !json || !answer.status().is_success() {
-        return answer;
-    }
-    let (parts, body) = answer.into_parts();
-    let Ok(bytes) = wire::bounded(body, wire::LARGE_BODY_MAX).await else {
-        return Failure::new(Code::Internal, "the answer can't be read").into_response();
-    };
-    let marked = serde_json::from_slice::<Value>(&bytes).ok().and_then(|mut answer| {
-        answer.get_mut("as_of")?.as_object_mut()?.insert("heard".to_owned(), true.into());
-        Some(answer.to_string().into())
-    });
-    let mut headers = parts.headers;
-    headers.remove("content-length");
-    (parts.status, headers, Body::from(marked.unwrap_or(bytes))).into_response()
+/// Whether the request that is being answered was asked of the leader in vain, which is heard all the same.
+pub(super) fn is_in_vain() -> bool {
+    IN_VAIN.try_with(|()| ()).is_ok()
 }
 
 /// A request without a body once more.

@@ -3,10 +3,10 @@
 use super::super::members::HEARD_MS;
 use super::super::{CaPair, Shared, Standing, examine, gossip_key, wall};
 use super::{By, by_its_key, manager, member, not_removed, pending, propose, tokens};
-use crate::model::{Applied, ClusterRole, Command, Epoch, Inventory, Node, NodeId, NodeName, NodeSpec, RaftId, Sha256};
+use crate::model::{Applied, ClusterRole, Command, Inventory, Node, NodeSpec, RaftId, Sha256};
 use crate::raft::{CLAIM, RaftError, RaftStatus};
 use crate::rpc::agent::{ManifestReply, PeersReply};
-use crate::rpc::ca::{self, ClusterCa, Validity};
+use crate::rpc::ca::{self, Validity};
 use crate::rpc::caller::{Caller, PeerAddr};
 use crate::rpc::dial_back;
 use crate::rpc::identity::{GossipKey, IdentityError};
@@ -220,9 +220,6 @@ pub fn managers_of(inventory: &Inventory) -> Vec<Peer> {
     inventory.nodes.values().filter(|n| n.manages()).map(|n| Peer::of(n)).collect()
 }
 
-/// By which a certificate is issued.
-type Issue = fn(&ClusterCa, NodeId, &NodeName, Epoch, &str, Validity) -> Result<String, IdentityError>;
-
 /// What admits machines: the CA, the gossip key, and a limit on attempts.
 pub struct JoinParts {
     pub shared: Arc<Shared>,
@@ -251,10 +248,10 @@ impl JoinDesk {
 
     /// A certificate for a node of the inventory and the key that signed `csr_pem`, which must be the node's.
     pub(super) fn issue(&self, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
-        self.issue_by(ClusterCa::issue_node, node, csr_pem)
+        self.issue_as(false, node, csr_pem)
     }
 
-    fn issue_by(&self, issue: Issue, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
+    fn issue_as(&self, manager: bool, node: &Node, csr_pem: &str) -> Result<RenewReply, Failure> {
         let bad = |e: IdentityError| Failure::new(Code::BadRequest, e.to_string());
         if hex::encode(ca::csr_key(csr_pem).map_err(bad)?) != node.spec.public_key {
             return Err(Failure::new(Code::Forbidden, format!("this is not the key of {}", node.name())));
@@ -263,7 +260,7 @@ impl JoinDesk {
         let lacks = || Failure::new(Code::Retry, "this manager does not have the key of the new CA yet");
         let ca = shared.cas.of(inventory.issuer()).ok_or_else(lacks)?;
         let validity = Validity::lasting(self.parts.life);
-        let issued = issue(&ca, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
+        let issued = ca.issue_as(manager, node.id, node.name(), inventory.epoch, csr_pem, validity).map_err(bad)?;
         Ok(RenewReply {
             cert_pem: issued + &inventory.cross_chain(),
             ca_pem: inventory.roots().concat(),
@@ -281,7 +278,7 @@ impl JoinDesk {
     pub fn issue_own(&self, csr_pem: &str) -> Result<RenewReply, String> {
         let (shared, inventory) = (&self.parts.shared, self.parts.shared.inventory());
         let node = inventory.node(shared.id).ok_or("this manager does not know its own node yet")?;
-        self.issue_by(ClusterCa::issue_manager, node, csr_pem).map_err(|e| e.to_string())
+        self.issue_as(true, node, csr_pem).map_err(|e| e.to_string())
     }
 }
 

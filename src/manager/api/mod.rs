@@ -32,7 +32,7 @@ mod vars;
 
 use super::{Shared, wall};
 use crate::model::{Applied, Command, Entry, Inventory, Node, NodeId, Refusal};
-use crate::raft::{ProposeError, RaftStatus};
+use crate::raft::ProposeError;
 use crate::rpc::agent::{CA_PATH, GOSSIP_KEYS_PATH};
 use crate::rpc::caller::Caller;
 use crate::rpc::renew::RENEW_PATH;
@@ -244,15 +244,6 @@ fn named(inventory: &Inventory, name: &str) -> Result<Arc<Node>, Failure> {
         .ok_or_else(|| leave::gone(inventory, name).unwrap_or_else(unknown))
 }
 
-/// A leader that was not heard for so long is not asked: it sends a heartbeat every 250 ms, and another
-/// one leads within 2 s.
-const SILENCE_MS: u64 = 5_000;
-
-/// Whether another manager leads and is heard.
-fn heard(shared: &Shared, status: &RaftStatus) -> bool {
-    status.leader.is_some_and(|id| id != status.id) && shared.age_ms().is_some_and(|ms| ms < SILENCE_MS)
-}
-
 fn as_of(shared: &Shared) -> AsOf {
     let status = shared.raft.status().borrow().clone();
     let inventory = shared.inventory();
@@ -264,8 +255,7 @@ fn as_of(shared: &Shared) -> AsOf {
         leader: leader.map(|n| n.name().to_string()),
         at: wire::rfc3339(wall()),
         stale: !status.leads(),
-        // Set where the leader was asked in vain (forward.rs).
-        heard: false,
+        heard: forward::is_in_vain(),
         age_ms: if status.leads() { 0 } else { age_ms() },
     }
 }

@@ -3,14 +3,13 @@
 use super::super::backup::BACKUP;
 use super::super::certificates::CERTIFICATE;
 use super::super::{Shared, metrics, places, wall};
-use super::forward::InVain;
 use super::{as_of, keys, named, operator, operators, roles};
 use crate::engine::Presence;
 use crate::model::{Inventory, JobId, Node, RaftId, Remedy, Verdict, Wall, zone_warning};
 use crate::rpc::caller::Caller;
 use crate::rpc::view::{ConditionView, HistoryView, NodeView, ReportView, StatusView, StreamItem, WhyView, with_times};
 use crate::rpc::wire::{self, Answer, Code, Failure};
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,11 +21,7 @@ use tokio::sync::{broadcast, mpsc};
 const HISTORY_PAGE: usize = 1_000;
 const STREAM_DEPTH: usize = 256;
 
-pub async fn status(
-    State(shared): State<Arc<Shared>>,
-    in_vain: Option<Extension<InVain>>,
-    caller: Caller,
-) -> Result<Answer<StatusView>, Failure> {
+pub async fn status(State(shared): State<Arc<Shared>>, caller: Caller) -> Result<Answer<StatusView>, Failure> {
     operator(&shared, &caller)?;
     let inventory = shared.inventory();
     let raft = shared.raft.status().borrow().clone();
@@ -36,7 +31,7 @@ pub async fn status(
     let told: BTreeSet<u64> = refused.keys().filter_map(|raft| Some(inventory.holds(*raft)?.id.0)).collect();
     let managers_up = roles::answering(&raft, &inventory, nodes.iter().filter(|n| !told.contains(&n.id)));
     let as_of = as_of(&shared);
-    let mut warnings = match as_of.leader.as_ref().filter(|_| in_vain.is_some()) {
+    let mut warnings = match as_of.leader.as_ref().filter(|_| as_of.heard) {
         // How many answer it alone knows.
         Some(leader) => vec![format!("{leader} leads and is heard, but does not answer at its API")],
         None => roles::outlook(raft.is_leader, managers, managers_up),

@@ -53,7 +53,7 @@ pub(super) fn seat(node: &Node, raft: &RaftStatus, waits: impl FnOnce() -> Optio
 
 /// For how long a member has not answered the leader, in words; None: it does, is no member, or this manager does not lead. Gossip
 /// has the machine also where its manager part ended, hangs, or is refused, and only who answers counts for a majority.
-pub(super) fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
+fn silence(id: RaftId, raft: &RaftStatus) -> Option<String> {
     let member = raft.voters.contains_key(&id) || raft.learners.contains_key(&id);
     if !raft.is_leader || id == raft.id || !member {
         return None;
