@@ -58,10 +58,19 @@ pub async fn to_leader(State(shared): State<Arc<Shared>>, mut request: Request, 
         (Err(Passed { unreachable: true, .. }), Some(again)) => {
             // Long enough for three heartbeats: who was just killed is heard no more by then.
             tokio::time::sleep(LOOK_AGAIN).await;
-            match shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis()) {
-                true => IN_VAIN.scope((), next.run(again)).await,
-                false => next.run(again).await,
+            let now = shared.raft.status().borrow().clone();
+            let heard = shared.age_ms().is_some_and(|ms| u128::from(ms) < LOOK_AGAIN.as_millis());
+            if now.leader == status.leader && heard {
+                return IN_VAIN.scope((), next.run(again)).await;
             }
+            // Where it was waited for somebody else may lead by now, or this one.
+            let other = now.leader.filter(|id| heard && *id != now.id).and_then(|id| now.voters.get(&id).cloned());
+            if let Some(addr) = other
+                && let Ok(answer) = pass_on(&shared, &addr, same(&again)).await
+            {
+                return answer;
+            }
+            next.run(again).await
         }
         (Err(Passed { failure, .. }), _) => failure.into_response(),
     }
