@@ -250,13 +250,16 @@ impl Manager {
             return;
         }
         let word = match &finding.cause {
-            Some(cause) => format!("{}: was away ({cause:?}), {}: {}", node.name(), finding.verdict, finding.remedy),
+            Some(cause) => {
+                let cause = format!("{cause:?}").to_lowercase();
+                format!("{}: was away ({cause}), {}: {}", node.name(), finding.verdict, finding.remedy)
+            }
             None => format!("{}: {}: {}", node.name(), finding.verdict, finding.remedy),
         };
         let news = finding.verdict != Verdict::Same || finding.absence.is_some();
         if news {
             let key = format!("verdict {id} {} {:?}", finding.verdict.word(), finding.absence);
-            out.push(Action::Notify { key, node: Some(id), text: word.to_lowercase() });
+            out.push(Action::Notify { key, node: Some(id), text: word });
         }
         alert(node, &finding, out);
         self.propose(at, id, Command::Conclude { node: id, finding: Box::new(finding) }, out);

@@ -46,6 +46,15 @@ impl Cluster {
         (status["as_of"]["stale"] == false).then(|| members.filter_map(|m| m["id"].as_u64()).collect())
     }
 
+    /// A copy of a directory as a second daemon, at an address of its own.
+    fn start_elsewhere(&self, dir: &Path) -> Daemon {
+        let _ = fs::remove_file(dir.join("s"));
+        let mut config: Value = serde_json::from_slice(&fs::read(dir.join("node.json")).expect("read")).expect("JSON");
+        config["advertise"] = (self.host)(9).to_string().into();
+        fs::write(dir.join("node.json"), config.to_string()).expect("written");
+        Daemon::start(dir)
+    }
+
     /// The place of one that does not lead, and of who leads.
     fn follower(&self) -> (usize, usize) {
         let leader = until("a leader", || {
@@ -88,6 +97,14 @@ fn copy(from: &Path, to: &Path) {
     done(Command::new("cp").arg("-a").arg(from).arg(to));
 }
 
+/// As of a machine whose disk is copied while it runs.
+fn copy_running(daemon: &Daemon, from: &Path, to: &Path) {
+    let pid = Pid::from_child(&daemon.child);
+    kill_process(pid, Signal::STOP).expect("stopped");
+    copy(from, to);
+    kill_process(pid, Signal::CONT).expect("it goes on");
+}
+
 fn identity(dir: &Path) -> Value {
     serde_json::from_slice(&fs::read(dir.join("identity.json")).expect("an identity")).expect("JSON")
 }
@@ -117,10 +134,7 @@ fn a_directory_that_was_put_back_as_a_whole_parks_and_what_is_printed_brings_it_
             copy(&home, &older);
             cluster.managers[victim] = Daemon::start(&home);
         } else {
-            let pid = Pid::from_child(&cluster.managers[victim].child);
-            kill_process(pid, Signal::STOP).expect("stopped");
-            copy(&home, &older);
-            kill_process(pid, Signal::CONT).expect("it goes on");
+            copy_running(&cluster.managers[victim], &home, &older);
         }
         cluster.votes(victim);
         cluster.decide(leader, Some(victim));
@@ -182,18 +196,11 @@ fn an_older_copy_beside_a_living_follower_costs_no_vote() {
     let cluster = Cluster::up();
     let (victim, leader) = cluster.follower();
     let (home, second) = (cluster.home(victim), cluster.dir.path().join("second"));
-    let pid = Pid::from_child(&cluster.managers[victim].child);
-    kill_process(pid, Signal::STOP).expect("stopped");
-    copy(&home, &second);
-    kill_process(pid, Signal::CONT).expect("it goes on");
+    copy_running(&cluster.managers[victim], &home, &second);
     cluster.votes(victim);
     cluster.decide(leader, Some(victim));
     let before = cluster.voters(leader).expect("voters");
-    let _ = fs::remove_file(second.join("s"));
-    let mut config: Value = serde_json::from_slice(&fs::read(second.join("node.json")).expect("read")).expect("JSON");
-    config["advertise"] = (cluster.host)(9).to_string().into();
-    fs::write(second.join("node.json"), config.to_string()).expect("written");
-    let mut copied = Daemon::start(&second);
+    let mut copied = cluster.start_elsewhere(&second);
     until("the copy has parked, and said so", || {
         fs::read_to_string(second.join("log")).expect("a log").contains("stale-directory").then_some(())
     });
@@ -220,11 +227,7 @@ fn of_two_processes_from_one_copied_directory_the_second_is_refused() {
     cluster.managers[victim] = Daemon::start(&home);
     cluster.votes(victim);
     let before = cluster.voters(leader).expect("voters");
-    let _ = fs::remove_file(second.join("s"));
-    let mut config: Value = serde_json::from_slice(&fs::read(second.join("node.json")).expect("read")).expect("JSON");
-    config["advertise"] = (cluster.host)(9).to_string().into();
-    fs::write(second.join("node.json"), config.to_string()).expect("written");
-    let mut copied = Daemon::start(&second);
+    let mut copied = cluster.start_elsewhere(&second);
     let log = until("the second has parked, and said so", || {
         let log = fs::read_to_string(second.join("log")).expect("a log");
         log.contains("stale-directory").then_some(log)
