@@ -1,16 +1,19 @@
-//! Why was the node away: the strongest cause that the evidence shows, reboot before agent before network.
+//! The cause of an absence: the strongest one that the evidence shows. Reboot outranks agent, agent
+//! outranks network.
 
 use crate::model::{Absence, AgentRecord, Cause, Exam, Gone, Marks, Node, Wall, counted};
 
-/// By so much the clocks of a manager and a node may differ.
+/// Assumed maximum difference between the clocks of a manager and a node.
 const CLOCKS_MS: u64 = 60_000;
 
-/// Cause, planned or not, evidence in words.
+/// Returns the cause, whether the absence was planned, and the evidence as text.
 ///
-/// Rules (DESIGN section 2): another machine id is a reinstallation; another boot id a reboot; another agent instance
-/// an agent fault, or `left` if the instance before said goodbye; an isolation episode more, or managers that missed it
-/// with all else equal, the network. Without a record of before there is no cause to name, and none either where the agent's
-/// record was damaged: a new instance is then no sign of a fault, nor a new counter of company.
+/// Rules (docs/design/design.md, section 2): a changed machine id means reinstallation, a changed
+/// boot id a reboot. A changed agent instance means an agent fault, or `left` if the previous
+/// instance announced its departure. Another isolation episode, or managers that noticed the
+/// absence while all else is equal, means the network. Without an earlier record there is no cause.
+/// A damaged agent record gives no cause either, because a new instance or isolation count then
+/// proves nothing.
 pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<String>) {
     let mut evidence = Vec::new();
     let before = &absence.before;
@@ -24,7 +27,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
         evidence.push(format!("machine id was {}, is {}", node.spec.machine_id, exam.machine_id));
     }
     match (known, rebooted) {
-        (false, _) => evidence.push("no record of the node from before".to_owned()),
+        (false, _) => evidence.push("no earlier record of the node".to_owned()),
         (true, true) => evidence.push(format!("boot id was {}, is {}", short(&before.boot.0), short(&after.boot.0))),
         (true, false) => evidence.push(format!("boot id is the same, {}", short(&after.boot.0))),
     }
@@ -48,7 +51,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
                     let seconds = to.since(episode.from) / 1000;
                     format!("the agent lost {} for {seconds} s", counted(episode.peers_lost, "peer"))
                 }
-                None => format!("the agent lost {} and has none yet", counted(episode.peers_lost, "peer")),
+                None => format!("the agent lost {} and still has none", counted(episode.peers_lost, "peer")),
             });
         }
     } else if !unreadable(exam) {
@@ -56,16 +59,16 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
     }
     if record_lost(absence, exam) {
         evidence
-            .push("the agent's record was damaged: how it ended and how often it was alone can't be told".to_owned());
+            .push("the agent's record was damaged, so its previous end and its isolation count are unknown".to_owned());
     }
     if absence.seen_by.is_empty() {
-        evidence.push("nobody saw it go: told from its traces".to_owned());
+        evidence.push("absence detected afterwards: boot id or agent instance differs".to_owned());
     } else {
         let names: Vec<&str> = absence.seen_by.iter().map(|n| n.as_str()).collect();
         evidence.push(format!("missed by {}", names.join(", ")));
     }
     match absence.gone {
-        Gone::Left => evidence.push("it said goodbye".to_owned()),
+        Gone::Left => evidence.push("the agent announced its departure".to_owned()),
         Gone::AgentDown => evidence.push("its host answered on SSH meanwhile".to_owned()),
         Gone::Away => {}
     }
@@ -78,7 +81,7 @@ pub fn cause(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, bool, Vec<S
     (cause, absence.planned || said_goodbye && cause != Cause::Network, evidence)
 }
 
-/// The strongest cause, and the rule that named it.
+/// The strongest cause, and the rule that determined it.
 pub fn strongest(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, &'static str) {
     let before = &absence.before;
     let isolated = exam.agent.as_ref().is_some_and(|a| a.isolation > before.isolation);
@@ -95,16 +98,16 @@ pub fn strongest(node: &Node, absence: &Absence, exam: &Exam) -> (Cause, &'stati
     (cause, rule_of(cause))
 }
 
-/// What names this cause.
+/// The rule that determines this cause.
 pub fn rule_of(cause: Cause) -> &'static str {
     match cause {
         Cause::Reinstalled => "the machine id differs",
         Cause::Reboot => "the machine id is the same, the boot id differs",
-        Cause::Left => "the boot is the same, the agent's instance differs, and it said goodbye",
-        Cause::Agent => "the boot is the same, the agent's instance differs without a goodbye",
-        Cause::Network => "boot and agent are the same; the agent lost its peers, or managers missed it",
+        Cause::Left => "the boot is the same, the agent's instance differs, and the agent announced its departure",
+        Cause::Agent => "the boot is the same, the agent's instance differs without an announced departure",
+        Cause::Network => "boot and agent are the same; the agent lost its peers, or managers noticed the absence",
         Cause::Unknown => {
-            "nothing differs and nobody missed it, or there is no record of before, or the agent's record was damaged"
+            "nothing differs and no manager noticed an absence, or there is no earlier record, or the agent's record was damaged"
         }
     }
 }
@@ -121,13 +124,13 @@ fn restarted(before: &Marks, exam: &Exam) -> bool {
     *before != Marks::default() && exam.agent.as_ref().is_some_and(|a| a.instance != before.instance)
 }
 
-/// The agent's record lies there and can't be read.
+/// The agent's record exists but cannot be read.
 fn unreadable(exam: &Exam) -> bool {
     exam.agent.is_none() && exam.damaged.iter().any(|name| name == "agent.json")
 }
 
-/// The record of the time before was damaged: it can't be read, or this instance began a new one in its place, or one did
-/// since the node was last seen. The two clocks may differ a little.
+/// The earlier record was damaged: it cannot be read, or it was replaced by this instance or since
+/// the node was last seen. The clocks of node and manager may differ slightly.
 fn record_lost(absence: &Absence, exam: &Exam) -> bool {
     let began_anew = |agent: &AgentRecord| {
         let since = |at: Wall| at == agent.started || at.after(CLOCKS_MS) >= absence.last_seen;
@@ -140,7 +143,8 @@ fn said_goodbye(absence: &Absence, exam: &Exam) -> bool {
     absence.gone == Gone::Left || exam.agent.as_ref().is_some_and(|a| a.left)
 }
 
-/// The marks that an examination saw; where the agent left no record, what is `known` of it otherwise.
+/// The identity that an examination found. Without an agent record, instance and isolation count
+/// are taken from `known`.
 pub fn marks(exam: &Exam, known: &Marks) -> Marks {
     let (instance, isolation) = match &exam.agent {
         Some(agent) => (agent.instance.clone(), agent.isolation),
@@ -149,8 +153,8 @@ pub fn marks(exam: &Exam, known: &Marks) -> Marks {
     Marks { boot: exam.boot.clone(), instance, isolation }
 }
 
-/// The same where nobody may know them: without a record of the agent, what is `known` of it holds only for the boot that
-/// was examined. None: of this boot nothing is known.
+/// The same, but `known` is used only if it belongs to the examined boot. None: nothing is known of
+/// this boot.
 pub fn marks_seen(exam: &Exam, known: Option<&Marks>) -> Option<Marks> {
     match (&exam.agent, known.filter(|known| known.boot == exam.boot)) {
         (None, None) => None,
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_names_no_cause_but_hides_none_that_others_show() {
+    fn a_damaged_record_proves_no_cause_but_does_not_hide_other_evidence() {
         let node = node();
         let of = |gone, exam: &Exam| {
             let (cause, _, evidence) = cause(&node, &absence(gone), exam);
@@ -208,24 +212,29 @@ mod tests {
         let away = |exam: &Exam| of(Gone::Away, exam);
         assert_eq!(away(&exam(record("n", 2_000_000, None))), (Cause::Agent, false));
         let anew = exam(record("n", 2_000_000, Some(2_000_000)));
-        assert_eq!(away(&anew), (Cause::Unknown, true), "begun anew by this instance");
+        assert_eq!(away(&anew), (Cause::Unknown, true), "replaced by this instance");
         assert_eq!(
             away(&exam(record("n", 2_100_000, Some(2_000_000)))),
             (Cause::Unknown, true),
-            "or by the one before"
+            "or by the previous one"
         );
-        assert_eq!(away(&exam(record("n", 2_100_000, Some(900)))), (Cause::Agent, false), "not by one of long ago");
+        assert_eq!(away(&exam(record("n", 2_100_000, Some(900)))), (Cause::Agent, false), "but not long ago");
         assert_eq!(away(&exam(record("a", 900, Some(900)))), (Cause::Network, false), "nothing was begun since");
         let unreadable = Exam { damaged: vec!["agent.json".to_owned()], ..exam(None) };
         assert_eq!(away(&unreadable), (Cause::Unknown, true));
-        assert_eq!(away(&Exam { boot: "c".into(), ..anew.clone() }), (Cause::Reboot, true), "the kernel's word stands");
+        assert_eq!(
+            away(&Exam { boot: "c".into(), ..anew.clone() }),
+            (Cause::Reboot, true),
+            "the boot id proves a reboot"
+        );
         assert_eq!(away(&Exam { machine_id: "x".to_owned(), ..anew.clone() }), (Cause::Reinstalled, true));
-        assert_eq!(of(Gone::Left, &anew), (Cause::Left, true), "gossip heard its goodbye");
+        assert_eq!(of(Gone::Left, &anew), (Cause::Left, true), "gossip received the announced departure");
     }
 
-    /// Empty marks made the next look say that the agent had restarted, or been alone for the first time.
+    /// Regression test: an empty fingerprint made the next examination report an agent restart or a
+    /// first isolation.
     #[test]
-    fn without_a_record_of_the_agent_its_marks_are_those_that_are_known_or_none() {
+    fn without_an_agent_record_the_known_fingerprint_of_this_boot_is_used() {
         let known = Marks { boot: "b".into(), instance: "a".into(), isolation: 5 };
         assert_eq!(marks_seen(&exam(None), Some(&known)), Some(known.clone()));
         assert_eq!(marks_seen(&exam(None), None), None);

@@ -1,13 +1,15 @@
-//! The breakers: when much of a group or of the fleet drifts or goes away at once, the cause is rarely on the nodes.
+//! The circuit breakers. If a large part of a group or of the fleet drifts or goes away at once,
+//! the cause is rarely on the nodes.
 
 use crate::model::{Absence, Command, Gone, GroupName, Inventory, Node, Wall, counted};
 use std::collections::BTreeMap;
 
-/// The breaker that must open now, if any. One that is open for a group does not hide the trouble of others: it is replaced by
-/// one for the whole fleet.
+/// The breaker that must open now, if any. While the breaker of one group is open, trouble in
+/// another group opens the breaker of the whole fleet instead.
 ///
-/// More than `breaker_*_percent` and at least `breaker_min` nodes drifted or went away within `breaker_window_ms`; what
-/// happened before an operator's `resume` counts no more.
+/// A breaker opens if more than `breaker_*_percent` of the nodes, and at least `breaker_min`,
+/// drifted or went away within `breaker_window_ms`. Events before an operator's `resume` do not
+/// count.
 pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     let but = match &inventory.breaker {
         Some(open) => Some(open.group.as_ref()?),
@@ -15,27 +17,29 @@ pub fn breaker(inventory: &Inventory, at: Wall) -> Option<Command> {
     };
     let limits = inventory.limits();
     let counts = |moment: Wall| moment > inventory.resumed && at.since(moment) <= limits.breaker_window_ms;
-    // An absence that is told from its traces is over: it is no sign of trouble now, as after a restart of all managers.
+    // An absence that was detected afterwards has ended, so it is not a sign of current trouble. It
+    // occurs after a restart of all managers.
     let missed = |a: &Absence| counts(a.opened) && a.gone == Gone::Away && !a.planned && !a.seen_by.is_empty();
     let troubled = |n: &Node| n.drifted_since.is_some_and(counts) || n.absence.as_ref().is_some_and(missed);
     let Tripped { group, hit, of } = tripped(inventory, troubled, but)?;
     let what = group.map_or("the fleet".to_owned(), |name| format!("group {name}"));
     let mut why = format!("{hit} of {} of {what} drifted or went away", counted(of, "node"));
     if let Some(open) = inventory.breaker.as_ref().filter(|_| group.is_some()) {
-        why = format!("{why}, beside {}", open.why);
+        why = format!("{why}, in addition to {}", open.why);
     }
     Some(Command::BreakerOpened { group: group.filter(|_| but.is_none()).cloned(), why })
 }
 
-/// Too many of the fleet, or of a group.
+/// The fleet or group in which too many nodes are affected.
 pub(super) struct Tripped<'a> {
     pub group: Option<&'a GroupName>,
     pub hit: usize,
     pub of: usize,
 }
 
-/// Whether too many of those in service are hit: of the fleet, else of the first group, `but` left out. Asked at every step: one pass, and
-/// no look at the groups while there are too few in all.
+/// Checks whether too many nodes in service are affected: in the whole fleet, else in the first
+/// group except `but`. This runs at every step, so it makes one pass and skips the groups if there
+/// are too few affected nodes in total.
 pub(super) fn tripped<'a>(
     inventory: &'a Inventory,
     is_hit: impl Fn(&Node) -> bool,
@@ -72,7 +76,7 @@ mod tests {
     use crate::model::sample::fleet;
 
     #[test]
-    fn machines_that_only_joined_keep_no_breaker_closed() {
+    fn machines_that_only_joined_do_not_count_for_the_breaker() {
         for joined in [0, 40] {
             let inventory = fleet(10, joined);
             let hit = |n: &Node| n.id.0 <= 6;

@@ -1,10 +1,11 @@
-//! Many come back at once, as after a power cut: their verdicts come one by one, and the first ones must not be acted upon
-//! before it is known whether together they open a breaker.
+//! Many nodes return at once, for example after a power failure. Their verdicts arrive one by one.
+//! No action may follow the first verdicts until it is clear whether all together open a breaker.
 
 use crate::model::{Inventory, Node, Wall};
 
-/// How many returned nodes have no verdict yet, if together with those in trouble they could open a breaker; none: no
-/// reason to wait. Whoever an operator has resumed over, or whose host key changed so that nobody examines it, counts not.
+/// The number of returned nodes without a verdict, if they could open a breaker together with the
+/// affected nodes; None: no reason to wait. Nodes that returned before an operator's resume, and
+/// nodes with a changed host key (which are not examined), do not count.
 pub fn undecided(inventory: &Inventory, at: Wall) -> Option<u32> {
     if inventory.breaker.is_some() {
         return None;

@@ -1,4 +1,5 @@
-//! Is the node as it should be: what is desired now, what was last applied, what is there, and what the checks say.
+//! Whether the node is as it should be. Compares the desired state, the last applied state, the
+//! state found on the node, and the check results.
 
 use crate::model::{
     CheckState, Difference, Exam, Inventory, Lifecycle, Node, NodeDigest, OnFail, Reason, ServiceName, Verdict,
@@ -7,27 +8,31 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many reasons are told one by one, and so many bytes of them; of each service at least one.
+/// Maximum number and size in bytes of reasons that are listed individually; at least one for each
+/// service.
 const REASONS_MAX: usize = 100;
 const REASONS_BYTES: usize = 64 * 1024;
 
-/// An examination together with what the manager knows to compare it with.
+/// An examination and the manager's data to compare it with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub exam: Exam,
-    /// The node digest of the baseline; None: nothing was ever recorded.
+    /// The node digest of the baseline; None: nothing was recorded.
     pub expected: Option<NodeDigest>,
-    /// Paths whose content the manager renders itself; a difference on any other is reported, not repaired by itself.
+    /// Paths whose content the manager renders itself. A difference on any other path is reported,
+    /// but not repaired on its own.
     pub rendered: BTreeSet<String>,
 }
 
 /// Verdict and reasons.
 ///
-/// Three-way (CHECKS.md, The digest, 4): observed as recorded and desired as applied is `same`; desired moved:
-/// `outdated`; observed moved: `drifted`; both: `conflict`. What could not be read or asked is `unknown`, never `same`,
-/// and never hides a drift that was seen. A check that asks for nothing asks for no answer either; what no answer came from
-/// of a service that is only looked at holds nothing up, and is told beside what else there is to say. Of a node that was
-/// taken out of service nothing is expected, so nothing can differ.
+/// Three-way comparison: if the found state equals the recorded one and the desired state equals
+/// the applied one, the verdict is `same`. If the desired state changed it is `outdated`, if the
+/// found state changed `drifted`, if both changed `conflict`. Unreadable files and inconclusive
+/// checks give `unknown`, never `same`, and never hide drift that was found. Checks with `on-fail:
+/// none` may be inconclusive. An inconclusive check of a monitored service does not block the
+/// verdict; it is reported as an additional reason. Nothing is expected of a decommissioned node,
+/// so it is `same`.
 pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verdict, Vec<Reason>) {
     if node.lifecycle == Lifecycle::Decommissioned {
         return (Verdict::Same, Vec::new());
@@ -81,13 +86,13 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     if outdated {
         let text = match (inventory.own_move(node), node.ip()) {
             (Some(moved), Some(ip)) => {
-                let besides = if inventory.only_moved(node) { "" } else { ", and what is desired changed besides" };
+                let besides = if inventory.only_moved(node) { "" } else { ", and the desired state changed too" };
                 format!("its own address changed from {} to {ip} since the last provisioning{besides}", moved.from)
             }
             _ if inventory.only_moved(node) => {
                 "addresses of other nodes changed since the last provisioning".to_owned()
             }
-            _ => "what is desired changed since the last provisioning".to_owned(),
+            _ => "the desired state changed since the last provisioning".to_owned(),
         };
         reasons.push(Reason::new(Witness::Desired, "".into(), text, false));
     }
@@ -107,9 +112,10 @@ pub fn compare(inventory: &Inventory, node: &Node, evidence: &Evidence) -> (Verd
     (verdict, reasons)
 }
 
-/// As many reasons as may enter the log: each is copied into finding, want, job and history, and whoever may write in a
-/// managed directory makes as many as he likes. The grave ones of a service come first; of the rest of each service it is
-/// told how many there are, and whether one of them is grave.
+/// Limits the reasons that enter the log. Each reason is copied into finding, request, job and
+/// history, and any user who can write to a managed directory can create many. For each service,
+/// the actionable reasons come first. One further reason counts the rest of a service and is
+/// actionable if one of the rest is.
 fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
     let clip = |r: Reason| Reason { text: clipped(r.text), about: clipped(r.about), ..r };
     let mut reasons: Vec<Reason> = reasons.into_iter().map(clip).collect();
@@ -119,7 +125,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
     if reasons.len() <= REASONS_MAX && bytes <= REASONS_BYTES {
         return reasons;
     }
-    // Stable: among themselves they stay in their order.
+    // The sort is stable, so the order within a service is kept.
     reasons.sort_by(|a, b| (&a.service, !a.grave).cmp(&(&b.service, !b.grave)));
     let (each, room) = (REASONS_MAX / services, REASONS_BYTES / services);
     let (mut told, mut used): (Vec<Reason>, BTreeMap<ServiceName, (usize, usize)>) = (Vec::new(), BTreeMap::new());
@@ -131,7 +137,7 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
             told.push(reason);
             continue;
         }
-        // The first one left out is a grave one, if any is.
+        // The first omitted reason is actionable if any omitted one is.
         let (left, rest) = more.entry(reason.service.clone()).or_insert_with(|| (0, reason.clone()));
         *left += 1;
         if reason.by == Witness::Digest {
@@ -146,26 +152,27 @@ fn bounded(reasons: Vec<Reason>) -> Vec<Reason> {
     told
 }
 
-/// The verdict that reasons, and what could not be told, come to, and the rule that made it.
+/// The verdict that follows from the reasons and the inconclusive items, and the rule that
+/// determined it.
 pub fn weigh(reasons: &[Reason], unclear: &[String]) -> (Verdict, &'static str) {
     let drifted = reasons.iter().any(Reason::drifts);
     let outdated = reasons.iter().any(|r| r.by == Witness::Desired);
     let grave = reasons.iter().any(|r| r.grave);
     match (drifted, outdated, unclear.is_empty()) {
         (true, true, clear) if clear || grave => {
-            (Verdict::Conflict, "what is there differs, and what is desired changed")
+            (Verdict::Conflict, "the node differs from the recorded state, and the desired state changed")
         }
-        (true, false, clear) if clear || grave => (Verdict::Drifted, "what is there differs from what was recorded"),
+        (true, false, clear) if clear || grave => (Verdict::Drifted, "the node differs from the recorded state"),
         (_, _, false) => (
             Verdict::Unknown(listed(unclear, "; ")),
-            "something could not be read or asked, and no grave drift was seen",
+            "something was unreadable or inconclusive, and no actionable drift was found",
         ),
-        (false, true, true) => (Verdict::Outdated, "what is there is as recorded; what is desired changed"),
-        (_, _, true) => (Verdict::Same, "what is there is as recorded, and as desired"),
+        (false, true, true) => (Verdict::Outdated, "the node is as recorded; the desired state changed"),
+        (_, _, true) => (Verdict::Same, "the node is as recorded and as desired"),
     }
 }
 
-/// Passed, failed, could not tell.
+/// Number of checks that passed, failed and were inconclusive.
 pub fn tally(exam: &Exam) -> (u32, u32, u32) {
     let count = |state| exam.checks.iter().filter(|c| c.state == state).count() as u32;
     (count(CheckState::Pass), count(CheckState::Fail), count(CheckState::Unknown))
@@ -200,7 +207,8 @@ mod tests {
         NodeDigest { root: NodeDigest::root_of(&services), services }
     }
 
-    /// A node of a fleet whose service `app` opts in or not, with a baseline.
+    /// A fleet with one node that has a baseline; `opted` sets `resetup_on_recorded` of its service
+    /// `app`.
     fn inventory(opted: bool) -> Inventory {
         inventory_of(ServiceSummary { resetup_on_recorded: opted, ..ServiceSummary::default() })
     }
@@ -246,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_recorded_is_reported_unless_more_speaks_for_a_repair() {
+    fn a_difference_on_a_recorded_path_is_actionable_only_with_further_evidence() {
         assert_eq!(judge(false, true, Vec::new()), (Verdict::Drifted, true), "rendered");
         assert_eq!(judge(false, false, Vec::new()), (Verdict::Drifted, false), "recorded");
         assert_eq!(judge(true, false, Vec::new()), (Verdict::Drifted, true), "opted in");
@@ -257,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_what_is_only_looked_at_is_grave() {
+    fn no_reason_of_a_monitored_service_is_actionable() {
         let watched = ServiceSummary { resetup_on_recorded: true, watched: true, ..ServiceSummary::default() };
         let inventory = inventory_of(watched);
         let node = inventory.by_name("w1").unwrap();
@@ -272,14 +280,14 @@ mod tests {
         let (verdict, reasons) = judge(found);
         assert_eq!((verdict, reasons.len()), (Verdict::Drifted, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.grave), "{reasons:?}");
-        // With files as they were a failing check only alerts.
+        // If the files are as recorded, a failing check only alerts.
         let (verdict, reasons) = judge(digest("before"));
         assert_eq!((verdict, reasons.len()), (Verdict::Same, 1));
         assert!(!reasons[0].grave && reasons[0].by == Witness::Check, "{reasons:?}");
     }
 
     #[test]
-    fn no_answer_of_what_is_only_looked_at_hides_nothing_and_is_never_same() {
+    fn inconclusive_checks_of_monitored_services_hide_nothing_and_are_never_same() {
         let watched = ServiceSummary { watched: true, ..ServiceSummary::default() };
         let mut inventory = inventory_of(watched);
         let silent = |service: &str| CheckResult {
@@ -307,12 +315,13 @@ mod tests {
         assert_eq!((&verdict, reasons.len()), (&Verdict::Outdated, 3), "{reasons:?}");
         assert!(reasons.iter().all(|r| !r.grave) && reasons[1].text.starts_with("unknown: "), "{reasons:?}");
         assert_eq!(weigh(&reasons, &[]).0, verdict, "said of the stored reasons it is the same");
-        // What is provisioned is waited for.
+        // An inconclusive check of a provisioned service blocks the verdict.
         let (verdict, _) = judge(&inventory, &unread, &own);
         assert!(matches!(verdict, Verdict::Unknown(_)), "{verdict:?}");
     }
 
-    /// A node on which somebody put `count` files with names of that length into a managed directory of `app`.
+    /// A node with `count` additional files, whose names have `length` digits, in a managed
+    /// directory of `app`.
     fn flooded(count: usize, length: usize, checks: Vec<CheckResult>) -> (Inventory, Evidence) {
         let mut found = digest("before");
         let app = found.services.get_mut("app").unwrap();
@@ -324,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_reports_is_bounded_before_it_enters_the_log_and_no_gravity_is_lost() {
+    fn reasons_are_limited_before_they_enter_the_log_and_stay_actionable() {
         for (count, length) in [(100_000, 4), (2_000, 4_000)] {
             let other = |service: &str| CheckResult { service: service.into(), ..failing(OnFail::Resetup) };
             let (inventory, evidence) = flooded(count, length, vec![other("app"), other("zoo")]);
@@ -340,15 +349,19 @@ mod tests {
             let last = reasons.last().unwrap();
             assert_eq!(last.text, format!("app: and {} more", count + 1 - told));
             assert!(last.grave && last.by == Witness::Digest);
-            // Said of the stored reasons, the verdict is the same.
+            // The stored reasons lead to the same verdict.
             assert_eq!(weigh(&reasons, &[]).0, verdict);
         }
         let (inventory, evidence) = flooded(3, 4, Vec::new());
-        assert_eq!(compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).1.len(), 3, "few are all told");
+        assert_eq!(
+            compare(&inventory, inventory.by_name("w1").unwrap(), &evidence).1.len(),
+            3,
+            "a small number is listed completely"
+        );
     }
 
     #[test]
-    fn a_grave_reason_among_many_that_are_none_is_told() {
+    fn an_actionable_reason_among_many_others_is_listed() {
         let reason = |n: u32| Reason::new(Witness::Digest, "app".into(), format!("{n}"), n == 7_777);
         let told = bounded((0..10_000).map(reason).collect());
         assert!(told[0].grave && told[0].text == "7777");
@@ -359,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_bounded_too() {
+    fn unreadable_paths_are_limited_too() {
         let (inventory, mut evidence) = flooded(0, 0, Vec::new());
         let app = evidence.exam.digest.services.get_mut("app").unwrap();
         app.unreadable = (0..100_000).map(|n| (format!("/etc/app.d/{n}"), "input/output error".to_owned())).collect();
@@ -370,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_unknown_unless_nothing_was_asked_for() {
+    fn an_inconclusive_check_gives_unknown_unless_on_fail_is_none() {
         let inventory = inventory(false);
         let verdict = |on_fail| {
             let checks = vec![CheckResult { state: CheckState::Unknown, ..failing(on_fail) }];

@@ -1,4 +1,5 @@
-//! What the engine is told, and what it asks for. Both are plain values, so that a test compares them and a log replays them.
+//! The engine's input and output. Both are plain values, so that tests can compare them and logs
+//! can replay them.
 
 use super::drift::Evidence;
 use crate::model::{
@@ -8,11 +9,11 @@ use crate::model::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Numbers the examinations of one engine, so that a late answer is known as late.
+/// Numbers the examinations of one engine, so that a late answer is recognized.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ticket(pub u64);
 
-/// What a proposal is about; one is in flight for each at most.
+/// The subject of a proposal. At most one proposal per subject is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum About {
     Fleet,
@@ -26,28 +27,31 @@ pub enum Purpose {
     Live(Occasion),
 }
 
+/// An input of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    /// Gossip has the node as a member, new or with another report.
+    /// Gossip lists the node as a member: a new one, or one with a new report.
     Alive {
         node: NodeId,
         report: Report,
     },
-    /// Where gossip has the node, `ip:port`, by its own signature; told before the `Alive` of the same record.
+    /// The node's gossip address `ip:port`, signed by the node. Sent before the `Alive` of the same
+    /// record.
     Sighted {
         node: NodeId,
         gossip: String,
     },
-    /// Gossip has lost it.
+    /// Gossip lost the node.
     Gone {
         node: NodeId,
     },
-    /// The SSH port was asked; no login.
+    /// Result of a connection to the SSH port, without login.
     Probed {
         node: NodeId,
         answers: bool,
     },
-    /// The manager `by` found out whether it reaches the SSH port of a node that is alive; no login.
+    /// The manager `by` checked whether it reaches the SSH port of a node that is alive, without
+    /// login.
     Reach {
         node: NodeId,
         by: NodeId,
@@ -64,65 +68,69 @@ pub enum Event {
         phase: Phase,
         result: Box<PhaseResult>,
     },
-    /// The generation was rendered for the move at `moved`: the hosts whose hash is another than the one applied.
+    /// The generation was rendered for the address change at entry `moved`: the hosts whose hash
+    /// differs from the applied one.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
         result: Result<BTreeMap<NodeName, Sha256>, String>,
     },
-    /// An own proposal was applied, or is lost (None: outcome unknown or refused by Raft).
+    /// The engine's own proposal was applied, or it is lost (None: outcome unknown or refused by
+    /// Raft).
     Proposed {
         about: About,
         applied: Option<Applied>,
     },
-    /// The inventory changed by somebody else's entry.
+    /// An entry of another proposer changed the inventory.
     Changed,
-    /// Once a second: re-derive everything.
+    /// Once a second: derive all work again.
     Tick,
 }
 
-/// One manager's way to one node's SSH port.
+/// Whether one manager reaches one node's SSH port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Line {
+    #[serde(rename = "Open")]
     Open,
-    /// Since when it was never open, by that manager's clock.
-    Dead {
-        why: String,
-        since: Wall,
-    },
+    /// `since`: start of the current failure, by that manager's clock.
+    #[serde(rename = "Dead")]
+    Dead { why: String, since: Wall },
 }
 
+/// How an examination ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ExamOutcome {
     Found(Evidence),
-    /// No login: refused, timed out, no route.
+    /// Login failed: refused, timed out or no route.
     Unreachable(String),
-    /// Another host key than the recorded one was offered; nothing was sent.
+    /// The node offered another host key than the recorded one; nothing was sent.
     HostKey(String),
-    /// Logged in, and no usable answer came.
+    /// The login succeeded, but there was no usable answer.
     Failed(String),
 }
 
+/// How a phase of an attempt ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PhaseResult {
     Ok,
-    /// Of the verify phase.
+    /// Result of the verify phase.
     Verified(Verified),
     Failed(Failure),
 }
 
-/// What the last phase saw.
+/// The findings of the verify phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verified {
     pub evidence: Evidence,
-    /// Already stored as a blob by a majority.
+    /// A majority of managers stores this blob already.
     pub baseline: Baseline,
-    /// None: the agent left no record, and nothing else tells.
+    /// None: the agent has no record, and no other source is available.
     pub marks: Option<Marks>,
-    /// Paths whose content is not what the manager rendered.
+    /// Paths whose content differs from what the manager rendered.
     pub wrong: Vec<String>,
 }
 
+/// An effect that the engine requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Action {
     Propose {
@@ -132,7 +140,7 @@ pub enum Action {
     Probe {
         node: NodeId,
     },
-    /// Ask these managers, of which the leader may be one, whether they reach the node.
+    /// Ask these managers, which may include the leader, whether they reach the node.
     Reach {
         node: NodeId,
         managers: Vec<NodeId>,
@@ -141,7 +149,7 @@ pub enum Action {
         node: NodeId,
         ticket: Ticket,
         purpose: Purpose,
-        /// Another manager is to do it, which reaches the node; None: the leader itself.
+        /// The manager that must perform it because it reaches the node; None: the leader itself.
         from: Option<NodeId>,
     },
     /// Begin this phase of this committed, open attempt.
@@ -151,23 +159,25 @@ pub enum Action {
         phase: Phase,
         node: NodeId,
     },
-    /// Stop what runs for this attempt, which is no longer open: after its current task, or `now`.
+    /// Stop the run of this attempt, which is no longer open: after its current task, or at once
+    /// with `now`.
     Stop {
         attempt: AttemptId,
         now: bool,
     },
-    /// Say what each host is to be at the addresses that are entered now.
+    /// Render the desired state of each host with the currently recorded addresses.
     Render {
         generation: GenerationSeq,
         moved: u64,
     },
-    /// Somebody else must lead first: the leader itself is to be set up again, or has no way to a node that is.
+    /// Another manager must lead: the leader itself is to be set up again, or cannot reach a node
+    /// that is.
     HandOver {
         why: String,
-        /// This one, once it has the whole log, and nobody else; None: whoever takes it.
+        /// The only manager that may take over, once it has the complete log; None: any manager.
         to: Option<NodeId>,
     },
-    /// Tell people. `key` is the same for the same trouble, so that it is told once.
+    /// Notify people. Equal trouble has an equal `key`, so that it is notified once.
     Notify {
         key: String,
         node: Option<NodeId>,

@@ -1,4 +1,4 @@
-//! Examinations: when one begins, and what its outcome is taken for. The comparison itself is in `drift`.
+//! Examinations: when one begins, and how its result is used. The comparison itself is in `drift`.
 
 use super::absence::{cause, marks};
 use super::event::{Action, ExamOutcome, Purpose, Ticket};
@@ -10,24 +10,25 @@ use crate::model::{
     clipped, listed,
 };
 
-/// Of the damaged files that a node names, so many are told.
+/// Maximum number of damaged files that are reported per node.
 const DAMAGED_MAX: usize = 20;
-/// After a network loss checks that fail beside files that are as recorded are asked again for so long: what lost its peers
-/// with the network needs a moment to find them (etcd's proxy takes none of its members for 5 s after a failure). DESIGN
-/// lets only a reboot settle; a re-setup for that, after each cut, would be one for nothing.
+/// After a network loss, failing checks are repeated for this long if the files are as recorded.
+/// Services that lost their peers need a moment to find them; etcd's proxy uses no member for 5 s
+/// after a failure. The design (docs/design/design.md) lets only a reboot settle, but a re-setup
+/// after each network cut would be useless.
 const RECONNECT_MS: u64 = 10_000;
-/// Between two examinations of what settles.
+/// Pause between two examinations while a node settles.
 const AGAIN_MS: u64 = 2_000;
 
-/// An examination under way.
+/// A running examination.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exam {
     pub ticket: Ticket,
     pub purpose: Purpose,
     pub began: Now,
-    /// The last entry applied then.
+    /// The last entry that was applied when it began.
     pub basis: u64,
-    /// The manager that makes it, if it is not the leader.
+    /// The manager that performs it, if it is not the leader.
     pub from: Option<NodeId>,
 }
 
@@ -77,7 +78,7 @@ impl Manager {
         let Some(node) = at.inventory.node(id) else { return };
         let purpose = exam.purpose;
         if exam.basis < node.altered || in_attempt(at, node) {
-            return; // it saw a node that is another by now
+            return; // the node changed after the examination began
         }
         if purpose != Purpose::Absence(node.absence.as_ref().map_or(AbsenceNo(0), |a| a.no))
             && (node.absence.is_some() || matches!(purpose, Purpose::Absence(_)))
@@ -86,8 +87,9 @@ impl Manager {
         }
         match outcome {
             ExamOutcome::Found(evidence) => match evidence.exam.busy.clone() {
-                // A cancelled task that is let finish: what was seen is half done, and may be another thing in a moment.
-                Some(run) => self.not_found(at, node, exam, format!("{run} still goes on there"), out),
+                // A cancelled task may still finish. The findings describe an unfinished state that
+                // may change at any moment.
+                Some(run) => self.not_found(at, node, exam, format!("{run} is still running on the node"), out),
                 None => self.found(at, node, exam, evidence, out),
             },
             ExamOutcome::HostKey(fingerprint) => {
@@ -103,7 +105,8 @@ impl Manager {
         }
     }
 
-    /// Nothing usable was found: it is tried again, and the second time it is unknown.
+    /// The examination gave no usable result. It is repeated; the second failure is concluded as
+    /// unknown.
     fn not_found(&mut self, at: Moment, node: &Node, exam: Exam, why: String, out: &mut Vec<Action>) {
         let why = clipped(why);
         let limits = at.inventory.limits();
@@ -151,7 +154,7 @@ impl Manager {
         (seen.exam_failures, seen.last_failure) = (0, None);
         if !evidence.exam.damaged.is_empty() {
             let names = evidence.exam.damaged.join(", ");
-            let text = format!("{}: damaged in its data directory: {names}", node.name());
+            let text = format!("{}: damaged files in its data directory: {names}", node.name());
             out.push(Action::Notify { key: format!("damaged {} {names}", node.id), node: Some(node.id), text });
         }
         seen.sighted = match exam.purpose {
@@ -161,8 +164,9 @@ impl Manager {
         let before = seen.looked;
         seen.looked = seen.report.as_ref().map(|r| live::look(before, Hint::of(r), at.now, limits.check_interval_ms));
         let reported = seen.report.as_ref().map(marks_of).unwrap_or_default();
-        // A look at a node that was never away may see the traces of an absence that nobody told of yet: they are not its to
-        // take for known. The report opens that absence, and its examination tells of it.
+        // A live examination may find signs of an absence that is not reported yet. It must not
+        // record the new identity: the agent's report opens that absence, and the examination of
+        // the absence records it.
         let marks = match (exam.purpose, &node.marks) {
             (Purpose::Live(_), Some(known)) => known.clone(),
             _ => {
@@ -204,7 +208,8 @@ impl Manager {
         self.conclude(at, node, finding, out);
     }
 
-    /// Could not be examined: concluded as unknown, which triggers nothing (I9).
+    /// The finding of a node that could not be examined: unknown, which triggers nothing (invariant
+    /// I9).
     fn unknown(&mut self, at: Moment, node: &Node, exam: Exam, why: String) -> Finding {
         let seen = self.seen.entry(node.id).or_default();
         let report = seen.report.as_ref().map(marks_of);
@@ -219,7 +224,7 @@ impl Manager {
             absence: node.absence.as_ref().map(|a| a.no),
             cause,
             planned: false,
-            evidence: vec![format!("no examination: {why}")],
+            evidence: vec![format!("not examined: {why}")],
             verdict: Verdict::Unknown(why),
             reasons: Vec::new(),
             remedy: crate::model::Remedy::Report,
@@ -242,7 +247,7 @@ impl Manager {
             && node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)))
         {
             if node.unknowns == 1 {
-                let text = format!("{}: twice unknown: {why}", node.name());
+                let text = format!("{}: two examinations in a row were inconclusive: {why}", node.name());
                 out.push(Action::Notify { key: format!("unknown {id}"), node: Some(id), text });
             }
             alert(node, &finding, out);
@@ -266,7 +271,8 @@ impl Manager {
     }
 }
 
-/// A check that only alerts makes no verdict, so it is told by itself; once for what fails, whatever the values are.
+/// A check that only alerts gives no verdict, so it is notified separately: once for the same
+/// failed checks, whatever their values.
 fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     let Some(amiss) = finding.amiss.filter(|now| node.finding.as_ref().and_then(|f| f.amiss) != Some(*now)) else {
         return;
@@ -279,8 +285,8 @@ fn alert(node: &Node, finding: &Finding, out: &mut Vec<Action>) {
     }
 }
 
-/// For how long what was found is no verdict yet, from when it was found first; 0: it is one. `settle`: the limit after a
-/// reboot, which a reconnected node never exceeds either.
+/// How long a finding is not a verdict yet, counted from its first occurrence; 0: it is a verdict.
+/// `settle` is the limit after a reboot; a reconnected node never exceeds it either.
 fn settles(cause: Option<Cause>, verdict: &Verdict, reasons: &[Reason], settle: u64) -> u64 {
     let fine = matches!(verdict, Verdict::Same | Verdict::Outdated);
     let checks = reasons.iter().any(|r| r.by == Witness::Check) && reasons.iter().all(|r| r.by != Witness::Digest);
@@ -291,7 +297,7 @@ fn settles(cause: Option<Cause>, verdict: &Verdict, reasons: &[Reason], settle: 
     }
 }
 
-/// The agent says that its host booted during this absence; sshd may come later than the agent.
+/// The agent reports that its host booted during this absence. sshd may start later than the agent.
 pub(super) fn rebooted(node: &Node, seen: &Seen) -> bool {
     let before = node.absence.as_ref().map(|a| &a.before.boot).filter(|boot| !boot.0.is_empty());
     before.is_some_and(|boot| seen.report.as_ref().is_some_and(|r| !r.is_blank() && r.boot != *boot))
@@ -315,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_at_once_and_the_next_as_soon_as_one_has_ended() {
+    fn examinations_are_limited_and_the_next_begins_when_one_ends() {
         let inventory = fleet(NODES, 0);
         let mut engine = Manager::new("m1".into(), Now(0));
         let mut under_way = Vec::new();
@@ -340,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_only_alerts_is_told_once_and_is_no_verdict() {
+    fn a_check_that_only_alerts_is_notified_once_and_gives_no_verdict() {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
         let mut engine = Manager::new("m1".into(), Now(0));
@@ -391,11 +397,11 @@ mod tests {
         again.reasons[0].text += ", now another value";
         let mut out = Vec::new();
         alert(node, &again, &mut out);
-        assert!(out.is_empty(), "another value of the same is no news: {out:?}");
+        assert!(out.is_empty(), "another value of the same failure is not notified: {out:?}");
     }
 
     #[test]
-    fn a_look_at_a_node_that_was_never_away_takes_no_crash_of_its_agent_for_known() {
+    fn a_live_examination_does_not_record_an_agent_restart() {
         let mut inventory = fleet(1, 0);
         let node = NodeId(1);
         let before = Marks { boot: "boot".into(), instance: "first".into(), isolation: 0 };
@@ -412,7 +418,7 @@ mod tests {
         let ordered =
             ordered(engine.step(Now(1_000), Wall(1_000), &inventory, Event::Alive { node, report: said("first") }));
         let [(_, ticket)] = ordered[..] else { panic!("{ordered:?}") };
-        // Killed and begun anew while it was looked at.
+        // The agent was killed and restarted during the examination.
         let agent = AgentRecord { boot: "boot".into(), instance: "second".into(), ..AgentRecord::default() };
         let exam = crate::model::Exam { boot: "boot".into(), agent: Some(agent), ..Default::default() };
         let evidence = drift::Evidence { exam, expected: Some(NodeDigest::default()), rendered: Default::default() };
@@ -436,6 +442,6 @@ mod tests {
         else {
             panic!("no absence");
         };
-        assert_eq!(last_seen, seen, "the look found no agent, so it is not since then that it was away");
+        assert_eq!(last_seen, seen, "the examination does not move the start of the absence");
     }
 }

@@ -1,24 +1,26 @@
-//! Which rule decided what of a verdict: the decisions of `absence`, `drift` and `policy` taken once more, from what stands in
-//! the finding and, while it is at hand, the examination behind it. Changes nothing and is asked for by people only.
+//! Shows which rule determined a verdict. Repeats the decisions of `absence`, `drift` and `policy`
+//! with the data of the finding and, if available, of its examination. Changes nothing; used only
+//! to inform people.
 
 use super::{absence, drift, policy};
 use crate::model::{Exam, Finding, Inventory, Node, Verdict};
 use serde::{Deserialize, Serialize};
 
-/// One decision, taken again.
+/// One decision, repeated.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
     /// `cause`, `verdict`, `action`.
     pub decides: String,
     pub rule: String,
-    /// What it comes to now.
+    /// The current result of the rule.
     pub gives: String,
-    /// What was concluded then.
+    /// The original conclusion.
     pub concluded: String,
 }
 
-/// Cause, verdict and action of `finding`, each by its rule. `exam`: the examination behind it, with `node` and
-/// `inventory` as they were; without it the cause is taken from the finding, and the action is judged by the state of today.
+/// Cause, verdict and action of `finding`, each with its rule. `exam` is the underlying
+/// examination, with `node` and `inventory` as they were at that time. Without it, the cause is
+/// taken from the finding, and the action is derived from the current state.
 pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Option<&Exam>) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut add = |decides: &str, rule: String, gives: String, concluded: String| {
@@ -33,13 +35,8 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     }
     let then = finding.overtaken.as_ref().map_or(&finding.verdict, |(before, _)| before);
     if finding.overtaken.is_some() {
-        // What was made right has no reasons any more to weigh.
-        add(
-            "verdict",
-            "made right since; its reasons are in the history".to_owned(),
-            then.to_string(),
-            then.to_string(),
-        );
+        // A repaired finding has no reasons that could be evaluated.
+        add("verdict", "repaired since; its reasons are in the history".to_owned(), then.to_string(), then.to_string());
         return rules;
     }
     let unclear = match then {
@@ -50,7 +47,7 @@ pub fn explain(inventory: &Inventory, node: &Node, finding: &Finding, exam: Opti
     add("verdict", rule.to_owned(), verdict.to_string(), then.to_string());
     let mut then = node.clone();
     if exam.is_none() {
-        // The job that this very finding led to is no reason against it.
+        // The job that this finding caused must not count against it.
         then.job = None;
     }
     let (remedy, rule) =

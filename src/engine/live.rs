@@ -1,4 +1,5 @@
-//! Nodes that were never away: when to look at one, and the rollout of a new generation. It opens no job.
+//! Nodes that are not absent: when to examine one, and the rollout of a new generation. Opens no
+//! job.
 
 use super::event::{Action, Purpose};
 use super::manager::{Hint, Looked, Manager, Moment};
@@ -6,13 +7,14 @@ use crate::model::{
     Availability, CheckSummary, Command, Finding, Lifecycle, Node, Now, Occasion, Remedy, Sha256, Verdict, Want,
 };
 
-/// Checks may change their word so often before the next look waits.
+/// Number of changes of the check result before the next examination is delayed.
 const TURNS_FREE: u32 = 4;
-/// A rest is the check interval, doubled at most so often.
+/// Maximum number of times that the pause (the check interval) is doubled.
 const DOUBLED_MAX: u32 = 3;
 
 impl Manager {
-    /// A node that was never away: its agent's hints decide when to look, never what is concluded.
+    /// Handles a node that is not absent. The agent's reports determine when it is examined, but
+    /// never the conclusion.
     pub(super) fn live(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if !alive || node.lifecycle != Lifecycle::Commissioned || node.key_changed.is_some() {
@@ -32,32 +34,36 @@ impl Manager {
         let hashed = report.digest != Sha256::default() && report.digest != last;
         let checked = !known(&hint, finding);
         let every = at.inventory.limits().check_interval_ms;
-        // What was desired is desired again: the conclusion that it had changed no longer holds.
+        // The desired state changed back, so the conclusion that it had changed no longer holds.
         let behind = at.inventory.outdated(node);
         let moved_back = !behind && finding.is_some_and(|f| matches!(f.verdict, Verdict::Outdated | Verdict::Conflict));
         let rested = looked.is_none_or(|before| at.now.since(before.at) >= rest(&before, &hint, every));
         let news = (hashed || checked || moved_back || node.half_done()) && rested || node.unseen;
         let owed = at.inventory.own_move(node).is_some();
-        // A re-setup that was due and is neither wanted nor under way was held, paused or called off, and is free again.
+        // A due re-setup that is neither requested nor running was held, paused or dropped, and may
+        // begin now.
         let due = finding.is_some_and(|f| match f.remedy {
             Remedy::Held(_) => true,
             Remedy::Resetup(_) | Remedy::Blocked(_) => f.verdict.drifted() || owed,
             Remedy::None | Remedy::Report => false,
         });
-        // It moved, and whoever looked last did not know what it was to be there, or looked for another reason.
+        // The address changed, but the last examination did not know the new desired state or had
+        // another trigger.
         let said =
             |f: &Finding| f.verdict != Verdict::Same && (f.occasion != Occasion::Live || f.remedy != Remedy::Report);
         let unsaid = owed && finding.is_none_or(|f| !said(f));
         let due = due && node.availability == Availability::Active && node.held(at.wall).is_none();
         if unclear || due || news || unsaid {
             let told = finding.filter(|_| unclear || due).map_or(Occasion::Live, |f| f.occasion);
-            // A move is a return, however it was noticed: what follows from it is not for the policy of live drift.
+            // An address change counts as a return, however it was noticed. It does not fall under
+            // the policy for live drift.
             let occasion = if owed && told == Occasion::Live { Occasion::Network } else { told };
             self.examine(at, node, Purpose::Live(occasion), out);
         }
     }
 
-    /// A new generation, where the group's policy rolls it out by itself: a canary first, since a held job stops the rest.
+    /// Rolls out a new generation if the group's policy does so automatically. A canary goes first,
+    /// and a held job stops the rest.
     fn roll_out(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
         let applied = node.baseline.as_ref().map(|b| b.desired);
         if at.inventory.desired(node).is_none_or(|desired| Some(desired) == applied) {
@@ -77,14 +83,15 @@ impl Manager {
     }
 }
 
-/// Whether the last look found what the agent says of its checks: the very ones, so that a failing one hides no other.
+/// The last examination found exactly the check results that the agent reports. Comparing the hash
+/// ensures that one failing check does not hide another.
 fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
     let found = finding.map_or(Some(0), |f| f.amiss);
     match (hint.checks, found) {
         (CheckSummary::None, _) => true,
         (CheckSummary::Pass, Some(found)) => found == 0,
         (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) if hint.amiss != 0 => found == hint.amiss,
-        // The agent is an older one, or an older manager looked.
+        // An older agent reports no hash, or an older manager stored none.
         (CheckSummary::Fail | CheckSummary::Unknown, Some(found)) => found != 0,
         (CheckSummary::Pass, None) => finding.is_none_or(|f| f.checks.1 == 0),
         (CheckSummary::Fail, None) => finding.is_some_and(|f| f.checks.1 > 0),
@@ -92,9 +99,9 @@ fn known(hint: &Hint, finding: Option<&Finding>) -> bool {
     }
 }
 
-/// A look at `now`, after the one of before.
+/// Records an examination at `now` after the previous one.
 pub(super) fn look(before: Option<Looked>, hint: Hint, now: Now, every: u64) -> Looked {
-    // Longer than any rest: checks that are quiet for so long begin anew.
+    // Checks without a change for longer than any pause start with a fresh count.
     let lately = |before: &Looked| now.since(before.at) < every << (DOUBLED_MAX + 1);
     let turns =
         before.filter(lately).map_or(0, |b| b.turns + u32::from(b.hint.digest == hint.digest && b.hint != hint));
@@ -102,8 +109,8 @@ pub(super) fn look(before: Option<Looked>, hint: Hint, now: Now, every: u64) -> 
     Looked { hint, at: now, again, turns }
 }
 
-/// How long after the last look the next one is, by what the agent says now. Files are looked at at once, and so are
-/// checks, unless they come and go.
+/// Pause after the last examination, given the agent's current report. Changed files are examined
+/// at once, and so are changed checks, unless they flap.
 fn rest(before: &Looked, hint: &Hint, every: u64) -> u64 {
     match before.turns.checked_sub(TURNS_FREE) {
         _ if before.hint == *hint => every << before.again.min(DOUBLED_MAX),
@@ -128,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_known_only_if_it_is_what_was_found() {
+    fn a_failure_is_known_only_if_the_last_examination_found_the_same() {
         let (pass, fail) = (hint(CheckSummary::Pass, 0), |amiss| hint(CheckSummary::Fail, amiss));
         let unknown = |amiss| hint(CheckSummary::Unknown, amiss);
         let hung = |amiss| Finding { checks: (5, 0, 1), ..finding(amiss, 0) };
@@ -139,15 +146,16 @@ mod tests {
             (fail(8), Some(finding(Some(7), 1)), false),
             (fail(7), Some(finding(Some(0), 0)), false),
             (pass, Some(finding(Some(7), 1)), false),
-            // What fails and asks for nothing is in the tally, and no more.
+            // A failing check with `on-fail: none` is only counted.
             (pass, Some(finding(Some(0), 1)), true),
-            // Older agents say no more than that something fails; older managers kept no more than how many.
+            // Older agents report only that a check fails; older managers stored only the number of
+            // failures.
             (fail(0), Some(finding(Some(7), 1)), true),
             (fail(0), Some(finding(Some(0), 0)), false),
             (fail(7), Some(finding(None, 1)), true),
             (fail(7), Some(finding(None, 0)), false),
             (pass, Some(finding(None, 1)), false),
-            // No answer is looked at like a failure.
+            // An inconclusive check is examined like a failure.
             (unknown(7), None, false),
             (unknown(7), Some(finding(Some(0), 0)), false),
             (unknown(7), Some(hung(Some(7))), true),
@@ -161,7 +169,8 @@ mod tests {
         }
     }
 
-    /// Looks as they come when the word on the checks changes every interval, for as many intervals.
+    /// Times of the examinations if the check report is taken from `hint` in each of so many
+    /// intervals.
     fn looks(intervals: u64, hint: impl Fn(u64) -> Hint) -> Vec<u64> {
         let (mut last, mut all) = (None, Vec::new());
         for n in 0..intervals {
@@ -175,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_that_come_and_go_are_looked_at_ever_later_and_files_are_not() {
+    fn flapping_checks_are_examined_ever_later_and_changed_files_at_once() {
         let flapping = looks(60, |n| hint(CheckSummary::Fail, n + 1));
         assert_eq!(flapping, [0, 1, 2, 3, 4, 5, 7, 11, 19, 27, 35, 43, 51, 59]);
         assert_eq!(looks(60, |_| hint(CheckSummary::Fail, 7)), [0, 1, 3, 7, 15, 23, 31, 39, 47, 55]);
@@ -184,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_that_were_quiet_for_long_are_looked_at_at_once_again() {
+    fn checks_without_changes_for_long_are_examined_at_once_again() {
         let turned = Looked { hint: hint(CheckSummary::Fail, 1), at: Now(0), again: 0, turns: 9 };
         let now = Now(EVERY << (DOUBLED_MAX + 1));
         let next = look(Some(turned), hint(CheckSummary::Pass, 0), now, EVERY);

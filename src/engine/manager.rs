@@ -1,8 +1,8 @@
-//! The leader's engine: what it has seen and asked for, and one `step`.
+//! The leader's engine: its observations and requests, and one function `step`.
 //!
-//! A new leader knows the inventory and nothing else. Each node has at most one proposal in flight, so an entry is
-//! never proposed on a view that an own earlier entry is about to change. Its parts: `presence`, `examination`, `live`,
-//! `resetup`, `runner`, `view`.
+//! A new leader knows only the inventory. Each node has at most one proposal in flight, so an entry
+//! is never based on a state that the leader's own earlier entry is about to change. The parts are
+//! `presence`, `examination`, `live`, `resetup`, `runner` and `view`.
 
 use super::budget;
 use super::event::{About, Action, Event, Purpose};
@@ -15,16 +15,17 @@ use crate::model::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A proposal without an answer is given up after this time; it may still be applied, which apply can bear.
+/// Timeout of a proposal. A proposal may still be applied after its timeout; `apply` refuses it if
+/// it no longer fits.
 pub(super) const PROPOSAL_MS: u64 = 15_000;
-/// An examination without an answer, beyond its own limit.
+/// Additional time for the answer of an examination, beyond the examination's own timeout.
 const EXAM_SLACK_MS: u64 = 10_000;
-/// A new leader takes nobody for absent before its gossip has settled.
+/// A new leader reports no absences during this time, because its gossip must settle first.
 pub(super) const FIRST_SIGHT_MS: u64 = 15_000;
-/// A wanted re-setup that waited longer than this is examined again before it begins.
+/// A requested re-setup that waited longer than this is preceded by a new examination.
 const STALE_WANT_MS: u64 = 120_000;
 
-/// What this leader has seen of one node and asked about it; forgotten with the leadership.
+/// This leader's observations of one node and its requests about it. Discarded with the leadership.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub alive: bool,
@@ -34,35 +35,38 @@ pub(super) struct Seen {
     pub proposing: Option<Now>,
     pub probed: Option<Now>,
     pub exam: Option<Exam>,
-    /// Not before this time.
+    /// Earliest time of the next examination.
     pub exam_due: Now,
     pub exam_failures: u32,
     pub last_failure: Option<String>,
-    /// Since when it settles, and for how long at most.
+    /// Since when the node settles, and the maximum duration in ms.
     pub settling: Option<(Now, u64)>,
     pub looked: Option<Looked>,
-    /// A report that was older than an examination: until gossip has another one, it tells of no absence.
+    /// A report that was older than an examination. Until gossip delivers another one, it does not
+    /// indicate an absence.
     pub outlived: Option<Marks>,
-    /// When it was last seen before looks that found its host and no agent: these are no sight of the node.
+    /// When the node was last seen before examinations that found its host without an agent. Such
+    /// examinations do not count as seeing the node.
     pub sighted: Option<Wall>,
-    /// Where gossip has it, by its own signature.
+    /// The node's gossip address, signed by the node.
     pub gossip: Option<String>,
-    /// The address that was another node's when it was last told.
+    /// The announced address that is recorded for another node, as last notified.
     pub held: Option<String>,
 }
 
-/// The last examination of a node, and what its agent said then.
+/// The last examination of a node, and the agent's report at that time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looked {
     pub hint: Hint,
     pub at: Now,
-    /// Looks before it with the same hint: it causes one again ever later, but does, since the conclusion may have been lost.
+    /// Number of previous examinations with the same report. Each repetition waits longer, but the
+    /// same report is examined again, because the conclusion may have been lost.
     pub again: u32,
-    /// Looks of late between which the word on the checks changed: checks that come and go.
+    /// Number of recent examinations between which the check report changed: flapping checks.
     pub turns: u32,
 }
 
-/// What a report says of files and checks.
+/// The part of a report about files and checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hint {
     pub digest: Sha256,
@@ -71,42 +75,46 @@ pub(super) struct Hint {
 }
 
 impl Hint {
+    /// The part of `report` that is compared between examinations.
     pub fn of(report: &Report) -> Self {
         Self { digest: report.digest, checks: report.checks, amiss: report.amiss }
     }
 }
 
+/// The state of the engine during one leadership.
 #[derive(Debug, Clone)]
 pub struct Manager {
     pub(super) me: NodeName,
     pub(super) began: Now,
     pub(super) seen: BTreeMap<NodeId, Seen>,
-    /// Attempts opened under this leadership; any other open attempt is taken over.
+    /// Attempts that were opened under this leadership. Any other open attempt is taken over.
     pub(super) mine: BTreeSet<AttemptId>,
-    /// What was ordered for each attempt and not answered.
+    /// The phase that was ordered for each attempt and has no result yet.
     pub(super) running: BTreeMap<AttemptId, Phase>,
-    /// Answers that came and are not applied yet: proposed until they are.
+    /// Results that are not applied yet. They are proposed until they are.
     pub(super) answers: BTreeMap<AttemptId, (Phase, Command)>,
-    /// Stopped while a phase was under way, and not heard of since: their current tasks may still run.
+    /// Attempts that were stopped during a phase and have not answered since. Their current tasks
+    /// may still run.
     pub(super) stopping: BTreeSet<AttemptId>,
     pub(super) verify_tries: BTreeMap<AttemptId, (u32, Now)>,
     pub(super) proposing_fleet: Option<Now>,
     pub(super) rendering: Rendering,
-    /// The last answer of [`Manager::crowd`], and for which state and moment.
+    /// The last result of [`Manager::crowd`], with the state and time that it is valid for.
     crowd_at: Option<(u64, Wall, bool)>,
-    /// Who reaches whom.
+    /// Which manager reaches which node.
     pub(super) routes: Routes,
-    /// When leadership was last offered to a manager with a better road.
+    /// When leadership was last offered to a manager that can reach more nodes.
     pub(super) handed: Option<Now>,
     pub(super) next_ticket: u64,
-    /// Examinations under way, at most [`EXAMINATIONS_MAX`]: as many as there are `exam`s in `seen`, counted since it is asked
-    /// for each node at each tick.
+    /// Number of running examinations, at most [`EXAMINATIONS_MAX`]. It equals the number of
+    /// `exam`s in `seen`, and is counted separately because it is needed for each node at each
+    /// tick.
     pub(super) examining: usize,
-    /// To be examined as soon as one of these has ended.
+    /// Nodes to examine as soon as a running examination ends.
     pub(super) queued: BTreeSet<NodeId>,
 }
 
-/// The moment and the state that one step is about.
+/// The time and the state of one step.
 #[derive(Clone, Copy)]
 pub(super) struct Moment<'a> {
     pub now: Now,
@@ -116,7 +124,7 @@ pub(super) struct Moment<'a> {
 }
 
 impl Manager {
-    /// The engine of the node `me`, which begins to lead at `now`.
+    /// The engine of node `me`, which became leader at `now`.
     pub fn new(me: NodeName, now: Now) -> Self {
         Self {
             me,
@@ -138,8 +146,8 @@ impl Manager {
         }
     }
 
-    /// Takes one event and says what to do. `inventory` is the applied state, and includes every own entry whose
-    /// `Proposed` was delivered.
+    /// Processes one event and returns the resulting actions. `inventory` is the applied state and
+    /// includes every own entry whose `Proposed` was delivered.
     pub fn step(&mut self, now: Now, wall: Wall, inventory: &Inventory, event: Event) -> Vec<Action> {
         let ground = Ground::new(inventory);
         let at = Moment { now, wall, inventory, ground: &ground };
@@ -214,7 +222,7 @@ impl Manager {
         out
     }
 
-    /// An attempt that is no longer open: whatever still runs for it is stopped, at once where its job says so.
+    /// The attempt is no longer open: stop its run, at once if its job requires it.
     fn forget(&mut self, inventory: &Inventory, attempt: AttemptId, out: &mut Vec<Action>) {
         self.mine.remove(&attempt);
         let answered = self.answers.remove(&attempt).map(|(phase, _)| phase);
@@ -230,7 +238,7 @@ impl Manager {
         inventory.nodes.values().filter(|n| n.want.is_some() || n.job.is_some()).map(|n| n.id).collect()
     }
 
-    /// One thing at most is proposed for a node at a time.
+    /// Proposes the command unless a proposal for this node is in flight.
     pub(super) fn propose(&mut self, at: Moment, node: NodeId, command: Command, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node).or_default();
         if seen.proposing.is_none() {
@@ -252,7 +260,8 @@ impl Manager {
         }
     }
 
-    /// What was seen of nodes that left is nothing to them when they come back; those whose time is over are taken out.
+    /// Discards observations of nodes that left, because they are invalid after a return. Removes
+    /// nodes that did not return in time.
     fn left(&mut self, at: Moment, out: &mut Vec<Action>) {
         for id in at.inventory.left.keys() {
             self.queued.remove(id);
@@ -269,12 +278,13 @@ impl Manager {
         }
     }
 
-    /// One thing at most is proposed for the whole fleet at a time.
+    /// No proposal for the whole fleet is in flight.
     pub(super) fn fleet_is_free(&self, now: Now) -> bool {
         self.proposing_fleet.is_none_or(|since| now.since(since) > PROPOSAL_MS)
     }
 
-    /// Derives from the applied state what this node needs next. `full` names groups whose budget is spent.
+    /// Derives the next action for this node from the applied state. `full` contains the groups
+    /// whose budget is used up.
     fn attend(&mut self, at: Moment, node: &Node, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
         let seen = self.seen.entry(node.id).or_default();
         match seen.proposing {
@@ -287,7 +297,8 @@ impl Manager {
             seen.exam_due = at.now;
             self.examining -= 1;
         }
-        // Before its return is entered, so that it is looked for where it is.
+        // The address is recorded before the return, so that the node is examined at its current
+        // address.
         if self.place(at, node, out) {
             return;
         }
@@ -313,9 +324,10 @@ impl Manager {
         self.live(at, node, out);
     }
 
-    /// A wanted re-setup: open its job as soon as nothing is in the way.
+    /// Opens the job of a requested re-setup as soon as nothing blocks it.
     fn begin(&mut self, at: Moment, node: &Node, want: &Want, full: &mut BTreeSet<String>, out: &mut Vec<Action>) {
-        // What stands in the way of all is asked first: a thousand may want something, at every entry.
+        // Conditions that block all nodes are checked first, because a thousand nodes may have a
+        // request at every entry.
         let too_early = at.now.since(self.began) < at.inventory.limits().leader_grace_ms;
         if full.contains("") || want.by.is_none() && (too_early || at.ground.is_shut()) {
             return;
@@ -333,7 +345,8 @@ impl Manager {
         if want.by.is_none() && (self.crowd(at) || self.is_rendering(at.now)) {
             return;
         }
-        // Old news, news from before a hold, and news that was followed by "unknown" are looked at again (I9).
+        // The node is examined again if the examination is old, precedes a hold, or was followed by
+        // an inconclusive one (invariant I9).
         if stale(at, node, want) {
             if self.road(at, node) != Road::Nowhere {
                 self.examine(at, node, Purpose::Live(want.occasion), out);
@@ -342,7 +355,7 @@ impl Manager {
             let others = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.id != node.id);
             let can = |n: &Node| n.want.is_some() && self.road(at, n) != Road::Nowhere && may_open_now(at, n);
             if others.into_iter().any(|n| can(n)) {
-                return; // its turn comes first: two managers that wait for each other's hand would pass leadership for ever
+                return; // the other one goes first: two managers that both wait for a handover would pass leadership back and forth forever
             }
             out.push(Action::HandOver { why: format!("{} is to be set up again", self.me), to: None });
         } else if self.runs_here(at, node, out) {
@@ -351,7 +364,7 @@ impl Manager {
         }
     }
 
-    /// Whether those that came back are too many to begin with one of them; found out once for each state and moment.
+    /// Too many nodes returned to begin with one of them. Computed once for each state and time.
     pub(super) fn crowd(&mut self, at: Moment) -> bool {
         match self.crowd_at {
             Some((applied, wall, crowd)) if (applied, wall) == (at.inventory.applied, at.wall) => crowd,
@@ -363,13 +376,13 @@ impl Manager {
         }
     }
 
-    /// This very node, with somebody to hand leadership to.
+    /// The node is this leader, and another manager can take over leadership.
     pub(super) fn is_me(&self, at: Moment, node: &Node) -> bool {
         node.name() == &self.me && at.inventory.nodes.values().filter(|n| n.raft.is_some()).count() > 1
     }
 }
 
-/// What remoor itself wants, and examined too long ago to begin with it.
+/// An automatic request whose examination is too old to begin with.
 pub(super) fn stale(at: Moment, node: &Node, want: &Want) -> bool {
     let unknown = node.finding.as_ref().is_some_and(|f| matches!(f.verdict, Verdict::Unknown(_)));
     let old = |e: Wall| unknown || at.wall.since(e) > STALE_WANT_MS || node.hold.as_ref().is_some_and(|h| h.since >= e);
@@ -380,17 +393,18 @@ fn may_open_now(at: Moment, node: &Node) -> bool {
     node.want.as_ref().is_some_and(|want| at.ground.may_open(node, want, at.wall).is_ok())
 }
 
-/// While an attempt runs, a restarted agent is nothing to wonder about, and what is found there is half done.
+/// While an attempt runs, an agent restart is expected, and any finding describes an unfinished
+/// state.
 pub(super) fn in_attempt(at: Moment, node: &Node) -> bool {
     node.job.and_then(|j| at.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some())
 }
 
-/// The marks that a report hints at.
+/// The identity according to a report. It is a hint.
 pub fn marks_of(report: &Report) -> Marks {
     Marks { boot: report.boot.clone(), instance: report.instance.clone(), isolation: report.isolation }
 }
 
-/// Its job was cancelled with the word that nothing is let finish.
+/// The job of the attempt was cancelled with `now`: its current task is ended too.
 fn cut(inventory: &Inventory, attempt: AttemptId) -> bool {
     inventory.jobs.values().any(|j| j.cut && j.attempts.iter().any(|a| a.id == attempt))
 }

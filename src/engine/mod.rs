@@ -1,8 +1,8 @@
 //! Every decision, without any IO: `step(now, event) -> actions`.
 //!
-//! The law of this folder: no clock, no randomness, no tokio, no tracing, no maps without order. The engine asks for an
-//! effect on a node only where the applied inventory holds the open attempt that allows it. A timer re-derives all work
-//! from the inventory; events only make it sooner.
+//! Rules of this folder: no clock, no randomness, no tokio, no tracing, no unordered maps. The
+//! engine requests an effect on a node only if the applied inventory contains the open attempt that
+//! allows it. A timer derives all work from the inventory again; events only make it happen sooner.
 
 mod absence;
 mod budget;

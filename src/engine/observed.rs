@@ -1,29 +1,35 @@
-//! What a node is to Raft, beside what it is to be. Derived from the membership and never stored, so that it can't be wrong
-//! (SCENARIOS E4, E5); the command line, the API and tests all ask here.
+//! The observed Raft role of a node, in contrast to its desired role. It is derived from the
+//! membership and never stored, so it cannot be outdated (docs/design/scenarios.md, E4 and E5). The
+//! command line, the API and the tests all use it.
 
 use super::Membership;
 use crate::model::{ClusterRole, Node};
 
+/// The observed Raft role of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Observed {
-    /// No member, and to be none.
+    /// Not a member, and not to be one.
     Worker,
-    /// To be a manager, and no member yet; or a member that a half-done change takes out, and that comes back after it.
+    /// To be a manager, but not a member yet; or a member that an unfinished change removes and
+    /// that is added again afterwards.
     Promoting,
-    /// To be a manager, and a member without a vote. None: nobody knows how many entries it lacks.
+    /// To be a manager, and a member without a vote. `lag`: number of missing entries; None:
+    /// unknown.
     Learner {
         lag: Option<u64>,
     },
     Voter,
     Leader,
-    /// To be a worker, and a member still, or its id is not retired yet: to be promoted now would be to manage under it again,
-    /// which a node that has parked what it had of it refuses.
+    /// To be a worker, but still a member, or its id is not retired yet. A promotion now would
+    /// reuse the id, which a node that archived its Raft data refuses.
     Demoting,
-    /// Was a manager when the cluster was founded anew without it, and nobody has said since what it is to be.
+    /// Was a manager when the cluster was rebuilt without it. An operator has not decided its role
+    /// yet.
     Lost,
 }
 
 impl Observed {
+    /// The displayed form.
     pub fn word(self) -> &'static str {
         match self {
             Observed::Worker => "worker",
@@ -36,13 +42,13 @@ impl Observed {
         }
     }
 
-    /// It is what it is to be, as far as anybody has said.
+    /// The observed role matches the desired one, as far as an operator has decided it.
     pub fn is_reached(self) -> bool {
         matches!(self, Observed::Worker | Observed::Voter | Observed::Leader | Observed::Lost)
     }
 }
 
-/// `raft.me` leads; nobody does where that is an id that no node has.
+/// `raft.me` is the leader; an id that no node has means that there is no leader.
 pub fn observed(node: &Node, raft: &Membership) -> Observed {
     let wanted = node.role == ClusterRole::Manager;
     let id = node.raft.filter(|id| raft.voters.contains_key(id) || raft.learners.contains_key(id));
@@ -69,15 +75,15 @@ mod tests {
 
     const ID: RaftId = RaftId(7);
 
-    /// What the membership makes of the node's id.
+    /// The membership state of the node's id.
     #[derive(Debug, Clone, Copy)]
     enum Member {
         No,
         Learner,
-        /// That never answered this leader.
+        /// A learner that never answered this leader.
         SilentLearner,
         Voter,
-        /// Out when the change is finished that is half done.
+        /// Removed when the unfinished change is completed.
         Leaving,
         Leads,
         LeadsAndLeaves,
@@ -112,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_role_with_every_id_and_membership_is_one_word() {
+    fn every_role_id_and_membership_gives_one_observed_role() {
         use Observed as O;
         let cases = [
             (Member::No, O::Promoting, O::Demoting),
@@ -127,7 +133,7 @@ mod tests {
             let roles = [(ClusterRole::Manager, manager, O::Promoting), (ClusterRole::Worker, worker, O::Worker)];
             for (role, with_id, without) in roles {
                 assert_eq!(of(role, Some(ID), member), with_id, "{role:?} {member:?}");
-                // Another node has that id, or none: a member that this node is not.
+                // Another node has that id, or no node has it: a member that is not this node.
                 assert_eq!(of(role, None, member), without, "{role:?} {member:?} without an id");
                 let before = if role == ClusterRole::Worker { O::Demoting } else { without };
                 assert_eq!(of(role, Some(RaftId(99)), member), before, "{role:?} {member:?} with an id of before");
@@ -136,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_of_before_is_lost_until_somebody_says_what_it_is_to_be() {
+    fn a_former_manager_is_lost_until_its_role_is_decided() {
         let w1 = Node::clone(&sample::fleet(0, 1).nodes[&NodeId(1)]);
         let of = |role, raft| observed(&Node { role, raft, lost: true, ..w1.clone() }, &membership(Member::No));
         assert_eq!(of(ClusterRole::Worker, None), Observed::Lost);
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reached_is_what_was_ordered() {
+    fn a_role_is_reached_if_it_matches_the_desired_one() {
         let reached = |role, member| of(role, Some(ID), member).is_reached();
         let all = [Member::No, Member::Learner, Member::Voter, Member::Leaving, Member::Leads];
         assert_eq!(all.map(|m| reached(ClusterRole::Manager, m)), [false, false, true, false, true]);

@@ -1,28 +1,30 @@
-//! Where nodes are. An address that a node signs at is entered before its return is, and what is desired is rendered anew
-//! before anybody is examined by it. It looks for nobody and opens no job.
+//! The addresses of nodes. An address that a node signs is recorded before its return, and the
+//! desired state is rendered again before any node is examined against it. Searches for no node and
+//! opens no job.
 
 use super::event::{About, Action};
 use super::manager::{Manager, Moment};
 use crate::model::{Command, GenerationSeq, Inventory, Node, NodeId, NodeName, Now, Sha256};
 use std::collections::BTreeMap;
 
-/// An answer to [`Action::Render`] that takes longer is asked for again.
+/// Timeout of [`Action::Render`]; then it is requested again.
 const RENDER_MS: u64 = 15_000;
-/// Nobody waits longer than this for what can't be rendered.
+/// Maximum time that nodes wait for a rendering that fails.
 const RENDER_WAIT_MS: u64 = 60_000;
 
-/// What to do about a node that signs at some address.
+/// The decision about a node that signs a gossip address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Placing {
-    /// It is entered there, or the address is none.
+    /// The address is recorded already, or it is invalid.
     Stays,
-    /// Enter it there; `was` had this address, and is away or elsewhere.
+    /// Record the address. `was` is the node that had it and is away or at another address.
     Enter { command: Command, was: Option<NodeId> },
-    /// Another node that is there has it: two machines use one address, or one of them is no node of ours.
+    /// Another present node has the address: two machines use one address, or one of them is not a
+    /// node of this cluster.
     Held(NodeId),
 }
 
-/// `elsewhere` says of another node whether it signs at another address now.
+/// `elsewhere` returns for another node whether it signs another address now.
 pub fn placing(inventory: &Inventory, node: &Node, gossip: &str, elsewhere: impl Fn(NodeId) -> bool) -> Placing {
     let elsewhere_now = gossip.rsplit_once(':').filter(|_| node.spec.gossip != gossip);
     let Some((host, _)) = elsewhere_now else { return Placing::Stays };
@@ -31,20 +33,20 @@ pub fn placing(inventory: &Inventory, node: &Node, gossip: &str, elsewhere: impl
     if let Some(holder) = holder.filter(|n| !n.away() && over.is_none()) {
         return Placing::Held(holder.id);
     }
-    // The API listens on the same address; its port is not gossiped and stays.
+    // The API listens on the same IP address. Its port is not in gossip and stays the same.
     let port = node.spec.api.rsplit_once(':').map_or("7947", |(_, port)| port);
     let api = format!("{host}:{port}");
     let command = Command::Readdress { node: node.id, api, gossip: gossip.to_owned(), over };
     Placing::Enter { command, was: holder.map(|n| n.id) }
 }
 
-/// What is desired, on its way to be rendered anew.
+/// The state of rendering the desired state again.
 #[derive(Debug, Clone, Default)]
 pub struct Rendering {
-    /// Since when it is due.
+    /// Since when rendering is due.
     due: Option<Now>,
     asked: Option<Now>,
-    /// The answer, proposed until it is applied or overtaken.
+    /// The result. It is proposed until it is applied or outdated.
     answer: Option<Command>,
 }
 
@@ -64,11 +66,12 @@ impl Rendering {
 }
 
 impl Manager {
-    /// True: an entry about its address is on the way, and all else about the node waits for it.
+    /// Records the address of the node if it changed. True: an entry is in flight, and all other
+    /// work on the node waits for it.
     pub(super) fn place(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
         let Some(seen) = self.seen.get(&node.id) else { return false };
         if seen.held.is_none() && seen.gossip.as_ref() == Some(&node.spec.gossip) {
-            return false; // where it always was, as nearly all are at every entry
+            return false; // the address is unchanged, as for nearly all nodes at every entry
         }
         let Some(gossip) = seen.gossip.clone() else { return false };
         let elsewhere = |id: NodeId| {
@@ -83,8 +86,8 @@ impl Manager {
             }
             Placing::Held(other) => {
                 let text = format!(
-                    "{} signs at {gossip}, which is the address of {}: two machines use one address; the old one stays \
-                     entered, and nobody logs in without the right host key",
+                    "{} announces the address {gossip}, which is recorded for {}: two machines use one address; the record \
+                     stays, and logins still require the recorded host key",
                     node.name(),
                     name(other)
                 );
@@ -98,7 +101,8 @@ impl Manager {
             }
             Placing::Enter { command, was } => {
                 if let Some(other) = was {
-                    let text = format!("{} is at {gossip} now, which was the address of {}", node.name(), name(other));
+                    let text =
+                        format!("{} now has the address {gossip}, which was recorded for {}", node.name(), name(other));
                     let key = format!("address-taken {} {gossip}", node.id);
                     out.push(Action::Notify { key, node: Some(node.id), text });
                 }
@@ -108,7 +112,8 @@ impl Manager {
         }
     }
 
-    /// After a move: has the generation rendered with the addresses of now, and enters what came of it.
+    /// After an address change: requests the rendering of the generation with the current
+    /// addresses, and proposes the result.
     pub(super) fn render(&mut self, at: Moment, out: &mut Vec<Action>) {
         let Some((generation, moved)) = at.inventory.unrendered() else {
             self.rendering = Rendering::default();
@@ -131,7 +136,8 @@ impl Manager {
         }
     }
 
-    /// What is desired is about to be known: whoever is examined now would be compared with what was.
+    /// A new desired state is being rendered. An examination now would compare the node with the
+    /// outdated one.
     pub(super) fn is_rendering(&self, now: Now) -> bool {
         self.rendering.due.is_some_and(|since| now.since(since) < RENDER_WAIT_MS)
     }

@@ -1,4 +1,4 @@
-//! What is to be done about a verdict: the group's policy for the occasion, and what stands against it.
+//! The action for a verdict: the group's policy for the trigger, and what blocks it.
 
 use crate::model::{
     Availability, Cause, FleetSummary, Inventory, Lifecycle, Node, Occasion, Policy, Reason, Remedy, ServiceName,
@@ -6,7 +6,7 @@ use crate::model::{
 };
 use std::collections::BTreeSet;
 
-/// The occasion a cause of absence is for the policies. A reinstalled node is handled as one that rebooted.
+/// The policy trigger for a cause of absence. A reinstalled node is handled like a rebooted one.
 pub fn occasion(cause: Cause) -> Occasion {
     match cause {
         Cause::Network | Cause::Unknown => Occasion::Network,
@@ -16,8 +16,9 @@ pub fn occasion(cause: Cause) -> Occasion {
     }
 }
 
-/// Unknown leads to nothing (I9); a decommissioned node is never set up (I8); one that was only adopted is set up again
-/// only where its group says so.
+/// The planned action. An unknown verdict triggers nothing (invariant I9), and a decommissioned
+/// node is never set up (invariant I8). An adopted node is set up again only if its group's policy
+/// says so explicitly.
 pub fn remedy(
     inventory: &Inventory,
     node: &Node,
@@ -29,7 +30,7 @@ pub fn remedy(
     decide(inventory, node, occasion, verdict, reasons, at).0
 }
 
-/// The same, with the rule that decided.
+/// The planned action, and the rule that determined it.
 pub fn decide(
     inventory: &Inventory,
     node: &Node,
@@ -47,24 +48,25 @@ pub fn decide(
     if node.lifecycle != Lifecycle::Commissioned {
         return (Remedy::Report, format!("the node is {}, not commissioned", node.lifecycle.word()));
     }
-    // What is only looked at is nothing that could be set up, whatever the policy: what differs there is no drift here.
+    // Monitored services cannot be set up under any policy, so their differences do not count as
+    // drift here.
     let only_watched = inventory.only_watched(reasons);
     let verdict = match verdict {
         Verdict::Drifted if only_watched => {
-            return (Remedy::Report, "what differs is only looked at, not provisioned".to_owned());
+            return (Remedy::Report, "all differences are in services that are monitored only".to_owned());
         }
         Verdict::Conflict if only_watched => &Verdict::Outdated,
         other => other,
     };
     let policy = match verdict {
-        // Its own address: no word of an operator is needed to make that right on its return.
+        // The node's own address changed. Repairing that on its return needs no operator.
         Verdict::Outdated if inventory.own_move(node).is_some() => {
             match (group.policy_of(node, occasion), group.policy(Occasion::Apply)) {
                 (Policy::Report, apply) => apply,
                 (on_return, _) => on_return,
             }
         }
-        // Where only others moved, it is said and left at that.
+        // If only other nodes' addresses changed, the difference is only reported.
         Verdict::Outdated if inventory.only_moved(node) => match group.policy_of(node, occasion) {
             Policy::Resetup if !matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Resetup,
             _ => Policy::Report,
@@ -75,7 +77,8 @@ pub fn decide(
         },
         _ => group.policy_of(node, occasion),
     };
-    // Who was never away, or only lags behind what is desired, is not set up "always".
+    // `resetup` does not set up a node that was not away, or that is only outdated, without a
+    // difference.
     let policy = match (policy, verdict) {
         (Policy::Resetup, Verdict::Same) if matches!(occasion, Occasion::Live | Occasion::Apply) => Policy::Check,
         (policy, _) => policy,
@@ -88,12 +91,12 @@ pub fn decide(
         (Policy::Resetup, _) => Some(Vec::new()),
         (Policy::Check, Verdict::Outdated) => Some(Vec::new()),
         (Policy::Check, Verdict::Conflict) if inventory.own_move(node).is_some() => Some(Vec::new()),
-        // What is applied is rolled out anyway: once is enough.
+        // An applied generation is rolled out to the whole group anyway, so one re-setup is enough.
         (Policy::Check, Verdict::Conflict) if grave && rolls_out => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave && group.whole => Some(Vec::new()),
         (Policy::Check, v) if v.drifted() && grave => {
             let named: BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
-            // As the generation that they are set up from has them.
+            // Dependents as defined in the generation that the services are set up from.
             let named: Vec<ServiceName> = named.into_iter().collect();
             inventory.generations.get(&inventory.source(node, &named)).map(|g| {
                 let mut all = with_dependents(&g.summary, &named.iter().cloned().collect());
@@ -108,7 +111,7 @@ pub fn decide(
         if *verdict == Verdict::Same {
             return (Remedy::None, "nothing differs".to_owned());
         }
-        let weight = if policy == Policy::Check && !grave { ", and no reason is grave" } else { "" };
+        let weight = if policy == Policy::Check && !grave { ", and no reason is actionable" } else { "" };
         return (Remedy::Report, rule + weight);
     };
     if let Some(job) = node.job {
@@ -123,9 +126,9 @@ pub fn decide(
         return (Remedy::Blocked(why.to_owned()), why.to_owned());
     }
     if flapping(inventory, node, at) && occasion != Occasion::Live {
-        return (Remedy::Held("flapping".to_owned()), format!("{} of late", counted(node.recent.len(), "absence")));
+        return (Remedy::Held("flapping".to_owned()), format!("{} recently", counted(node.recent.len(), "absence")));
     }
-    let weight = if policy == Policy::Check && grave { ", and a reason is grave" } else { "" };
+    let weight = if policy == Policy::Check && grave { ", and a reason is actionable" } else { "" };
     (Remedy::Resetup(services), rule + weight)
 }
 
@@ -148,14 +151,15 @@ fn policy_word(policy: Policy) -> &'static str {
     }
 }
 
-/// So many absences within the window that the node is held down instead of set up again.
+/// The node had so many absences within the window that it is held instead of set up again.
 pub fn flapping(inventory: &Inventory, node: &Node, at: Wall) -> bool {
     let limits = inventory.limits();
     let recent = node.recent.iter().filter(|opened| at.since(**opened) < limits.flap_window_ms).count() as u32;
     limits.flap_count > 0 && recent >= limits.flap_count
 }
 
-/// The services named, and those that depend on them and can be set up, each once, by name.
+/// The named services and the services that depend on them and can be set up, without duplicates,
+/// by name.
 pub fn with_dependents(summary: &FleetSummary, named: &BTreeSet<ServiceName>) -> Vec<ServiceName> {
     let mut all = named.clone();
     loop {
@@ -179,7 +183,8 @@ mod tests {
     use crate::model::*;
     use std::collections::BTreeMap;
 
-    /// Entrusted w1 of group web, which has the policies that nothing is said about; it moved from .1 to .9.
+    /// Entrusted w1 of group web, which has the default policies; its address changed from .1 to
+    /// .9.
     fn moved(after: Vec<Command>) -> Inventory {
         let mut inventory = Inventory::default();
         let gossip = |last: u8| format!("10.0.0.{last}:7946");
@@ -208,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_is_repaired_in_part_or_rolled_out_as_a_whole_by_the_policy_of_apply() {
+    fn a_conflict_is_repaired_in_part_or_as_a_whole_depending_on_the_apply_policy() {
         let generation = |desired: &str, apply: Policy| {
             let Command::Generation { blob, mut summary } = generation(desired) else { unreachable!() };
             let group = summary.groups.get_mut("web").unwrap();
@@ -217,7 +222,8 @@ mod tests {
             summary.hosts.insert("w2".into(), HostSummary { group: "web".into(), desired: blob });
             Command::Generation { blob, summary }
         };
-        // Nobody is set up as a whole with a generation that another of the group is held with.
+        // No node is set up as a whole with a generation that another member of the group is held
+        // with.
         let held = |apply| {
             let spec = NodeSpec { name: "w2".into(), public_key: "w2".into(), ..NodeSpec::default() };
             let (node, job, attempt) = (NodeId(7), JobId(9), AttemptId(9));
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_of_what_is_only_looked_at_sets_nothing_up_by_any_policy() {
+    fn drift_of_monitored_services_triggers_no_re_setup_under_any_policy() {
         use Occasion::{Agent, Apply, Left, Live, Network, Reboot};
         let all = [Network, Reboot, Agent, Left, Live, Apply];
         let inventory = |policy: Policy| {
@@ -278,7 +284,8 @@ mod tests {
             for reasons in [vec![clock.clone()], vec![clock.clone(), alert.clone()]] {
                 assert_eq!(decide(Verdict::Drifted, &reasons), Remedy::Report, "{policy:?} {occasion:?}");
             }
-            // With another's drift, and with what is desired, it is as without it.
+            // Drift of another service, and a changed desired state, have the same effect as
+            // without the monitored service.
             let app = reason("app", Witness::Digest, true);
             let desired = reason("", Witness::Desired, false);
             assert_eq!(
@@ -291,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_a_service_is_set_up_with_it_but_for_what_is_only_looked_at() {
+    fn dependents_are_set_up_with_a_service_except_monitored_ones() {
         let mut summary = FleetSummary::default();
         for (name, on, watched) in [("app", "", false), ("probe", "app", true), ("web", "probe", false)] {
             let depends_on = [on].into_iter().filter(|on| !on.is_empty()).map(Into::into).collect();
@@ -322,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_own_move_is_made_up_for_also_after_an_apply() {
+    fn a_nodes_own_address_change_is_repaired_even_after_an_apply() {
         let hosts = BTreeMap::from([("w1".into(), Sha256::of(b"one at 9"))]);
         let rendered = Command::Rendered { generation: GenerationSeq(1), moved: 5, hosts, fault: None };
         let (remedy, why) = judged(&moved(vec![rendered.clone()]));
@@ -331,7 +338,7 @@ mod tests {
         for after in [vec![generation("two")], vec![rendered, generation("two")]] {
             let (remedy, why) = judged(&moved(after));
             assert_eq!(remedy, Remedy::Resetup(Vec::new()));
-            assert!(why.ends_with("and what is desired changed besides"), "{why}");
+            assert!(why.ends_with("and the desired state changed too"), "{why}");
         }
     }
 }

@@ -1,21 +1,23 @@
-//! Who is there: absences opened, ended and begun again, and the probe of a silent host. It concludes nothing.
+//! The presence of nodes: absences that open, end and resume, and the probe of a silent host.
+//! Concludes nothing.
 
 use super::event::{Action, Purpose};
 use super::manager::{FIRST_SIGHT_MS, Manager, Moment, in_attempt, marks_of};
 use crate::model::{AbsenceNo, Command, Gone, Marks, Node, NodeId, Report};
 
-/// Gossip may lose a member for less than this without an absence: whoever was cut off comes back with its own suspicions of
-/// all the others, and these refute them within a round or two.
+/// Gossip may lose a member for less than this without an absence. A node that was cut off returns
+/// with its own suspicions of all other nodes, which these refute within one or two rounds.
 const COALESCE_MS: u64 = 1_000;
 
-/// Its agent says of boot, instance and company what is entered.
+/// The agent reports the recorded boot id, instance and isolation count.
 fn as_known(report: &Report, known: &Marks) -> bool {
     (&report.boot, &report.instance, report.isolation) == (&known.boot, &known.instance, known.isolation)
 }
 
 impl Manager {
     pub(super) fn presence(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
-        // Nothing of it is copied before there is something to tell: this is asked of each node at every entry.
+        // Copies nothing before there is something to propose, because this runs for each node at
+        // every entry.
         let seen = self.seen.entry(node.id).or_default();
         let (alive, since, since_wall, reported) = (seen.alive, seen.since, seen.since_wall, seen.report.is_some());
         let sighted = seen.sighted.unwrap_or(node.seen);
@@ -23,7 +25,7 @@ impl Manager {
         let settled = !reported || leaving || at.now.since(since) >= COALESCE_MS;
         match &node.absence {
             None if alive => {
-                // An agent whose report can't be read is alive and tells of no absence.
+                // An agent whose report is unreadable is alive. Such a report indicates no absence.
                 let Some(report) = seen.report.as_ref().filter(|r| !r.is_blank() && !leaving) else { return };
                 match &node.marks {
                     Some(before) if as_known(report, before) => seen.outlived = None,

@@ -1,4 +1,5 @@
-//! A job and its attempts: fence, cleanup, cleaned, provision, verify, each begun only after its entry was applied.
+//! A job and its attempts: fence, cleanup, cleaned, provision, verify. Each phase begins only after
+//! its entry was applied.
 //!
 //! ```text
 //!  OpenJob ──> Fence ──> Cleanup ──> Cleaned ──> Provision ──> Verify ──> Done
@@ -6,7 +7,8 @@
 //!                                      │ retries left: next attempt, from Fence on, under a higher number
 //!                                      └ none left, or wrong for good: held
 //! ```
-//! An undo has the phases `Fence` and `Undo` only. A new leader never continues a foreign attempt: it opens the next one, whose fence ends what still runs.
+//! An undo has only the phases `Fence` and `Undo`. A new leader never continues an attempt of
+//! another leader: it opens the next attempt, whose fence ends what still runs.
 
 use super::event::{Action, PhaseResult, Verified};
 use super::manager::{Manager, Moment};
@@ -16,12 +18,12 @@ use crate::model::{
     Phase, ServiceName, Wall, listed,
 };
 
-/// A verification that fails is repeated this often before it counts: services need a moment to come up.
+/// Number of failed verifications before the failure counts, because services need time to start.
 const VERIFY_TRIES: u32 = 5;
 const VERIFY_PAUSE_MS: u64 = 1_500;
-/// Between two attempts that could not reach the node.
+/// Pause between two attempts that could not reach the node.
 const UNREACHABLE_PAUSE_MS: u64 = 5_000;
-/// Attempts of one job, of whatever end, until it is held.
+/// Maximum number of attempts of one job, whatever their outcome, before the job is held.
 const ATTEMPTS_MAX: u32 = 50;
 
 impl Manager {
@@ -41,9 +43,10 @@ impl Manager {
                 Road::Here | Road::Asking => {
                     Command::NextAttempt { job: job.id, after: attempt.id, runner: self.me.clone(), why }
                 }
-                // Nothing is opened without a road; the next attempt is opened by whoever has one.
+                // No attempt is opened without a route. The manager that has one opens the next
+                // attempt.
                 Road::From(_) | Road::Nowhere => {
-                    let message = format!("{why}, which does not reach it");
+                    let message = format!("{why}, which cannot reach the node");
                     let (class, phase) = (FailureClass::Unreachable, attempt.phase);
                     let failure = Failure { class, phase, rc: None, message, tail: Vec::new() };
                     close(job.id, attempt.id, Outcome::Failed(failure))
@@ -55,7 +58,7 @@ impl Manager {
             self.propose(at, node.id, command, out);
         } else if self.running.get(&attempt.id) != Some(&attempt.phase) {
             let pause = self.verify_tries.get(&attempt.id).is_some_and(|(_, due)| at.now < *due);
-            // What it makes and the hash of it are to be of the same addresses.
+            // Provisioning and its hash must use the same addresses.
             let early = attempt.phase == Phase::Provision && self.is_rendering(at.now);
             if !pause && !early {
                 self.running.insert(attempt.id, attempt.phase);
@@ -106,7 +109,7 @@ impl Manager {
             return;
         };
         if attempt.phase != phase || !self.mine.contains(&attempt_id) {
-            return; // told twice, or of a leadership of before: that attempt is taken over
+            return; // a duplicate, or from an earlier leadership, whose attempts are taken over
         }
         let command = match result {
             PhaseResult::Ok => match phase.next(job.kind()) {
@@ -143,7 +146,7 @@ impl Manager {
     }
 }
 
-/// An attempt that ended so is not followed by another one yet.
+/// The next attempt must still wait after an attempt that ended like this.
 pub(super) fn pauses(at: Moment, failure: &Failure, closed: Wall) -> bool {
     failure.class == FailureClass::Unreachable && at.wall.since(closed) < UNREACHABLE_PAUSE_MS
 }
@@ -156,16 +159,16 @@ fn close(job: JobId, attempt: AttemptId, outcome: Outcome) -> Command {
     Command::CloseAttempt { job, attempt, outcome, baseline: None, marks: None }
 }
 
-/// A re-setup is done only if what it was about is as it was rendered, and every check of it that asks for a re-setup
-/// passes. What it was not about is looked at afterwards like any other drift: no retry could mend it. So is what is only
-/// looked at, which no job is about.
+/// A re-setup succeeds only if its services are as rendered and all their checks with `on-fail:
+/// resetup` pass. Services outside the job, and monitored services, are examined afterwards like
+/// any other drift, because a retry could not repair them.
 fn judge(inventory: &Inventory, job: &Job, verified: &Verified) -> Result<(), Failure> {
     let generation = inventory.generations.get(&job.generation);
     let watches = |name: &ServiceName| generation.is_some_and(|g| g.summary.watches(name));
     let about = |name: &ServiceName| (job.services.is_empty() || job.services.contains(name)) && !watches(name);
     let failure = |class, message, tail| Failure { class, phase: Phase::Verify, rc: None, message, tail };
     if !verified.wrong.is_empty() {
-        let message = format!("provisioned, and not as rendered: {}", listed(&verified.wrong, ", "));
+        let message = format!("provisioned, but different from the rendered state: {}", listed(&verified.wrong, ", "));
         return Err(failure(FailureClass::ProvisionedWrong, message, Vec::new()));
     }
     let exam = &verified.evidence.exam;
@@ -204,7 +207,7 @@ mod tests {
     };
     use std::collections::BTreeMap;
 
-    /// w1 with an open job about all; its service `clock` is only looked at, `app` is not.
+    /// w1 with an open job about all services. Its service `clock` is monitored only, `app` is not.
     fn inventory() -> Inventory {
         let mut summary = FleetSummary::default();
         let host = HostSummary { group: "web".into(), desired: Sha256::of(b"one") };
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_looked_at_fails_no_attempt() {
+    fn monitored_services_do_not_fail_an_attempt() {
         let inventory = inventory();
         let job = inventory.jobs.values().next().unwrap();
         let judged = |service: &str, unreadable: bool, state| {

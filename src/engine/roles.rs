@@ -1,38 +1,41 @@
-//! The role manager: brings Raft's membership to the roles that are desired, and back, one change at a time.
+//! The role manager reconciles the Raft membership with the desired roles, one change at a time.
 //!
-//! It compares both ways whenever it is asked, so an event that was missed costs nothing: managers that Raft lacks, members that
-//! nobody wants, ids that nobody has, and changes that a dead leader left half done. It keeps no record of the observed role,
-//! which follows from the membership alone. What swarmkit's `role_manager.go` gets wrong is in SCENARIOS E1 to E29.
+//! It compares both completely at every call, so a missed event has no effect. It finds managers
+//! that are missing in Raft, members that are not desired, ids without a node, and changes that a
+//! failed leader left unfinished. It stores no observed roles; they follow from the membership. The
+//! faults of swarmkit's `role_manager.go` that it avoids are in docs/design/scenarios.md, E1 to
+//! E29.
 
 use crate::model::{ClusterRole, Inventory, Node, NodeId, Now, RaftId, majority};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Entries that a learner may lack when it is given a vote.
+/// Maximum number of entries that a learner may lack when it becomes a voter.
 const LAG_MAX: u64 = 100;
-/// A learner lacks no more for so long before it votes: a promotion must not cost the quorum.
+/// A learner must not lag for this long before it becomes a voter, because a promotion must not
+/// cost the quorum.
 pub const STEADY_MS: u64 = 10_000;
-/// A step without an answer is taken for lost; doing one twice does no harm.
+/// Timeout of a step. Repeating a step does no harm.
 const LOST_MS: u64 = 15_000;
-/// What failed is tried again after this time; what else is to be done goes on meanwhile.
+/// Pause before a failed step is repeated. Other steps continue meanwhile.
 const RETRY_MS: u64 = 5_000;
 
-/// Raft as its leader sees it now.
+/// The current Raft state as its leader sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Membership {
-    /// The leader, who asks.
+    /// The leader, which calls the role manager.
     pub me: RaftId,
-    /// Of all configurations in force, with the addresses that Raft has.
+    /// Voters of all active configurations, with their addresses in Raft.
     pub voters: BTreeMap<RaftId, String>,
     pub learners: BTreeMap<RaftId, String>,
-    /// The voters after a change that is half done; otherwise those of `voters`.
+    /// The voters after an unfinished change; otherwise the same as `voters`.
     pub target: BTreeSet<RaftId>,
     pub joint: bool,
-    /// Whether this list is committed; until then Raft takes no other.
+    /// This membership is committed. Until then, Raft accepts no other change.
     pub committed: bool,
     pub last_log: u64,
-    /// Up to where each other member has the log.
+    /// Last log index of each other member that is known to be stored there.
     pub matched: BTreeMap<RaftId, u64>,
-    /// Other members that answered of late.
+    /// Other members that answered recently.
     pub heard: BTreeSet<RaftId>,
 }
 
@@ -41,28 +44,29 @@ impl Membership {
         self.voters.contains_key(&raft) || self.learners.contains_key(&raft)
     }
 
-    /// The leader itself does.
+    /// The member answered recently. True for the leader itself.
     pub fn answers(&self, raft: RaftId) -> bool {
         raft == self.me || self.heard.contains(&raft)
     }
 
-    /// Who takes part, and how; of this a step is made.
+    /// The members and their functions. A step is derived from this.
     pub fn list(&self) -> (Vec<RaftId>, Vec<RaftId>, &BTreeSet<RaftId>, bool) {
         (self.voters.keys().copied().collect(), self.learners.keys().copied().collect(), &self.target, self.joint)
     }
 
-    /// How many entries a member lacks.
+    /// Number of entries that a member lacks.
     pub fn lag(&self, raft: RaftId) -> u64 {
         self.last_log.saturating_sub(self.matched.get(&raft).copied().unwrap_or(0))
     }
 
-    /// How many of these answer, where that is no majority of them.
+    /// The number of these voters that answer, if it is less than a majority of them.
     pub fn too_few(&self, voters: &BTreeSet<RaftId>) -> Option<usize> {
         let up = voters.iter().filter(|id| self.answers(**id)).count();
         (up < majority(voters.len())).then_some(up)
     }
 
-    /// A change needs a majority of those before and of those after. Err: who is missing, in words.
+    /// Checks that majorities of the current and of the next voters answer. Err: what is missing,
+    /// as text.
     fn can_become(&self, next: &BTreeSet<RaftId>) -> Result<(), String> {
         let before: BTreeSet<RaftId> = self.voters.keys().copied().collect();
         for voters in [&before, next] {
@@ -74,25 +78,26 @@ impl Membership {
     }
 }
 
-/// What is to be done next. Each is safe to be done twice, and by a leader that is none any more.
+/// The next step. Each step may be repeated, and may be performed by a former leader, without harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleStep {
-    /// Propose the entry that gives the node an id.
+    /// Propose the entry that gives the node a Raft id.
     Grant {
         node: NodeId,
     },
-    /// Have the node at its API address run a manager part under this id, and make that a learner. Only the same node may answer.
+    /// Order the node at this API address to run a manager service under this id, and add it as a
+    /// learner. Only the same node may answer.
     Enlist {
         node: NodeId,
         raft: RaftId,
         addr: String,
     },
-    /// The member is at another address than Raft has.
+    /// The member's address differs from the one in Raft.
     Readdress {
         raft: RaftId,
         addr: String,
     },
-    /// Make exactly these the voters; `raft` is whom it is about.
+    /// Make exactly these members the voters; `raft` is the member that is added or removed.
     SetVoters {
         voters: BTreeSet<RaftId>,
         raft: RaftId,
@@ -100,43 +105,43 @@ pub enum RoleStep {
     RemoveLearner {
         raft: RaftId,
     },
-    /// The leader is to go: this voter leads first.
+    /// The leader is to be demoted: this voter must take over first.
     HandOver {
         to: RaftId,
     },
-    /// Propose the entry by which the id is nobody's any more.
+    /// Propose the entry that retires the id.
     Retire {
         node: NodeId,
         raft: RaftId,
     },
-    /// Propose the entry that takes a node out which has left Raft, as was ordered.
+    /// Propose the entry that removes a node which has left Raft, as ordered.
     Remove {
         node: NodeId,
     },
 }
 
-/// Whom a step, or a wait, is about.
+/// The subject of a step or of a waiting reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Whose {
     Node(NodeId),
-    /// A member of Raft that no node has the id of.
+    /// A Raft member whose id no node has.
     Orphan(RaftId),
 }
 
-/// Of one leadership; a new leader begins with an empty one.
+/// State of one leadership; a new leader begins with an empty one.
 #[derive(Debug, Clone, Default)]
 pub struct Roles {
     under_way: Option<(RoleStep, Whose, Now)>,
-    /// Since when a learner lacks next to nothing.
+    /// Since when each learner has been caught up.
     steady: BTreeMap<RaftId, Now>,
-    /// When a step about them last failed, and why, until one is done.
+    /// When the last step about each subject failed, and why. Kept until a step succeeds.
     failed: BTreeMap<Whose, (Now, String)>,
-    /// Voters that did not take the leadership.
+    /// Voters that did not take over the leadership.
     declined: BTreeSet<RaftId>,
     waits: BTreeMap<Whose, String>,
 }
 
-/// One look at what is desired and what is.
+/// The inputs of one step: the desired and the observed state.
 struct Look<'a> {
     now: Now,
     inventory: &'a Inventory,
@@ -155,7 +160,8 @@ impl Look<'_> {
 }
 
 impl Roles {
-    /// The next step, which is taken for begun; none while one is under way. `up` are the nodes that gossip has.
+    /// The next step, which counts as begun; None while a step is in progress. `up` contains the
+    /// nodes that gossip lists.
     pub fn step(
         &mut self,
         now: Now,
@@ -171,13 +177,13 @@ impl Roles {
             self.ended(now, Err("no answer came".to_owned()));
         }
         if inventory.holds(raft.me).is_some_and(|node| node.role == ClusterRole::Manager) {
-            self.declined.clear(); // the leader stays
+            self.declined.clear(); // the leader is not to be demoted
         }
         self.waits.clear();
         let look = Look { now, inventory, raft, up };
         let next = self.next(&look);
         if raft.committed && !raft.joint {
-            // Of whom nothing is wanted any more, what failed is over.
+            // Failures of subjects that need no step any more are dropped.
             let Self { failed, waits, .. } = self;
             failed.retain(|whose, _| waits.contains_key(whose));
         }
@@ -186,18 +192,18 @@ impl Roles {
         Some(step)
     }
 
-    /// The step under way came to its end, or nobody knows. Err: why it is to be done again, in words.
+    /// Finishes the current step. Err: why it must be repeated, as text.
     pub fn ended(&mut self, now: Now, outcome: Result<(), String>) {
         let Some((step, whose, _)) = self.under_way.take() else { return };
         match (outcome, step) {
             (Ok(()), _) => drop(self.failed.remove(&whose)),
-            // The next one is asked at once.
+            // The next candidate is asked at once.
             (Err(_), RoleStep::HandOver { to }) => drop(self.declined.insert(to)),
             (Err(why), _) => drop(self.failed.insert(whose, (now, why))),
         }
     }
 
-    /// What stands between a node, or an orphan, and what is desired of it.
+    /// Why the desired role of a node, or the removal of an orphan, is not reached yet.
     pub fn waits(&self, whose: Whose) -> Option<&str> {
         self.waits.get(&whose).map(String::as_str)
     }
@@ -218,7 +224,7 @@ impl Roles {
         self.failed.get(&whose).is_none_or(|(at, _)| now.since(*at) >= RETRY_MS)
     }
 
-    /// What failed stays told until it is done, also while it is tried again.
+    /// A failure is shown until a step succeeds, also while it is retried.
     fn tell_failure(&mut self, whose: Whose) {
         if let Some((_, why)) = self.failed.get(&whose) {
             let text = format!("the last step failed and is tried again: {why}");
@@ -226,7 +232,7 @@ impl Roles {
         }
     }
 
-    /// A step for them is due, unless the last one failed just now.
+    /// Adds a step for the subject, unless its last step failed a moment ago.
     fn due(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>, step: RoleStep, whose: Whose) {
         self.tell_failure(whose);
         if self.may(whose, look.now) {
@@ -241,12 +247,13 @@ impl Roles {
             return None;
         }
         if raft.joint {
-            // A leader died between the two halves, and what it began is the only change that Raft takes.
+            // A leader failed in the middle of a change. Raft accepts only the completion of that
+            // change.
             let changed = raft.voters.keys().chain(&raft.target).find(|id| !raft.target.contains(id));
             let about = changed.or(raft.target.last()).copied()?;
             let whose = look.whose(about);
             self.tell_failure(whose);
-            self.wait_all(look, "waiting until a change of managers that is half done is finished");
+            self.wait_all(look, "waiting until an unfinished change of managers is completed");
             let step = RoleStep::SetVoters { voters: raft.target.clone(), raft: about };
             return self.may(whose, look.now).then_some((step, whose));
         }
@@ -254,7 +261,8 @@ impl Roles {
         self.grow(look, &mut steps);
         self.shrink(look, &mut steps);
         self.retire(look, &mut steps);
-        // Who failed last comes last: two that fail by turns would keep out all that come after them.
+        // The subject that failed most recently comes last. Otherwise two subjects that fail
+        // alternately would block all others.
         let first = (0..steps.len()).min_by_key(|at| self.failed.get(&steps[*at].1).map(|(when, _)| *when))?;
         let chosen = steps.swap_remove(first);
         for (_, whose) in steps.into_iter().filter(|(_, whose)| *whose != chosen.1) {
@@ -272,7 +280,7 @@ impl Roles {
         }
     }
 
-    /// Managers that Raft lacks, or has elsewhere.
+    /// Adds steps for managers that are missing in Raft or have another address there.
     fn grow(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
         for node in look.inventory.managers() {
             if let Some(step) = self.admit(look, node) {
@@ -281,7 +289,7 @@ impl Roles {
         }
     }
 
-    /// What is next for a node that is to be a manager.
+    /// The next step for a node that is to be a manager.
     fn admit(&mut self, look: &Look, node: &Node) -> Option<RoleStep> {
         let (whose, addr, raft) = (Whose::Node(node.id), node.spec.api.clone(), look.raft);
         let Some(id) = node.raft else { return Some(RoleStep::Grant { node: node.id }) };
@@ -290,9 +298,9 @@ impl Roles {
         match at {
             Some(at) if *at != addr && up => return Some(RoleStep::Readdress { raft: id, addr }),
             Some(_) if raft.voters.contains_key(&id) => return None,
-            // Nobody believes who answers there; an operator's yes is what it lacks.
+            // Other managers would not trust the node's answer. It needs an operator's acceptance.
             None if up && look.inventory.lapsed.get(&node.id).is_some_and(|l| l.accepted_until.is_none()) => {
-                self.wait(whose, format!("its certificate counts no more; next: remoor accept {}", node.name()));
+                self.wait(whose, format!("its certificate is no longer valid; next: remoor accept {}", node.name()));
                 return None;
             }
             None if up => return Some(RoleStep::Enlist { node: node.id, raft: id, addr }),
@@ -305,13 +313,13 @@ impl Roles {
         let Some(since) = self.steady.get(&id) else {
             let why = match raft.heard.contains(&id) {
                 true => format!("catching up, {} entries behind", raft.lag(id)),
-                false => "its manager part does not answer".to_owned(),
+                false => "its manager service does not answer".to_owned(),
             };
             self.wait(whose, why);
             return None;
         };
         if look.now.since(*since) < STEADY_MS {
-            self.wait(whose, format!("caught up; votes once it was so for {} s", STEADY_MS / 1_000));
+            self.wait(whose, format!("caught up; becomes a voter after {} s without lag", STEADY_MS / 1_000));
             return None;
         }
         let voters: BTreeSet<RaftId> = raft.voters.keys().copied().chain([id]).collect();
@@ -324,7 +332,8 @@ impl Roles {
         }
     }
 
-    /// Members that nobody wants: learners first, then voters that are dead, then others, and the leader at last.
+    /// Removes members that are not desired: first learners, then dead voters, then other voters,
+    /// the leader last.
     fn shrink(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
         let raft = look.raft;
         let unwanted = |ids: &BTreeMap<RaftId, String>| -> Vec<RaftId> {
@@ -345,7 +354,7 @@ impl Roles {
             } else if let Err(why) = raft.can_become(&next) {
                 self.wait(whose, why);
             } else if coming && raft.answers(id) && next.len() < wanted {
-                self.wait(whose, "it votes until those do that are to vote");
+                self.wait(whose, "it keeps its vote until the promoted managers are voters");
             } else if let Some(to) = (id == raft.me).then(|| self.heir(look)).flatten() {
                 self.due(look, steps, RoleStep::HandOver { to }, whose);
             } else {
@@ -354,7 +363,8 @@ impl Roles {
         }
     }
 
-    /// Is to vote, does not yet, and nothing speaks against it: as a learner it answers, or it is there and no step failed.
+    /// The node is to be a voter, is not one yet, and makes progress: a learner answers, or the
+    /// node is up and its last step did not fail.
     fn is_coming(&self, look: &Look, node: &Node) -> bool {
         match node.raft {
             Some(id) if look.raft.voters.contains_key(&id) => false,
@@ -363,8 +373,9 @@ impl Roles {
         }
     }
 
-    /// Who leads after a leader that is to go: the one that has most of the log, of those that answer and stay. None has to
-    /// take it: then the leader leaves by the change itself.
+    /// The next leader if the current one is to be demoted: of the remaining voters that answer,
+    /// the one with the most log. None: no voter accepted, so the leader is removed by the
+    /// membership change itself.
     fn heir(&self, look: &Look) -> Option<RaftId> {
         let raft = look.raft;
         let fits =
@@ -372,7 +383,8 @@ impl Roles {
         raft.voters.keys().filter(fits).min_by_key(|id| raft.lag(**id)).copied()
     }
 
-    /// Ids of workers that are out of Raft; and who has none and is to be removed.
+    /// Retires the ids of workers that are out of Raft, then removes nodes that are to be removed
+    /// and have no id.
     fn retire(&mut self, look: &Look, steps: &mut Vec<(RoleStep, Whose)>) {
         for node in look.inventory.nodes.values().filter(|n| n.role == ClusterRole::Worker) {
             let step = match node.raft {

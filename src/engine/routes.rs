@@ -1,13 +1,14 @@
-//! Who reaches whom: what the managers found out about their ways to the nodes' SSH ports, and when to ask them again. What
-//! follows from it for a job is in `runner`.
+//! Which manager reaches which node: the managers' results for the nodes' SSH ports, and when to
+//! ask the managers again. The consequences for jobs are in `runner`.
 
 use super::event::Line;
 use crate::model::{NodeId, Now, Wall};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Managers that were asked have answered by then, or are taken for silent.
+/// Managers that did not answer after this time count as silent.
 const ANSWER_MS: u64 = 10_000;
-/// A node that is reached as far as anybody knows, and was doubted again, is asked about no sooner than this.
+/// Minimum pause between two queries about a node that is reachable as far as known and became
+/// suspect again.
 const AGAIN_MS: u64 = 5_000;
 
 /// How a node is reached.
@@ -15,37 +16,39 @@ const AGAIN_MS: u64 = 5_000;
 pub(super) enum Road {
     /// From the leader, as far as it knows.
     Here,
-    /// The managers were asked just now.
+    /// The managers were asked a moment ago.
     Asking,
-    /// Not from the leader; from this manager.
+    /// Not from the leader, but from this manager.
     From(NodeId),
-    /// From no manager that answered.
+    /// From none of the managers that answered.
     Nowhere,
 }
 
-/// Forgotten with the leadership; whoever leads next is told by the managers that miss a node.
+/// Discarded with the leadership. Managers that cannot reach a node tell the next leader.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Routes {
-    /// By node and manager: the last word, and when it came.
+    /// By node and manager: the last result, and when it arrived.
     found: BTreeMap<(NodeId, NodeId), (Line, Now)>,
     asked: BTreeMap<NodeId, Now>,
     doubted: BTreeSet<NodeId>,
 }
 
 impl Routes {
-    /// A manager says whether it reaches the node. Since when it does not, it knows best itself.
+    /// Stores a manager's result for the node. The manager itself reports since when the node is
+    /// unreachable.
     pub fn told(&mut self, node: NodeId, by: NodeId, line: Line, now: Now) {
         self.found.insert((node, by), (line, now));
     }
 
-    /// Somebody logged in from there: it is reached, whatever was said before.
+    /// A login from this manager succeeded, so the node is reachable, whatever was reported before.
     pub fn proven(&mut self, node: NodeId, by: NodeId, now: Now) {
         if let Some(found) = self.found.get_mut(&(node, by)) {
             *found = (Line::Open, now);
         }
     }
 
-    /// A login from there failed. That is no word about the way yet, but a reason to ask.
+    /// A login from this manager failed. This does not prove that the node is unreachable, but is a
+    /// reason to ask.
     pub fn doubt(&mut self, node: NodeId, by: NodeId) {
         if matches!(self.found.get(&(node, by)), Some((Line::Open, _))) {
             self.found.remove(&(node, by));
@@ -53,20 +56,20 @@ impl Routes {
         self.doubted.insert(node);
     }
 
-    /// Whether this manager reaches the node must be known, and is not.
+    /// Requests a query, because it is unknown whether the managers reach the node.
     pub fn wonder(&mut self, node: NodeId) {
         self.doubted.insert(node);
     }
 
-    /// The node went away: what is said of ways to it is about another question.
+    /// The node went away. Earlier results do not apply to it any more.
     pub fn forget(&mut self, node: NodeId) {
         self.found.retain(|(of, _), _| *of != node);
         self.asked.remove(&node);
         self.doubted.remove(&node);
     }
 
-    /// Whether the managers are to be asked about this node now; asked about it they are then. `every`: the pause while
-    /// somebody is known not to reach it.
+    /// Whether the managers must be asked about this node now. If so, records the query. `every` is
+    /// the pause while a manager cannot reach the node.
     pub fn ask(&mut self, node: NodeId, now: Now, every: u64) -> bool {
         let missed = self.of(node).any(|(_, line, _)| *line != Line::Open);
         if !missed && !self.doubted.contains(&node) {
@@ -81,7 +84,7 @@ impl Routes {
         true
     }
 
-    /// The managers that don't reach the node, since when, and why not.
+    /// The managers that cannot reach the node, since when, and why.
     pub fn missed_by(&self, node: NodeId, now: Now, every: u64) -> Vec<(NodeId, Wall, &str)> {
         let fresh = self.of(node).filter(|(_, _, at)| now.since(*at) <= valid(every));
         fresh
@@ -92,20 +95,20 @@ impl Routes {
             .collect()
     }
 
-    /// Whether a manager reaches the node; None: nobody knows, or not lately.
+    /// Whether a manager reaches the node; None: unknown, or not known recently.
     pub fn reaches(&self, node: NodeId, by: NodeId, now: Now, every: u64) -> Option<bool> {
         let (line, at) = self.found.get(&(node, by))?;
         (now.since(*at) <= valid(every)).then_some(*line == Line::Open)
     }
 
-    /// Asked a moment ago, and this manager has not answered yet.
+    /// The manager was asked a moment ago and has not answered yet.
     pub fn awaits(&self, node: NodeId, by: NodeId, now: Now) -> bool {
         let Some(asked) = self.asked.get(&node).filter(|at| now.since(**at) < ANSWER_MS) else { return false };
         self.found.get(&(node, by)).is_none_or(|(_, at)| at < asked)
     }
 
-    /// The road to the node for the leader `me`. `others`: the managers that could take its place, found out only where it
-    /// does not reach the node itself.
+    /// The route to the node for the leader `me`. `others` returns the managers that could take
+    /// over leadership; it is called only if the leader cannot reach the node itself.
     pub fn road(&self, node: NodeId, me: NodeId, others: impl FnOnce() -> Vec<NodeId>, now: Now, every: u64) -> Road {
         match self.reaches(node, me, now, every) {
             Some(true) => return Road::Here,
@@ -118,7 +121,7 @@ impl Routes {
         let missed = |by: &NodeId| self.reaches(node, *by, now, every) == Some(false);
         match others.iter().find(open) {
             Some(other) => Road::From(*other),
-            // While it is asked again, what was said before holds.
+            // While a query is in progress, earlier results remain valid.
             None if others.iter().any(|by| self.awaits(node, *by, now) && !missed(by)) => Road::Asking,
             None => Road::Nowhere,
         }
@@ -130,7 +133,7 @@ impl Routes {
     }
 }
 
-/// A word is good until the next two askings should have brought another.
+/// A result is valid until the next two queries should have replaced it.
 fn valid(every: u64) -> u64 {
     2 * every + ANSWER_MS
 }
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_doubts_is_reached_and_asks_nobody() {
+    fn without_suspicion_a_node_counts_as_reachable_and_no_query_is_sent() {
         let mut routes = Routes::default();
         assert_eq!(road(&routes, 0), Road::Here);
         assert!(!routes.ask(W1, Now(0), EVERY));
@@ -162,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_login_asks_all_and_the_answers_make_the_road() {
+    fn a_failed_login_queries_all_managers_and_their_answers_give_the_route() {
         let mut routes = Routes::default();
         routes.told(W1, ME, Line::Open, Now(0));
         routes.doubt(W1, ME);
@@ -177,15 +180,15 @@ mod tests {
         assert_eq!(routes.missed_by(W1, Now(4_000), EVERY).len(), 2);
         routes.told(W1, NodeId(3), dead(), Now(5_000));
         assert_eq!(road(&routes, 5_000), Road::Nowhere);
-        assert!(!routes.ask(W1, Now(30_900), EVERY), "every 30 s at most");
+        assert!(!routes.ask(W1, Now(30_900), EVERY), "at most every 30 s");
         assert!(routes.ask(W1, Now(31_000), EVERY));
-        assert_eq!(road(&routes, 31_000), Road::Nowhere, "until somebody says otherwise");
+        assert_eq!(road(&routes, 31_000), Road::Nowhere, "until a manager reports otherwise");
         routes.told(W1, ME, Line::Open, Now(31_010));
         assert_eq!(road(&routes, 31_010), Road::Here);
     }
 
     #[test]
-    fn who_does_not_answer_is_waited_for_a_moment_only() {
+    fn a_silent_manager_is_waited_for_only_briefly() {
         let mut routes = Routes::default();
         routes.told(W1, ME, dead(), Now(0));
         assert!(routes.ask(W1, Now(0), EVERY));
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn old_words_and_words_about_who_went_away_count_for_nothing() {
+    fn results_expire_and_are_dropped_when_the_node_goes_away() {
         let mut routes = Routes::default();
         routes.told(W1, ME, dead(), Now(0));
         routes.told(W1, NodeId(2), Line::Open, Now(0));
@@ -204,6 +207,6 @@ mod tests {
         routes.forget(W1);
         assert_eq!(road(&routes, 1), Road::Here);
         routes.proven(W1, ME, Now(2));
-        assert_eq!(routes.reaches(W1, ME, Now(2), EVERY), None, "a login where nobody doubted is not kept");
+        assert_eq!(routes.reaches(W1, ME, Now(2), EVERY), None, "a login without suspicion is not stored");
     }
 }

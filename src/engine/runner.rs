@@ -1,5 +1,6 @@
-//! Which manager runs what is to be done on a node: the leader, or, where it has no way to the node, another one that is first
-//! handed the leadership. Who examines follows the same roads, without any hand-over.
+//! Which manager runs the work on a node: the leader, or, if the leader cannot reach the node,
+//! another manager, which first takes over leadership. Examinations use the same routes without a
+//! handover.
 
 use super::event::Action;
 use super::manager::{Manager, Moment, PROPOSAL_MS, Seen, stale};
@@ -7,27 +8,29 @@ use super::resetup::pauses;
 use super::routes::Road;
 use crate::model::{Job, JobState, Node, NodeId, Outcome};
 
-/// A hand-over that was asked for is not asked for again sooner.
+/// Minimum pause between two requested handovers.
 const HAND_OVER_MS: u64 = 15_000;
-/// While one is under way, nothing is begun that the next leader would have to take over.
+/// While a handover is in progress, nothing is begun that the next leader would have to take over.
 const HANDING_MS: u64 = 5_000;
-/// So many of the nodes that wait are compared before a hand-over.
+/// Maximum number of waiting nodes that are compared before a handover.
 const WAITING_MAX: usize = 32;
 
 impl Manager {
-    /// The way to a node, from here or from another manager that is up.
+    /// The route to a node, from this leader or from another manager that is up.
     pub(super) fn road(&self, at: Moment, node: &Node) -> Road {
         let Some(me) = at.inventory.by_name(self.me.as_str()).map(|n| n.id) else { return Road::Here };
         self.routes.road(node.id, me, || self.others(at, node.id), at.now, every(at))
     }
 
-    /// Managers that could lead in place of this one and run something on `node`, which is not one of them.
+    /// Managers that could lead instead of this one and run work on `node`, which is not one of
+    /// them.
     fn others(&self, at: Moment, node: NodeId) -> Vec<NodeId> {
         let managers = at.inventory.nodes.values().filter(|n| n.raft.is_some() && n.name() != &self.me && n.id != node);
         managers.filter(|n| !n.away() && self.seen.get(&n.id).is_some_and(|s| s.alive)).map(|n| n.id).collect()
     }
 
-    /// Asks every manager that is up, itself included, whether it reaches the node, where there is a reason to.
+    /// Asks every manager that is up, including itself, whether it reaches the node, if there is a
+    /// reason to.
     pub(super) fn ask_roads(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) {
         let alive = self.seen.get(&node.id).is_some_and(|s| s.alive);
         if alive && !node.away() && self.routes.ask(node.id, at.now, every(at)) {
@@ -37,8 +40,8 @@ impl Manager {
         }
     }
 
-    /// Whether this leader is the one to open an attempt on the node now. Where another manager has the only way to it, that
-    /// one is handed the leadership first; where none has, nothing is opened.
+    /// This leader may open an attempt on the node now. If only another manager reaches the node,
+    /// leadership is handed over first. If no manager reaches it, nothing is opened.
     pub(super) fn runs_here(&mut self, at: Moment, node: &Node, out: &mut Vec<Action>) -> bool {
         if self.handed.is_some_and(|last| at.now.since(last) < HANDING_MS) {
             return false;
@@ -48,7 +51,8 @@ impl Manager {
             Road::Asking | Road::Nowhere => return false,
             Road::From(_) => {}
         }
-        // Whoever was just made leader keeps the leadership for as long, and so it can't be passed around.
+        // A new leader keeps the leadership at least for the grace period, so that it is not passed
+        // back and forth.
         let rested = at.now.since(self.began) >= at.inventory.limits().leader_grace_ms
             && self.handed.is_none_or(|last| at.now.since(last) >= HAND_OVER_MS);
         let busy = at.inventory.jobs.values().any(|j| j.open_attempt().is_some());
@@ -64,8 +68,9 @@ impl Manager {
         false
     }
 
-    /// The manager that reaches this node and the most of all that wait, if these are more than are reached from here: what
-    /// can begin here begins here first.
+    /// If the leader cannot reach this node, returns the manager that can reach it and the largest
+    /// number of waiting nodes, provided that is more than the leader can reach. Work that the
+    /// leader can start itself takes priority.
     fn better(&mut self, at: Moment, node: &Node) -> Option<NodeId> {
         let me = at.inventory.by_name(self.me.as_str())?.id;
         let shut = self.crowd(at) || self.is_rendering(at.now);
@@ -76,7 +81,8 @@ impl Manager {
         let from_here = |n: &&NodeId| **n != me && self.routes.reaches(**n, me, at.now, every) != Some(false);
         let here = waiting.iter().filter(from_here).count();
         let others = self.others(at, node.id);
-        // What is not known of the others is asked for first; what stays unknown counts against them.
+        // Missing results of other managers are requested first. Results that stay unknown count as
+        // unreachable.
         let unknown = |n: &NodeId| others.iter().any(|by| self.routes.reaches(*n, *by, at.now, every).is_none());
         let unknown: Vec<NodeId> = waiting.iter().copied().filter(unknown).collect();
         if unknown.iter().any(|n| others.iter().any(|by| self.routes.awaits(*n, *by, at.now))) {
@@ -97,7 +103,7 @@ impl Manager {
     }
 }
 
-/// Something could begin on this node at once. While `shut`, nothing begins that nobody ordered.
+/// Work could begin on this node at once. With `shut`, only an operator's order counts.
 fn waits(at: Moment, node: &Node, shut: bool) -> bool {
     let retries = |job: &Job| {
         job.state == JobState::Open
@@ -116,7 +122,7 @@ fn waits(at: Moment, node: &Node, shut: bool) -> bool {
     }
 }
 
-/// Its last attempt did not reach the node a moment ago.
+/// The last attempt failed to reach the node a moment ago.
 fn resting(at: Moment, job: &Job) -> bool {
     job.attempts.last().and_then(|a| a.closed.as_ref()).is_some_and(|(closed, outcome)| match outcome {
         Outcome::Failed(failure) => pauses(at, failure, *closed),
@@ -124,7 +130,7 @@ fn resting(at: Moment, job: &Job) -> bool {
     })
 }
 
-/// The pause between two askings about a node that somebody does not reach.
+/// Pause between two queries about a node that a manager cannot reach.
 pub(super) fn every(at: Moment) -> u64 {
     at.inventory.limits().probe_ms
 }

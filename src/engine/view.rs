@@ -1,4 +1,5 @@
-//! What the engine shows of a node beside the inventory: presence, and what it is waiting for.
+//! What the engine shows of a node in addition to the inventory: its presence, and what it waits
+//! for.
 
 use super::examination::rebooted;
 use super::manager::{FIRST_SIGHT_MS, Manager, Moment};
@@ -7,20 +8,21 @@ use super::{crowd, policy};
 use crate::model::{Gone, Ground, Inventory, JobState, Node, NodeName, Now, Occasion, Wall, counted, weekday_text};
 use serde::{Deserialize, Serialize};
 
+/// Whether a node is present, as the leader sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presence {
     Alive,
-    /// Gone from gossip, the absence not yet committed.
+    /// Gossip lost the node; the absence is not committed yet.
     Suspect,
     Away,
     AgentDown,
     Left,
-    /// Accepted and never seen since this leader began.
+    /// Accepted, but not seen since this leader began.
     NeverSeen,
 }
 
-/// Shown beside the states, with what it waits for.
+/// A condition that is shown in addition to the states, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     pub is: String,
@@ -28,6 +30,7 @@ pub struct Condition {
 }
 
 impl Manager {
+    /// The presence according to the inventory and to gossip.
     pub fn presence_of(&self, node: &Node) -> Presence {
         if let Some(absence) = node.absence.as_ref().filter(|a| a.returned.is_none()) {
             return match absence.gone {
@@ -43,14 +46,16 @@ impl Manager {
         }
     }
 
-    /// The same for people. None: a leader that has only begun has not heard of it yet, which says nothing of the node.
+    /// The presence for display. None: a new leader has not received gossip about the node yet,
+    /// which says nothing about the node.
     pub fn told_presence(&self, now: Now, node: &Node) -> Option<Presence> {
         let unheard = self.seen.get(&node.id).is_none_or(|seen| !seen.alive && seen.report.is_none());
         let begins = now.since(self.began) <= FIRST_SIGHT_MS;
         Some(self.presence_of(node)).filter(|is| *is != Presence::Suspect || !unheard || !begins)
     }
 
-    /// The managers that don't reach the node's SSH port while gossip has it, and since when.
+    /// The managers that cannot reach the node's SSH port while gossip lists the node, and since
+    /// when.
     pub fn unreachable_from(&self, now: Now, inventory: &Inventory, node: &Node) -> Vec<(NodeName, Wall)> {
         if self.presence_of(node) != Presence::Alive {
             return Vec::new();
@@ -61,20 +66,24 @@ impl Manager {
         missed.filter(|(by, _)| up(by)).map(|(by, since)| (by.name().clone(), since)).collect()
     }
 
-    /// What stands between a job that may begin and its beginning: the way to the node.
+    /// What blocks a job that is otherwise allowed to begin: the route to the node.
     fn roadblock(&self, at: Moment, node: &Node) -> Option<Condition> {
         let condition = |is: &str, why: String| Some(Condition { is: is.to_owned(), why });
         match self.road(at, node) {
             Road::Here => None,
-            Road::Asking => condition("waiting", "the managers are asked who reaches it".to_owned()),
+            Road::Asking => condition("waiting", "asking the managers which of them reach it".to_owned()),
             Road::From(other) => {
                 let other = at.inventory.node(other).map_or_else(String::new, |n| n.name().to_string());
-                condition("waiting", format!("{} does not reach it, {other} does and is to lead first", self.me))
+                condition(
+                    "waiting",
+                    format!("{} does not reach it; {other} does and must become leader first", self.me),
+                )
             }
             Road::Nowhere => condition("blocked", format!("no route to {}", node.name())),
         }
     }
 
+    /// All conditions that apply to the node, in display order.
     pub fn conditions(&self, now: Now, wall: Wall, inventory: &Inventory, node: &Node) -> Vec<Condition> {
         let ground = Ground::new(inventory);
         let at = Moment { now, wall, inventory, ground: &ground };
@@ -93,7 +102,7 @@ impl Manager {
             add("settling", format!("{what}, {} of at most {} s", now.since(since) / 1000, limit / 1000));
         }
         if policy::flapping(inventory, node, wall) {
-            add("flapping", format!("{} of late", counted(node.recent.len(), "absence")));
+            add("flapping", format!("{} recently", counted(node.recent.len(), "absence")));
         }
         let missed = self.unreachable_from(now, inventory, node);
         if !missed.is_empty() {
@@ -105,13 +114,16 @@ impl Manager {
         }
         if let Some(finding) = node.finding.as_ref().filter(|f| !f.damaged.is_empty()) {
             let names = finding.damaged.join(", ");
-            add("damaged", format!("{names} in its data directory; look there, and remove what was put aside"));
+            add(
+                "damaged",
+                format!("{names} in its data directory; inspect them, then delete the files that were moved away"),
+            );
         }
         if let Some((moved, ip)) = node.moved.as_ref().zip(node.ip()) {
-            add("moved", format!("from {} to {ip}, and not set up there yet", moved.from));
+            add("moved", format!("from {} to {ip}; not set up for the new address yet", moved.from));
         }
         if let Some(gossip) = seen.and_then(|s| s.held.as_ref()) {
-            add("address-held", format!("it signs at {gossip}, which is another node's address"));
+            add("address-held", format!("it announces {gossip}, which is the recorded address of another node"));
         }
         if node.watched && inventory.group(node).is_some_and(|(_, g)| g.spares(node, Occasion::Network)) {
             add("adopted", "never set up by remoor: drift is reported, not repaired".to_owned());
@@ -131,7 +143,7 @@ impl Manager {
                 }
                 Ok(()) => match crowd::undecided(inventory, wall).filter(|_| want.by.is_none()) {
                     Some(others) => {
-                        add("waiting", format!("no verdict yet about {} that came back", counted(others, "other")))
+                        add("waiting", format!("no verdict yet about {} that returned", counted(others, "other")))
                     }
                     None => match self.roadblock(at, node) {
                         Some(block) => add(&block.is, block.why),
@@ -164,7 +176,7 @@ mod tests {
     use crate::model::{Command, Entry, Marks, NodeId, sample};
 
     #[test]
-    fn a_leader_that_has_only_begun_suspects_nobody_of_whom_it_has_not_heard() {
+    fn a_new_leader_suspects_no_node_that_gossip_has_not_delivered_yet() {
         let mut inventory = sample::fleet(1, 0);
         let (node, at) = (NodeId(1), inventory.applied + 1);
         let command = Command::Marks { node, marks: Marks::default() };
@@ -176,6 +188,10 @@ mod tests {
         leader.step(Now(1), Wall(1), &inventory, Event::Alive { node, report: Default::default() });
         assert_eq!(leader.told_presence(Now(2), known), Some(Presence::Alive));
         leader.step(Now(3), Wall(3), &inventory, Event::Gone { node });
-        assert_eq!(leader.told_presence(Now(4), known), Some(Presence::Suspect), "it was heard, and is not any more");
+        assert_eq!(
+            leader.told_presence(Now(4), known),
+            Some(Presence::Suspect),
+            "gossip delivered the node and then lost it"
+        );
     }
 }

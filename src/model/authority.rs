@@ -1,62 +1,65 @@
-//! Which certificate authority the cluster goes by, the one that is to follow it, and those that came before. Certificates only:
-//! the private keys are on the managers' disks and never in the log.
+//! The cluster's certificate authority (CA), its successor during a rotation, and former CAs. Holds
+//! certificates only: private keys are on the managers' disks and never in the log.
 
 use super::{NodeId, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// So many authorities of before are remembered: a node that missed more rotations than that joins anew.
+/// Maximum number of former CAs that are remembered. A node that missed more rotations must join
+/// again.
 pub const FORMER_MAX: usize = 3;
 
-/// How far a new authority is.
+/// How far the rotation to a new CA has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaStep {
-    /// All nodes trust it beside the present one, which still issues.
+    /// All nodes trust the new CA in addition to the current one, which still issues.
     #[default]
     Trust,
-    /// It issues, and all get certificates of it; the old one is still trusted.
+    /// The new CA issues, and all nodes get certificates from it. The old CA is still trusted.
     Issue,
 }
 
-/// An authority on its way to all nodes.
+/// A new CA that is being distributed to all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextCa {
-    /// Index of the entry that began it.
+    /// Index of the log entry that began the rotation.
     pub serial: u64,
     pub step: CaStep,
     pub since: Wall,
     pub by: String,
     pub ca_pem: String,
-    /// The same authority, signed by the present one: whoever knows only that one believes it too.
+    /// The new CA's certificate, signed by the current CA. A node that knows only the current CA
+    /// can therefore verify it.
     pub cross_pem: String,
-    /// Workers that are away, and that an operator said are not waited for.
+    /// Absent workers that the rotation does not wait for, by an operator's order.
     #[serde(default)]
     pub without: BTreeSet<NodeId>,
 }
 
-/// One that counts no more.
+/// A CA that is no longer trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormerCa {
     pub ca_pem: String,
-    /// The one that followed it, signed by it.
+    /// The certificate of its successor, signed by this CA.
     pub cross_pem: String,
     pub until: Wall,
 }
 
-/// What is known beside the present authority's certificate.
+/// The CA state in addition to the current CA's certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// The entry that began the present one; 0: that of `init`.
+    /// Index of the entry that began the current CA; 0: the CA of `init`.
     pub serial: u64,
     pub next: Option<NextCa>,
-    /// The latest first.
+    /// Newest first.
     pub former: Vec<FormerCa>,
-    /// Index of the last entry that changed something here: which of two answers is the newer one.
+    /// Index of the last entry that changed this state. Of two answers, the one with the higher
+    /// index is newer.
     pub changed: u64,
 }
 
-/// By what an authority's key is found on a manager's disk, and named where it matters which one it is.
+/// Identifies a CA: by this hash, a manager finds its key on disk, and messages name it.
 pub fn ca_id(ca_pem: &str) -> Sha256 {
     Sha256::of(ca_pem.trim().as_bytes())
 }

@@ -1,16 +1,18 @@
-//! How much of what a node says of itself may enter the log: whoever may write there must not fill it here.
+//! Limits for text that a node reports about itself and that enters the log. Without them, one node
+//! could fill the log.
 
-/// Longest text of one kind, in bytes.
+/// Maximum length of one text, in bytes.
 pub const TEXT_MAX: usize = 4096;
-/// Room for a separator and the count of what is left out.
+/// Room for a separator and the count of omitted items.
 const MORE: usize = 40;
 
-/// At most [`TEXT_MAX`] bytes of it, the beginning.
+/// The beginning of `text`, at most [`TEXT_MAX`] bytes.
 pub fn clipped(text: String) -> String {
     clip(text, TEXT_MAX)
 }
 
-/// All of them one after the other, or as many as fit in [`TEXT_MAX`] bytes, and how many more there are.
+/// Joins the items with `separator`. If they exceed [`TEXT_MAX`] bytes, the text ends with the
+/// number of omitted items.
 pub fn listed(items: &[String], separator: &str) -> String {
     let mut text = String::new();
     for (n, item) in items.iter().enumerate() {
@@ -43,13 +45,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_short_stays_and_the_rest_is_counted() {
+    fn short_lists_are_unchanged_and_omitted_items_are_counted() {
         let items = |n: usize, text: &str| vec![text.to_owned(); n];
         assert_eq!(listed(&[], ", "), "");
         assert_eq!(listed(&items(3, "a"), ", "), "a, a, a");
         let long = listed(&items(100_000, "/etc/app/file"), ", ");
         assert!(long.len() <= TEXT_MAX && long.ends_with("file, and 99730 more"), "{}", &long[long.len() - 40..]);
-        // Said again it is the same.
+        // A second call does not change the text.
         assert_eq!(listed(std::slice::from_ref(&long), "; "), long);
         let huge = "ä".repeat(TEXT_MAX);
         let once = clipped(huge.clone());

@@ -1,4 +1,4 @@
-//! Checks: what is asked of a node, and the answer.
+//! Checks of a node and their results.
 
 use super::{NodeDigest, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub enum Severity {
     Critical,
 }
 
-/// What a failing check asks for.
+/// What remoor does when the check fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFail {
@@ -23,7 +23,8 @@ pub enum OnFail {
     Resetup,
 }
 
-/// `Unknown` is neither pass nor fail: the check erred or timed out, and triggers nothing (I9).
+/// `Unknown` is neither pass nor fail: the check failed to run or timed out. It never triggers a
+/// re-setup (invariant I9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
@@ -34,7 +35,7 @@ pub enum CheckState {
     Waived,
 }
 
-/// The answer to one assertion of one check (`service:nginx: running`).
+/// The result of one assertion of one check (`service:nginx: running`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckResult {
     pub service: ServiceName,
@@ -45,7 +46,7 @@ pub struct CheckResult {
     pub state: CheckState,
     pub severity: Severity,
     pub on_fail: OnFail,
-    /// For people; never the content of a secret.
+    /// For people. Never contains the content of a secret.
     pub expected: String,
     pub found: String,
     pub message: String,
@@ -53,7 +54,8 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    /// What is not as asserted, in one line: `service:nginx running: expected true, found false`.
+    /// Describes the failed assertion in one line: `service:nginx running: expected true, found
+    /// false`.
     pub fn told(&self) -> String {
         let mut text = format!("{} {}: ", self.check, self.property);
         if self.found.is_empty() {
@@ -68,11 +70,12 @@ impl CheckResult {
     }
 }
 
-/// Short hash of what is amiss on a node: which assertions fail or had no answer, how much each of them matters, and which
-/// declared files could not be read. 0: nothing is.
+/// A hash of everything that is wrong on a node: assertions that failed or had no answer, their
+/// severity and `on-fail`, and declared files that could not be read. 0: nothing is wrong.
 ///
-/// An agent and an examination that find the same come to the same. Neither values nor messages are in it, since they may
-/// differ from one look to the next; nor is a check with `on-fail: none`, which asks for nothing.
+/// An agent and an examination that find the same problems compute the same hash. Values and
+/// messages are not included, because they may differ between two examinations. Checks with
+/// `on-fail: none` are not included either.
 pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
     let mut lines = BTreeSet::new();
     for c in checks.iter().filter(|c| c.on_fail != OnFail::None) {
@@ -96,7 +99,7 @@ pub fn amiss(digest: &NodeDigest, checks: &[CheckResult]) -> u64 {
 
 #[cfg(test)]
 impl CheckResult {
-    /// A critical check of `service` that fails, and asks for a re-setup.
+    /// A critical check of `service` that fails and asks for a re-setup.
     pub fn failing(service: &str, check: &str) -> Self {
         Self {
             service: service.into(),
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_amiss_is_told_apart_and_how_it_was_found_is_not() {
+    fn failure_hash_depends_on_the_failures_but_not_on_their_values() {
         let (one, two) = (CheckResult::failing("web", "service:nginx"), CheckResult::failing("web", "service:php"));
         let passing = CheckResult { state: CheckState::Pass, ..one.clone() };
         assert_eq!((of(&[]), of(std::slice::from_ref(&passing))), (0, 0));
@@ -143,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_can_not_be_read_is_amiss_whatever_the_reason() {
+    fn failure_hash_includes_unreadable_files_but_not_the_reason() {
         let unreadable = |path: &str, why: &str| {
             let mut digest = NodeDigest::default();
             let service = digest.services.entry("web".into()).or_default();

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-/// `1 fault`, and `0 faults`, `2 faults`: for nouns that take an s.
+/// `1 fault`, `0 faults`, `2 faults`; for nouns whose plural takes an s.
 pub fn counted<N: PartialEq + From<u8> + Display>(number: N, noun: &str) -> String {
     let s = if number == N::from(1) { "" } else { "s" };
     format!("{number} {noun}{s}")
@@ -13,7 +13,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_is_singular_and_nothing_else_is() {
+    fn only_one_is_singular() {
         assert_eq!([0u32, 1, 2, 21].map(|n| counted(n, "fault")), ["0 faults", "1 fault", "2 faults", "21 faults"]);
         assert_eq!((counted(1usize, "node"), counted(1u64, "line")), ("1 node".to_owned(), "1 line".to_owned()));
     }

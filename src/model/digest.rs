@@ -1,4 +1,4 @@
-//! What configuration a node has, as hashes.
+//! The configuration of a node as hashes.
 
 mod differences;
 mod outline;
@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// So many paths that could not be read are named in the digest of one service; the rest is counted.
+/// Maximum number of unreadable paths that the digest of one service names; the rest is counted.
 pub const UNREADABLE_MAX: usize = 200;
 
+/// The kind of a declared path. `Absent`: the path is declared, but does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FileKind {
@@ -32,7 +33,8 @@ pub enum FileKind {
     Absent,
 }
 
-/// One declared path as found. No times, inode or size: they change without the configuration changing.
+/// One declared path as found on the node. Times, inode and size are left out, because they change
+/// without a change of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileEntry {
     /// Absolute.
@@ -40,45 +42,49 @@ pub struct FileEntry {
     pub kind: FileKind,
     /// Permission bits, `mode & 0o7777`; 0 for symlinks.
     pub mode: u32,
-    /// Names, since managers can't know the ids; `#1234` for an id without a name.
+    /// Names, because managers do not know the node's numeric IDs; `#1234` for an ID without a
+    /// name.
     pub owner: String,
     pub group: String,
-    /// Of a file's content; of a secret file, the HMAC with the node's digest key.
+    /// Hash of the file's content; for a secret file, its HMAC with the node's digest key.
     pub sha256: Option<Sha256>,
-    /// Of a symlink.
+    /// Target of a symlink.
     pub target: Option<String>,
-    /// No diff, no content in any output.
+    /// If set, no output shows a diff or the content.
     #[serde(default)]
     pub secret: bool,
 }
 
 impl FileEntry {
-    /// Its content is shown to nobody: it is called secret, or only its owner may read it.
+    /// The content is never shown: the file is declared secret, or only its owner may read it.
     pub fn hidden(&self) -> bool {
         self.secret || self.kind == FileKind::File && only_owner(self.mode)
     }
 }
 
-/// Nobody else may read what has such a mode: its content is shown as little as that of a secret.
+/// Only the owner may access a file with this mode. Its content is hidden like that of a secret.
 pub fn only_owner(mode: u32) -> bool {
     mode & 0o077 == 0
 }
 
+/// The declared files of one service as found on a node, and their root hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceDigest {
     pub root: Sha256,
-    /// By path, in order.
+    /// Sorted by path.
     pub entries: Vec<FileEntry>,
-    /// What could not be read, and why: the service is then unknown, never same. A path that is no UTF-8 is written as a
-    /// shell's `$'...'`, so that two of them stay two and none is taken for a path of an entry.
+    /// Unreadable paths, each with the reason. The service is then unknown, never same. A path that
+    /// is not UTF-8 is written like a shell's `$'...'`, so that two such paths stay distinct and
+    /// none equals an entry's path.
     pub unreadable: BTreeMap<String, String>,
-    /// How many paths could not be read besides those of `unreadable`.
+    /// Number of unreadable paths that are not listed in `unreadable`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unreadable_more: u64,
 }
 
 impl ServiceDigest {
-    /// From what was read, in any order, and what could not be: the first [`UNREADABLE_MAX`] of these are kept.
+    /// `entries` may be in any order. Keeps the first [`UNREADABLE_MAX`] unreadable paths and
+    /// counts the rest.
     pub fn new(mut entries: Vec<FileEntry>, mut unreadable: BTreeMap<String, String>) -> Self {
         entries.sort();
         let last = unreadable.keys().nth(UNREADABLE_MAX).cloned();
@@ -86,7 +92,7 @@ impl ServiceDigest {
         Self { root: Self::root_of(&entries), entries, unreadable, unreadable_more: more }
     }
 
-    /// What could not be read, as `path: why`, and at last how many more there are.
+    /// One line `path: why` for each unreadable path, then the number of paths that are not listed.
     pub fn unclear(&self) -> impl Iterator<Item = String> + '_ {
         let named = self.unreadable.iter().map(|(path, why)| format!("{path}: {why}"));
         let more = (self.unreadable_more > 0).then(|| format!("{} more can't be read", self.unreadable_more));
@@ -98,6 +104,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// All services of a node as found, and the root hash over them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDigest {
     /// Over (service name, service root), sorted by name.

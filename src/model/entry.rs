@@ -1,4 +1,4 @@
-//! Everything that may enter the Raft log. A refused command changes nothing (I12).
+//! The commands of the Raft log. A refused command changes nothing (invariant I12).
 
 use super::{
     AbsenceNo, AttemptId, Availability, Baseline, ClusterId, ClusterRole, Epoch, Finding, FleetSummary, GenerationSeq,
@@ -8,16 +8,18 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Highest format of an entry that this program reads. An entry whose meaning an earlier program would miss, by a field that
-/// counts or by another rule of applying it, is written with the next number as its first field, `format`; one without it is of
-/// format 1. A manager that gets, or finds, an entry of a later format stops there, instead of applying it as something else.
+/// The highest entry format that this program reads. If an earlier program would misread an entry
+/// (a new field, or another rule for applying it), the entry gets the next number as its first
+/// field, `format`. An entry without that field has format 1. A manager that meets a higher format
+/// stops, because it would otherwise compute a different state.
 pub const ENTRY_FORMAT: u32 = 3;
 
+/// One entry of the replicated log. It is stored as a MessagePack map with field names.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Entry {
     pub at: Wall,
-    /// The manager or operator that proposes it, for the journal.
+    /// The manager or operator that proposed the entry, for the journal.
     pub by: String,
     pub command: Command,
 }
@@ -30,7 +32,7 @@ impl Serialize for Entry {
     }
 }
 
-/// An entry as it is written.
+/// The form in which an entry is written.
 #[derive(Serialize)]
 struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -40,7 +42,7 @@ struct Written<'a> {
     command: &'a Command,
 }
 
-/// An entry as it is read: the format is looked at before what it is about.
+/// The form in which an entry is read. The format is checked before the rest.
 #[derive(Deserialize)]
 struct Stored {
     #[serde(default, rename = "format")]
@@ -56,7 +58,7 @@ impl From<Stored> for Entry {
     }
 }
 
-/// The format of an entry that this program reads; another one is an error.
+/// The format of an entry. Reading fails if this program does not support it.
 #[derive(Default, Deserialize)]
 #[serde(try_from = "u32")]
 struct Readable;
@@ -74,9 +76,10 @@ impl TryFrom<u32> for Readable {
     }
 }
 
+/// A change of the replicated state. Variant and field names are stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// First of all: who we are, and the hashes of the joining secrets.
+    /// The first entry of a cluster: its identity and the hashes of the join secrets.
     Init {
         cluster: ClusterId,
         epoch: Epoch,
@@ -84,123 +87,132 @@ pub enum Command {
         worker_secret: Sha256,
         manager_secret: Sha256,
     },
-    /// A machine joins; its id is the index of this entry. The same key joins as the same node.
+    /// A machine joins. The index of this entry becomes its id. A machine with a known key joins as
+    /// the same node.
     Accept {
         spec: NodeSpec,
         role: ClusterRole,
     },
-    /// Lets one machine of this name in by a secret of its own, until `expires`.
+    /// Lets one machine with this name join by its own secret, until `expires`.
     Invite {
         secret: Sha256,
         name: NodeName,
         role: ClusterRole,
         expires: Wall,
     },
-    /// An invited machine joins, in the role of its invitation.
+    /// An invited machine joins in the role of its invitation.
     AcceptInvited {
         spec: NodeSpec,
         secret: Sha256,
     },
-    /// A machine without a secret asks to be let in; it has proved to hold its key.
+    /// A machine without a secret asks to join. It has proved that it holds its key.
     Pend {
         spec: NodeSpec,
         role: ClusterRole,
     },
-    /// The machine that waits under this name with this key may come in.
+    /// Allows the machine that waits under this name with this key to join.
     Admit {
         name: NodeName,
         key: String,
         role: ClusterRole,
     },
-    /// The machine that waits under this name is not let in.
+    /// Refuses the machine that waits under this name.
     Deny {
         name: NodeName,
     },
-    /// An operator has credentials with this key, of this CA, until then.
+    /// Records operator credentials with this key, issued by this CA and valid until `until`.
     MakeOperator {
         name: String,
         key: String,
         ca: Sha256,
         until: Wall,
     },
-    /// All credentials that were made for this operator count no more.
+    /// Revokes all credentials of this operator.
     RevokeOperator {
         name: String,
     },
-    /// An admitted machine joins, in the role that it was admitted in.
+    /// An admitted machine joins in the role in which it was admitted.
     AcceptPending {
         spec: NodeSpec,
     },
-    /// A node came with a certificate that had run out.
+    /// A node presented an expired certificate.
+    #[serde(rename = "Lapse")]
     Lapse {
         node: NodeId,
     },
-    /// It may have a new one.
+    /// Allows the node to get a new certificate.
     Readmit {
         node: NodeId,
     },
-    /// It has used the new one.
+    /// The node has used its new certificate.
+    #[serde(rename = "Renewed")]
     Renewed {
         node: NodeId,
     },
-    /// Another join secret for this role; the one before counts for `keep_ms` more.
+    /// Sets a new join secret for this role. The previous secret stays valid for `keep_ms`.
     RotateToken {
         role: ClusterRole,
         secret: Sha256,
         keep_ms: u64,
     },
-    /// A new gossip key for all nodes, which the managers derive from the index of this entry.
+    /// Begins a gossip key rotation. The managers derive the new key from the index of this entry.
     RotateGossip,
-    /// All have it as it was at entry `changed`: the next step.
+    /// All nodes have the gossip key state of entry `changed`: begin the next step.
     GossipStep {
         changed: u64,
     },
-    /// A new certificate authority for all nodes; its key is on a majority of the managers already.
+    /// Begins a CA rotation. A majority of the managers already stores the new CA's key.
     RotateCa {
         ca_pem: String,
-        /// The same, signed by the present one.
+        /// The new CA's certificate, signed by the current CA.
         cross_pem: String,
     },
-    /// All are where entry `changed` wanted them: the next step.
+    /// All nodes have reached the CA state of entry `changed`: begin the next step.
     CaStep {
         changed: u64,
     },
-    /// These workers, which are away, are not waited for by the rotation under way.
+    /// The current CA rotation does not wait for these absent workers.
     FinishCa {
         without: BTreeSet<NodeId>,
     },
-    /// Gives a manager its Raft id: the index of this entry, 1 for the founder. One that has an id keeps it.
+    /// Gives a manager its Raft id: the index of this entry, or 1 for the founder. A node that has
+    /// an id keeps it.
     Grant {
         node: NodeId,
         founder: bool,
     },
-    /// The node is to be a manager, or a worker, from now on; what follows from that is brought about by the leader.
+    /// Sets the desired cluster role of the node. The leader then brings it about.
     Role {
         node: NodeId,
         role: ClusterRole,
     },
-    /// A worker's Raft id, which is out of the membership of Raft, is nobody's from now on and is never granted again.
+    /// Withdraws a worker's Raft id after the id left the Raft membership. The id is never granted
+    /// again.
     Retire {
         node: NodeId,
         raft: RaftId,
     },
-    /// The node is taken out for good, and remembered as removed. Refused while it manages, is up or has an open job; with
-    /// `force` only for the job, and a manager is removed once it has left Raft.
+    /// Removes the node permanently and remembers it as removed. Refused while the node is a
+    /// manager, is up or has an open job. With `force`, only an open job refuses it, and a manager
+    /// is removed once it has left Raft.
     Remove {
         node: NodeId,
         force: bool,
     },
-    /// The node says itself that it goes for good. Refused while it manages or has an open job.
+    /// The node announces that it leaves permanently. Refused while it is a manager or has an open
+    /// job.
     Leave {
         node: NodeId,
     },
-    /// A node that left, at this moment, did not come back within the time that is set: it is taken out, as by `Remove`.
+    /// A node that left at `since` did not return within the configured time. It is removed as by
+    /// `Remove`.
     ForgetLeft {
         node: NodeId,
         since: Wall,
     },
-    /// The node signs at another address than the one entered. Refused where another node has that one and is not away,
-    /// unless it is `over`: the leader has seen that one elsewhere.
+    /// The node signs gossip with another address than the recorded one. Refused if another node
+    /// that is not away has that address, unless `over` names that node: the leader has then seen
+    /// it at another address.
     Readdress {
         node: NodeId,
         api: String,
@@ -208,8 +220,9 @@ pub enum Command {
         #[serde(default)]
         over: Option<NodeId>,
     },
-    /// What is desired, rendered anew after the move at `moved`: the hosts whose hash is another than the one that was
-    /// applied. With a `fault` nothing is changed, and nobody waits for it any longer.
+    /// The desired state, rendered again after the address change at entry `moved`: the hosts whose
+    /// hash differs from the applied one. With a `fault`, nothing changes and nothing waits for the
+    /// rendering any longer.
     Rendered {
         generation: GenerationSeq,
         moved: u64,
@@ -223,7 +236,8 @@ pub enum Command {
     KeyChanged {
         node: NodeId,
         fingerprint: String,
-        /// Applied index that the look began with: a key that was trusted since is not changed. 0: not told (older managers).
+        /// Applied index when the examination began. A key that was trusted after it is not marked
+        /// as changed. 0: unknown (older managers).
         #[serde(default)]
         basis: u64,
     },
@@ -235,12 +249,13 @@ pub enum Command {
         node: NodeId,
         availability: Availability,
     },
-    /// Nothing is provisioned on the node until it is resumed; what is there, if anything, is cleaned up by `want`.
+    /// Provisions nothing on the node until it is resumed. The request `want` cleans up what is
+    /// there.
     Drain {
         node: NodeId,
         want: Box<Want>,
     },
-    /// What fails together with this node, by name; empty: nobody says.
+    /// The name of the failure domain of this node; empty: none.
     Zone {
         node: NodeId,
         zone: String,
@@ -249,7 +264,9 @@ pub enum Command {
         node: NodeId,
         until: Option<Wall>,
     },
-    /// First sight of a node, and every later moment at which nothing was missed.
+    /// The identity of a node when first examined, and at each later examination that shows no
+    /// missed absence.
+    #[serde(rename = "Marks")]
     Marks {
         node: NodeId,
         marks: Marks,
@@ -261,9 +278,11 @@ pub enum Command {
         seen_by: Vec<NodeName>,
         gone: Gone,
         planned: bool,
-        /// Set for an absence that is told from its traces only.
+        /// Set if the absence was detected afterwards, from a changed boot id, agent instance or
+        /// isolation count.
         returned: Option<Marks>,
     },
+    #[serde(rename = "Gone")]
     Gone {
         node: NodeId,
         no: AbsenceNo,
@@ -274,17 +293,18 @@ pub enum Command {
         no: AbsenceNo,
         after: Marks,
     },
-    /// Away again before it was examined: the same absence goes on.
+    /// The node went away again before its examination: the same absence continues.
     AwayAgain {
         node: NodeId,
         no: AbsenceNo,
     },
-    /// The conclusion of an absence, or of a live examination.
+    /// The conclusion of an absence or of a live examination.
     Conclude {
         node: NodeId,
         finding: Box<Finding>,
     },
-    /// A live examination that could not tell: counted, nothing else.
+    /// A live examination was inconclusive. It is only counted.
+    #[serde(rename = "Unclear")]
     Unclear {
         node: NodeId,
         why: String,
@@ -292,19 +312,22 @@ pub enum Command {
     Adopt {
         node: NodeId,
         baseline: Baseline,
-        /// Applied index that the look began with: what was set up since is not what was seen. 0: not told (older managers).
+        /// Applied index when the examination began. Refused if the node was changed after it. 0:
+        /// unknown (older managers).
         #[serde(default)]
         basis: u64,
     },
-    /// A node that was only adopted comes under the policies of its group; nothing is run.
+    /// Puts an adopted node under the policies of its group. Runs nothing.
     Entrust {
         node: NodeId,
     },
-    /// An operator's order, or a decommissioning; queued while the node is away.
+    /// An operator's order or a decommissioning. Queued while the node is away.
+    #[serde(rename = "Want")]
     Want {
         node: NodeId,
         want: Box<Want>,
     },
+    #[serde(rename = "DropWant")]
     DropWant {
         node: NodeId,
         why: String,
@@ -335,7 +358,8 @@ pub enum Command {
         job: JobId,
         why: String,
     },
-    /// The task under way may finish, unless `now` says otherwise; that may be said of a cancelled job too.
+    /// Cancels the job. The current task may finish unless `now` is set. `now` may also be sent for
+    /// a job that is cancelled already.
     CancelJob {
         job: JobId,
         why: String,
@@ -350,25 +374,26 @@ pub enum Command {
     ResumeNode {
         node: NodeId,
     },
-    /// Orders about nodes that are accepted all or refused all; at most [`BATCH_MAX`].
+    /// Orders about nodes that are accepted or refused together; at most [`BATCH_MAX`].
     Batch(Vec<Command>),
-    /// An order by way of those who may be of the cluster no more once it is applied, and then it is refused.
+    /// An order with its issuers. They may have lost their authorization before the entry is
+    /// applied; then it is refused.
     Ordered {
-        /// The manager that passed it on to the leader.
+        /// The manager that forwarded the order to the leader.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         via: Option<NodeId>,
-        /// The operator's key, in hex, where the credentials were made by an entry.
+        /// The operator's key in hex, if a log entry recorded the credentials.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
         command: Box<Command>,
     },
 }
 
-/// So many orders one entry may hold.
+/// Maximum number of orders in one entry.
 pub const BATCH_MAX: usize = 1_000;
 
 impl Command {
-    /// Which format an entry about it has.
+    /// The entry format that this command needs.
     fn format(&self) -> u32 {
         match self {
             Command::MakeOperator { .. } | Command::RevokeOperator { .. } => 2,
@@ -377,8 +402,8 @@ impl Command {
         }
     }
 
-    /// With those whose standing is asked again when it is applied. Where there are none it stays what it is, which an earlier
-    /// program reads.
+    /// Adds the issuers whose authorization is checked again when the entry is applied. Without
+    /// issuers the command stays as it is, so that earlier programs can read it.
     pub fn ordered(self, via: Option<NodeId>, key: Option<String>) -> Self {
         if via.is_none() && key.is_none() {
             return self;
@@ -386,7 +411,7 @@ impl Command {
         Command::Ordered { via, key, command: Box::new(self) }
     }
 
-    /// The node of an order that may stand in a batch; None: it may not.
+    /// The node of an order that is allowed in a batch; None: the command is not allowed there.
     pub fn in_batch(&self) -> Option<NodeId> {
         match self {
             Command::Want { node, .. }
@@ -404,7 +429,7 @@ impl Command {
     }
 }
 
-/// What became of an entry.
+/// The result of applying an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Applied {
     Done,
@@ -416,6 +441,7 @@ pub enum Applied {
 }
 
 impl Applied {
+    /// The refusal; None: the command was applied.
     pub fn refusal(&self) -> Option<&Refusal> {
         match self {
             Applied::Refused(refusal) => Some(refusal),
@@ -424,7 +450,7 @@ impl Applied {
     }
 }
 
-/// Why nothing was changed; `next` is a command or an action that helps.
+/// Why a command changed nothing; `next` is a command or an action that helps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Machine-readable, kebab-case, stable.
@@ -434,9 +460,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// A refusal without a hint.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: message.into(), next: None }
     }
+    /// Adds the hint: a command or an action that helps.
     pub fn next(self, next: impl Into<String>) -> Self {
         Self { next: Some(next.into()), ..self }
     }

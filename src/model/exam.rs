@@ -1,24 +1,27 @@
-//! What one examination over SSH found: the evidence a verdict rests on.
+//! The result of one examination over SSH: the evidence for a verdict.
 
 use super::{BootId, CheckResult, Instance, NodeDigest, Wall};
 use serde::{Deserialize, Serialize};
 
-/// The agent's own persistent record, `agent.json` in its state directory; read by the executor also when the agent is dead.
+/// The agent's persistent record, `agent.json` in its state directory. The executor reads it even
+/// if the agent does not run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
     pub boot: BootId,
     pub instance: Instance,
     pub started: Wall,
-    /// Episodes without any live peer, ever.
+    /// Number of episodes without any live peer since the record began.
     pub isolation: u32,
     pub last_isolation: Option<Isolation>,
-    /// How the previous instance ended, in words (`signal 9`, `stopped`, `boot`), where systemd or the record tells.
+    /// How the previous instance ended (`signal 9`, `stopped`, `boot`), if systemd or the record
+    /// shows it.
     pub previous_end: Option<String>,
-    /// The previous instance said goodbye before it ended.
+    /// The previous instance announced its departure before it ended.
     pub left: bool,
-    /// Starts of the agent within one boot that followed no goodbye, ever.
+    /// Number of agent starts within one boot that followed no announced departure, since the
+    /// record began.
     pub crashes: u32,
-    /// When a record was found damaged and this one was begun in its place.
+    /// When a damaged record was found and replaced by this one.
     #[serde(default)]
     pub damaged: Option<Wall>,
 }
@@ -27,31 +30,34 @@ pub struct AgentRecord {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     pub from: Wall,
-    /// None while it lasts.
+    /// None while the episode lasts.
     pub to: Option<Wall>,
     pub peers_lost: u32,
 }
 
-/// Examinations at the same time: each is an SSH login. Whoever makes them has room for so many at once, so that an
-/// examination's time begins when it does.
+/// Maximum number of concurrent examinations; each is an SSH login. The executing side has capacity
+/// for this many, so that an examination's timeout starts when its work starts.
 pub const EXAMINATIONS_MAX: usize = 16;
 
+/// The result of one examination of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exam {
     pub boot: BootId,
     pub machine_id: String,
     pub uptime_ms: u64,
-    /// systemd's own word: `running`, `degraded`, `starting`; None where it can't be asked.
+    /// The state that systemd reports: `running`, `degraded`, `starting`; None if systemd does not
+    /// answer.
     pub system_state: Option<String>,
     pub agent: Option<AgentRecord>,
     pub agent_running: bool,
     pub digest: NodeDigest,
     pub checks: Vec<CheckResult>,
     pub took_ms: u64,
-    /// An attempt's run still goes on there, whose attempt may be closed already: what is found now is half done.
+    /// The run of an attempt is still active on the node, although the attempt may be closed. The
+    /// findings then describe an unfinished state.
     #[serde(default)]
     pub busy: Option<String>,
-    /// Files of the node's data directory that are damaged: `NAME.damaged` where they were put aside.
+    /// Damaged files of the node's data directory; `NAME.damaged` for those that were moved away.
     #[serde(default)]
     pub damaged: Vec<String>,
 }

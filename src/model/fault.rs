@@ -1,4 +1,4 @@
-//! A mistake in a file that a person wrote, with the place and the next step.
+//! A mistake in a file that a person wrote, with its position and a hint.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,12 +16,15 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A fault that stops `apply`, without a hint.
     pub fn error(file: &str, line: u32, column: u32, message: impl Into<String>) -> Self {
         Self { file: file.to_owned(), line, column, message: message.into(), hint: None, warning: false }
     }
+    /// A warning without a hint.
     pub fn warn(file: &str, line: u32, column: u32, message: impl Into<String>) -> Self {
         Self { warning: true, ..Self::error(file, line, column, message) }
     }
+    /// Adds the hint.
     pub fn hint(self, hint: impl Into<String>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }

@@ -1,15 +1,17 @@
-//! The files of a fleet directory as one value: what a generation is made of.
+//! The files of a fleet directory as one value. A generation is made of it.
 
 use super::Sha256;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Path relative to the fleet directory (`/` between parts, no `.` or `..`) to content.
+/// Maps each path (relative to the fleet directory, separated by `/`, without `.` or `..`) to its
+/// content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileSet(pub BTreeMap<String, Vec<u8>>);
 
 impl FileSet {
+    /// The content of the file; None: it does not exist.
     pub fn get(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path).map(Vec::as_slice)
     }
@@ -24,7 +26,7 @@ impl FileSet {
             .map(String::as_str)
             .filter(move |path| dir.is_empty() || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')))
     }
-    /// Depends on paths and contents only.
+    /// The hash depends on paths and contents only.
     pub fn sha256(&self) -> Sha256 {
         let mut text = Vec::new();
         for (path, content) in &self.0 {

@@ -1,10 +1,11 @@
-//! What of a generation every decision needs: groups, services, policies and limits. The files themselves are a blob.
+//! The part of a generation that every decision needs: groups, services, policies and limits. The
+//! files are stored as a blob.
 
 use super::{GroupName, Node, NodeName, ServiceName, Sha256, Windows};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The strongest reason that the evidence shows; reboot before agent before network.
+/// The strongest cause that the evidence shows. Reboot outranks agent, agent outranks network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
@@ -16,7 +17,7 @@ pub enum Cause {
     Unknown,
 }
 
-/// What a policy is chosen by: a cause of absence, or an occasion without one.
+/// Selects the policy: a cause of absence, or a trigger without an absence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Occasion {
@@ -24,38 +25,41 @@ pub enum Occasion {
     Reboot,
     Agent,
     Left,
-    /// Drift of a node that was never away.
+    /// Drift of a node that was not away.
     Live,
     /// A new generation.
     Apply,
 }
 
+/// What remoor does about a node after a trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// Examine and say.
+    /// Examine and report.
     Report,
-    /// Examine, set up again if drifted.
+    /// Examine, and set up again if drifted.
     Check,
-    /// Set up again always.
+    /// Always set up again.
     Resetup,
 }
 
 /// Variables that an order gives its job, by name.
 pub type Vars = BTreeMap<String, serde_json::Value>;
 
-/// What the cluster knows beyond the fleet; nothing where there is no cluster.
+/// What the cluster knows in addition to the fleet directory; empty without a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// IP addresses by node name, as entered.
+    /// IP addresses by node name, as recorded in the inventory.
     pub addresses: BTreeMap<String, String>,
     /// Names of the nodes whose desired cluster role is manager.
     pub managers: BTreeSet<String>,
-    /// Of the job that renders with it, stronger than the fleet's; none where it is about what is desired.
+    /// Variables of the job that is rendered; they override the fleet's. Empty when the desired
+    /// state is rendered.
     #[serde(default)]
     pub vars: Vars,
 }
 
+/// The part of a generation that is kept in the replicated state.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetSummary {
     pub hosts: BTreeMap<NodeName, HostSummary>,
@@ -64,31 +68,34 @@ pub struct FleetSummary {
     pub limits: Limits,
 }
 
+/// One host of the fleet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSummary {
     pub group: GroupName,
-    /// Hash of all that this host is to be: plans, templates, files, checks, variables. Differs: the desired state changed.
+    /// Hash of everything that defines this host: plans, templates, files, checks, variables. A
+    /// different hash means that the desired state changed.
     pub desired: Sha256,
 }
 
+/// One host group: its services, policies and limits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupSummary {
     pub services: Vec<ServiceName>,
-    /// Absent occasions have `default_policy`.
+    /// Triggers that are not listed have the default policy: see the method `policy`.
     pub policy: BTreeMap<Occasion, Policy>,
-    /// Never two of it at once below a majority of its members.
+    /// If set, a re-setup must leave a majority of the group's members up.
     pub quorum: bool,
-    /// Set up the whole group again instead of the drifted services and their dependents.
+    /// Set up the whole group again, not only the drifted services and their dependents.
     pub whole: bool,
-    /// At most so many of this group are set up again at once.
+    /// Maximum number of members that are set up again at the same time.
     pub parallel: u32,
-    /// When re-setups may begin; the fleet's own are in them already.
+    /// When re-setups may begin; includes the fleet-wide windows.
     #[serde(default)]
     pub windows: Windows,
 }
 
 impl GroupSummary {
-    /// `check` on return, `report` otherwise, unless the group says differently.
+    /// The configured policy; by default `check` after an absence and `report` otherwise.
     pub fn policy(&self, occasion: Occasion) -> Policy {
         self.policy.get(&occasion).copied().unwrap_or(match occasion {
             Occasion::Live | Occasion::Apply => Policy::Report,
@@ -96,70 +103,74 @@ impl GroupSummary {
         })
     }
 
-    /// The same for one node: where the group says nothing, a node that was only adopted is reported on.
+    /// The policy for one node. If the group configures none, an adopted node is only reported.
     pub fn policy_of(&self, node: &Node, occasion: Occasion) -> Policy {
         if self.spares(node, occasion) { Policy::Report } else { self.policy(occasion) }
     }
 
-    /// Only its adoption keeps this node from being set up again.
+    /// The node would be set up again by the default policy, but is spared because it is only
+    /// adopted.
     pub fn spares(&self, node: &Node, occasion: Occasion) -> bool {
         node.watched && !self.policy.contains_key(&occasion) && self.policy(occasion) != Policy::Report
     }
 }
 
 impl FleetSummary {
-    /// Whether a service is only looked at.
+    /// The service is monitored only.
     pub fn watches(&self, service: &ServiceName) -> bool {
         self.services.get(service).is_some_and(|s| s.watched)
     }
 }
 
+/// One service, as far as decisions need it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceSummary {
     pub depends_on: Vec<ServiceName>,
-    /// A difference on a recorded path alone leads to a re-setup.
+    /// A difference on a recorded path alone triggers a re-setup.
     pub resetup_on_recorded: bool,
-    /// Only looked at: nothing of it is a reason to set up again, and cleanup leaves it as it is.
-    #[serde(default)]
+    /// The service is monitored only: it never triggers a re-setup, and cleanup leaves it as it is.
+    #[serde(default, rename = "watched")]
     pub watched: bool,
 }
 
-/// Every duration and budget; `remoor.yml` may set each (`limits:`). Milliseconds unless the name says otherwise.
+/// All durations and budgets. `remoor.yml` may set each of them (`limits:`). Milliseconds unless
+/// the name says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Limits {
-    /// Settle time after a reboot, at most; ends early once everything passes.
+    /// Maximum settle time after a reboot. It ends early when all checks pass.
     pub settle_ms: u64,
-    /// Waits before the 2nd, 3rd, 4th attempt; after the last the job is held.
+    /// Backoff before the 2nd, 3rd and 4th attempt. After the last one the job is held.
     pub retry_ms: Vec<u64>,
-    /// So many absences ...
+    /// This number of absences ...
     pub flap_count: u32,
-    /// ... within this time are flapping ...
+    /// ... within this time counts as flapping ...
     pub flap_window_ms: u64,
-    /// ... which holds a node down this long.
+    /// ... and holds the node for this long.
     pub flap_hold_ms: u64,
-    /// Whole fleet, percent of nodes set up again at once (at least 1).
+    /// Maximum percentage of all nodes that are set up again at the same time (at least 1 node).
     pub fleet_percent: u32,
-    /// Breaker: more than this percent of a group (and at least `breaker_min` nodes) drifted or away within `breaker_window_ms`.
+    /// The breaker opens if more than this percentage of a group (and at least `breaker_min` nodes)
+    /// drifted or went away within `breaker_window_ms`.
     pub breaker_group_percent: u32,
     pub breaker_fleet_percent: u32,
     pub breaker_min: u32,
     pub breaker_window_ms: u64,
-    /// New automatic attempts start so long after a leader change.
+    /// Delay after a leader change before new automatic attempts start.
     pub leader_grace_ms: u64,
-    /// SSH probe of a silent node, at most this often.
+    /// Minimum interval between SSH probes of a silent node.
     pub probe_ms: u64,
-    /// An examination that ended unknown is tried again after this time.
+    /// Delay before an inconclusive examination is repeated.
     pub unknown_retry_ms: u64,
-    /// Longest examination.
+    /// Timeout of an examination.
     pub exam_timeout_ms: u64,
-    /// Longest phase of an attempt.
+    /// Timeout of one phase of an attempt.
     pub phase_timeout_ms: u64,
-    /// The agent's own checks, and the pass over its files.
+    /// Interval of the agent's own checks and of its file digest.
     pub check_interval_ms: u64,
-    /// A node with peers dials known nodes that are missing this often.
+    /// How often a node that has peers tries to reach missing known nodes.
     pub rejoin_ms: u64,
-    /// A node that left is taken out so long afterwards.
+    /// Delay before a node that left is removed.
     pub remove_left_ms: u64,
 }
 

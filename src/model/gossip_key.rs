@@ -1,46 +1,49 @@
-//! Which gossip key is in force, as a number: the managers derive the key itself from the CA's, so that none stands in the log.
+//! The number of the current gossip key. The managers derive the key itself from the CA key, so the
+//! log contains no key.
 
 use super::{Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
-/// How far a new key is.
+/// How far the rotation to a new gossip key has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyStep {
-    /// All take it in, beside the old one, by which they send.
+    /// All nodes accept the new key in addition to the old one, and still send with the old one.
     #[default]
     Insert,
-    /// All send by it, and still read the old one.
+    /// All nodes send with the new key and still accept the old one.
     Use,
 }
 
-/// A key on its way to all nodes.
+/// A new gossip key that is being distributed to all nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NextKey {
-    /// Index of the entry that began it.
+    /// Index of the log entry that began the rotation.
     pub serial: u64,
     pub step: KeyStep,
     pub since: Wall,
     pub by: String,
-    /// The CA from whose key it is derived, by its [`super::ca_id`]; None: that of `init`.
+    /// The CA whose key it is derived from, as its [`super::ca_id`]; None: the CA of `init`.
     #[serde(default)]
     pub base: Option<Sha256>,
 }
 
+/// The current gossip key and a rotation in progress.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GossipKeys {
-    /// The key in force; 0: that of `init`.
+    /// The current key; 0: that of `init`.
     pub serial: u64,
-    /// From whose key that one is derived, as in [`NextKey`].
+    /// The CA of the current key, as in [`NextKey`].
     #[serde(default)]
     pub base: Option<Sha256>,
     pub next: Option<NextKey>,
-    /// Index of the last entry that changed something here: which of two answers is the newer one.
+    /// Index of the last entry that changed this state. Of two answers, the one with the higher
+    /// index is newer.
     pub changed: u64,
 }
 
 impl GossipKeys {
-    /// By which nodes send, and which others they read.
+    /// The key that nodes send with, and the other key that they accept.
     pub fn held(&self) -> (u64, Option<u64>) {
         match &self.next {
             None => (self.serial, None),

@@ -1,5 +1,6 @@
-//! May this re-setup begin now? One function for the engine, which asks before it proposes, and for the state
-//! machine, which asks again when the entry is applied: so two proposals in flight can't break a budget together (I7).
+//! Decides whether a re-setup may begin now. The engine asks before it proposes, and the state
+//! machine asks again when it applies the entry. Two concurrent proposals therefore cannot exceed a
+//! budget together (invariant I7).
 
 use super::{
     Availability, GroupName, GroupSummary, Inventory, Job, JobKind, JobState, Lifecycle, Node, Occasion, Wall, Want,
@@ -9,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::cell::OnceCell;
 use std::fmt;
 
-/// What a wanted re-setup waits for.
+/// What blocks a requested re-setup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "code", content = "text")]
 pub enum Wait {
@@ -19,7 +20,7 @@ pub enum Wait {
     KeyChanged(String),
     Paused,
     Maintenance,
-    /// When the window opens; none: never.
+    /// When the window opens; None: never.
     Window(Option<Wall>),
     Held(String),
     Moved,
@@ -43,7 +44,7 @@ impl fmt::Display for Wait {
             Wait::Window(Some(at)) => write!(f, "window opens at {}", weekday_text(*at)),
             Wait::Window(None) => f.write_str("its windows never open"),
             Wait::Held(why) => write!(f, "held: {why}"),
-            Wait::Moved => f.write_str("it moved just now, and may move on"),
+            Wait::Moved => f.write_str("its address changed just now and may change again"),
             Wait::Breaker(why) => write!(f, "breaker open: {why}"),
             Wait::Budget(text) => write!(f, "budget: {text}"),
             Wait::Manager(name) => write!(f, "manager {name} is being set up"),
@@ -54,18 +55,20 @@ impl fmt::Display for Wait {
     }
 }
 
-/// Ok, or the first thing in the way. `at` is the moment of asking.
+/// Ok, or the first precondition that is not met. `at` is the current time.
 ///
-/// An operator's order passes pause, maintenance and breaker; with `now` also hold and window, with `force` a silent
-/// agent on a host that answers. An undo passes hold and window, which are about setting up. Nothing passes the
-/// lifecycle, the host key, the budgets of running work and the quorum; an order for several of a group that is to have a
-/// canary does not pass that either. Windows protect what serves: they don't hold back
-/// an order to take a node in or out, nor the repair of one that an earlier attempt left half done.
+/// An operator's order ignores pause, maintenance and breaker. With `now` it also ignores hold and
+/// window, with `force` a silent agent on a host that answers. An undo ignores hold and window,
+/// because they concern provisioning. Nothing overrides the lifecycle, the host key, the budgets of
+/// running work, the quorum and the canary of an ordered rollout. Windows protect nodes in service:
+/// they delay neither an order to commission or decommission a node nor the repair of a node that
+/// an earlier attempt left half done.
 pub fn may_open(inventory: &Inventory, node: &Node, want: &Want, at: Wall) -> Result<(), Wait> {
     Ground::new(inventory).may_open(node, want, at)
 }
 
-/// One state of the fleet about which much may be asked: what is the same for all nodes is counted once.
+/// One state of the fleet for many checks. Values that are the same for all nodes are computed
+/// once.
 pub struct Ground<'a> {
     inventory: &'a Inventory,
     busy: OnceCell<Vec<&'a Node>>,
@@ -73,6 +76,7 @@ pub struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
+    /// A view of this state. Nothing is computed yet.
     pub fn new(inventory: &'a Inventory) -> Self {
         Self { inventory, busy: OnceCell::new(), in_service: OnceCell::new() }
     }
@@ -86,23 +90,23 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// The same question for a further attempt of an open job.
+    /// Checks whether the next attempt of an open job may begin.
     pub fn may_retry(&self, node: &Node, job: &Job, at: Wall) -> Result<(), Wait> {
         self.may_open(node, &job.again(job.opened), at)
     }
 
-    /// Everything in the way of it, the first one first.
+    /// All preconditions that are not met, in order.
     pub fn obstacles(&self, node: &Node, want: &Want, at: Wall) -> Vec<Wait> {
         let question = Question::new(self, node, want, at);
         ASKED.iter().filter_map(|ask| ask(&question)).collect()
     }
 
-    /// Nothing that nobody ordered may begin on any node: the breaker of the whole fleet is open.
+    /// The breaker of the whole fleet is open: nothing may begin without an operator's order.
     pub fn is_shut(&self) -> bool {
         self.inventory.breaker.as_ref().is_some_and(|b| b.group.is_none())
     }
 
-    /// Those with an open attempt.
+    /// The nodes with an open attempt.
     fn busy(&self) -> &[&'a Node] {
         let open = |n: &&Node| n.job.and_then(|j| self.inventory.job(j)).is_some_and(|j| j.open_attempt().is_some());
         self.busy.get_or_init(|| self.inventory.nodes.values().map(|n| n.as_ref()).filter(open).collect())
@@ -123,10 +127,10 @@ struct Question<'q, 'a> {
     group: Option<(&'a GroupName, &'a GroupSummary)>,
 }
 
-/// What may stand in the way of a re-setup; None: nothing of this kind.
+/// One precondition of a re-setup; None: it is met.
 type Ask = fn(&Question) -> Option<Wait>;
 
-/// In this order.
+/// In the order in which they are checked and reported.
 const ASKED: [Ask; 15] = [
     away,
     unexamined,
@@ -152,12 +156,12 @@ impl<'q, 'a> Question<'q, 'a> {
         Self { ground, inventory, node, want, at, automatic, group }
     }
 
-    /// An operator may insist where the host answers and only the agent is silent.
+    /// The operator uses `force`, and the host answers while its agent is silent.
     fn insisted(&self) -> bool {
         self.want.force && !self.automatic && self.node.agent_down()
     }
 
-    /// The others with an open attempt.
+    /// The other nodes with an open attempt.
     fn busy(&self) -> impl Iterator<Item = &'a Node> + use<'_, 'q, 'a> {
         self.ground.busy().iter().copied().filter(|n| n.id != self.node.id)
     }
@@ -208,14 +212,15 @@ fn held(q: &Question) -> Option<Wait> {
     hold.map(|hold| Wait::Held(hold.why.clone()))
 }
 
-/// An address that changes again and again is no reason to set a node up each time: the last one stands for a while first.
+/// An automatic re-setup for a changed address waits until the address is stable, because the
+/// address may change again.
 fn moved(q: &Question) -> Option<Wait> {
     let own = q.inventory.own_move(q.node).filter(|_| q.automatic && !q.want.now && !q.node.half_done())?;
     let only = q.want.reasons.iter().all(|r| r.by == Witness::Desired);
     (only && q.at.since(own.since) < q.inventory.limits().settle_ms).then_some(Wait::Moved)
 }
 
-/// Windows protect what serves, and are no reason to leave half done what is half done.
+/// Windows protect nodes in service. They do not delay the repair of a half-done node.
 fn window(q: &Question) -> Option<Wait> {
     let (_, group) = q.group.filter(|_| !q.want.now && q.want.undo.is_none() && !q.node.half_done())?;
     let takes_in_or_out = !q.automatic && (q.want.decommission || !q.node.serves());
@@ -234,8 +239,9 @@ fn rollout(q: &Question) -> Option<Wait> {
     canary(q, name).err()
 }
 
-/// A node that comes back to a newer generation joins its roll-out, whatever it was away for (DESIGN section 8). A node
-/// that only moved is set up as before, and one that was left half done is to be made whole with what there is.
+/// A node that returns when a newer generation exists joins its rollout, whatever the reason of its
+/// absence (docs/design/design.md, section 8). A node that only changed its address, or that is
+/// half done, is set up without a canary.
 fn joins(q: &Question) -> bool {
     let (inventory, node) = (q.inventory, q.node);
     let renewed = q.automatic && q.want.undo.is_none() && !q.want.decommission && q.want.services.is_empty();
@@ -262,12 +268,13 @@ fn manager(q: &Question) -> Option<Wait> {
     q.busy().find(|n| n.manages()).map(|other| Wait::Manager(other.name().to_string()))
 }
 
-/// Who serves nobody yet, or not any more, can't take a quorum away.
+/// A node that is not in service cannot reduce the quorum.
 fn quorum(q: &Question) -> Option<Wait> {
     let (name, _) = q.group.filter(|(_, group)| group.quorum && q.node.serves())?;
     let members: Vec<&Node> =
         q.inventory.nodes.values().map(|n| n.as_ref()).filter(|n| q.of_group(n) && n.serves()).collect();
-    // Two that are half done must not wait for each other; nobody knows which of them still serves.
+    // Two half-done nodes must not wait for each other, because it is unknown which of them still
+    // serves.
     let up = |n: &Node| !n.away() && q.busy().all(|busy| busy.id != n.id) && (q.node.half_done() || !n.half_done());
     let others = members.iter().filter(|n| n.id != q.node.id && up(n)).count();
     let majority = members.len() / 2 + 1;
@@ -275,15 +282,16 @@ fn quorum(q: &Question) -> Option<Wait> {
         .then(|| Wait::Quorum(format!("{others} other members of group {name} are up, {majority} must stay")))
 }
 
-/// A roll-out waits for the first of its group, and stops where one is held. Who went away in the middle is waited for no
-/// longer: another one goes first.
+/// A rollout waits for the first node of the group and stops if a node of it is held. A first node
+/// that goes away is not waited for; another node takes its place.
 fn canary(q: &Question, group: &GroupName) -> Result<(), Wait> {
     let (inventory, node) = (q.inventory, q.node);
     let absent = |other: &Node, job: &Job| other.away() && !(job.force && other.agent_down());
     if let Some(held) = inventory.roll_out_held(group).find(|n| n.id != node.id) {
         return Err(Wait::Canary(format!("{} is held with this generation", held.name())));
     }
-    // Of two between attempts the one that began first goes on, so that they never wait for each other.
+    // Of two jobs between attempts, the older one continues, so that they never wait for each
+    // other.
     let earlier = |job: &Job| job.open_attempt().is_some() || node.job.is_none_or(|own| job.id < own);
     let mut first = None;
     let rollouts = inventory.jobs.values().filter(|j| j.generation == inventory.current && j.kind() != JobKind::Undo);
@@ -312,7 +320,7 @@ mod tests {
 
     const HOUR: u64 = 3_600_000;
 
-    /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted as they were before the current generation.
+    /// w1, w2 and w3 (nodes 1 to 3) of group web, adopted before the current generation.
     fn behind() -> Inventory {
         let mut inventory = Inventory::default();
         for name in ["w1", "w2", "w3"] {
@@ -388,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordered_roll_out_waits_for_its_first_and_stops_where_that_is_held() {
+    fn an_ordered_rollout_waits_for_its_canary_and_stops_if_the_canary_is_held() {
         let mut inventory = behind();
         let order = Want { by: Some("admin".to_owned()), ..Want::new(Occasion::Apply, Wall(1)) };
         let rollout = Want { rollout: true, ..order.clone() };
@@ -413,21 +421,21 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_returns_to_a_newer_generation_joins_its_roll_out() {
+    fn a_node_that_returns_to_a_newer_generation_joins_its_rollout() {
         let mut inventory = behind();
         let back = Want::new(Occasion::Network, Wall(1));
         assert_eq!(asked(&inventory, 2, &back), Ok(()), "it is the first itself");
         let (job, attempt) = open(&mut inventory, 1, &Want::new(Occasion::Apply, Wall(1)));
         assert_eq!(asked(&inventory, 2, &back), waits_for("w1"));
         let part = Want { services: vec!["etcd".into()], ..back.clone() };
-        assert_eq!(asked(&inventory, 2, &part), Ok(()), "a part is repaired with the generation that is there");
+        assert_eq!(asked(&inventory, 2, &part), Ok(()), "a partial repair uses the node's own generation");
         let order = Want { by: Some("admin".to_owned()), ..back.clone() };
         assert_eq!(asked(&inventory, 2, &order), Ok(()));
         lost(&mut inventory, (job, attempt));
         write(&mut inventory, Command::HoldJob { job, why: "enough".to_owned() });
         let held = Err(Wait::Canary("w1 is held with this generation".to_owned()));
         assert_eq!(asked(&inventory, 2, &back), held);
-        // Who is of this generation already has nothing to join.
+        // A node that has this generation already does not join the rollout.
         let baseline = baseline("two");
         write(&mut inventory, Command::Adopt { node: NodeId(3), baseline, basis: 0 });
         assert_eq!(asked(&inventory, 3, &back), Ok(()));
@@ -444,7 +452,8 @@ mod tests {
         assert_eq!(asked(&inventory, 2, &want), Ok(()));
         let second = open(&mut inventory, 2, &want);
         assert_eq!(asked(&inventory, 3, &want), waits_for("w2"));
-        // The first one is back and waits while the second is under way; between attempts the older job goes on.
+        // The first node is back and waits while the second is being set up. Between attempts, the
+        // older job continues.
         let no = AbsenceNo(1);
         write(&mut inventory, Command::Returned { node: NodeId(1), no, after: Marks::default() });
         let retry = |inventory: &Inventory, id: u64, job: JobId| {

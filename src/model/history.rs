@@ -1,4 +1,4 @@
-//! The journal that people read: what was decided and what came of it, newest last, bounded.
+//! The journal for people: decisions and their results, newest last, bounded.
 
 use super::{
     AbsenceNo, AttemptId, Cause, Finding, GenerationSeq, Gone, JobId, NodeId, NodeName, Outcome, Phase, Reason,
@@ -7,21 +7,22 @@ use super::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::sync::Arc;
 
-/// So many items are kept; older ones are dropped.
+/// Maximum number of items; older ones are dropped.
 pub const HISTORY_MAX: usize = 5_000;
-/// Items in a full part; as many parts make the tenth that is dropped at once.
+/// Items in a full part. [`HISTORY_MAX`] / 10 items are dropped at once, as whole parts.
 const PART: usize = 50;
 
-/// The items, oldest first, and bounded. Clones share the full parts: the state is cloned for every batch of entries, and to
-/// count a use of each of 5000 items that lie about in memory would cost more than to apply them.
+/// The items, oldest first, bounded. Clones share the full parts. The state is cloned for every
+/// batch of entries, and cloning 5000 single `Arc`s would cost more than applying the batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
-    /// Of [`PART`] items each.
+    /// Parts of [`PART`] items each.
     full: Vec<Arc<Vec<HistoryItem>>>,
     last: Vec<Arc<HistoryItem>>,
 }
 
 impl History {
+    /// Appends an item. If the history is full, the oldest tenth is dropped first.
     pub fn push(&mut self, item: HistoryItem) {
         if self.len() >= HISTORY_MAX {
             self.full.drain(..HISTORY_MAX / 10 / PART);
@@ -38,14 +39,17 @@ impl History {
         self.full.iter().flat_map(|part| part.iter()).chain(self.last.iter().map(Arc::as_ref))
     }
 
+    /// Number of items.
     pub fn len(&self) -> usize {
         self.full.len() * PART + self.last.len()
     }
 
+    /// There are no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// The newest item.
     pub fn last(&self) -> Option<&HistoryItem> {
         self.iter().next_back()
     }
@@ -68,6 +72,7 @@ impl<'de> Deserialize<'de> for History {
     }
 }
 
+/// One item of the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryItem {
     /// Index of the log entry.
@@ -79,6 +84,7 @@ pub struct HistoryItem {
     pub what: Happening,
 }
 
+/// What happened. The variant is stored as `what`, in kebab-case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Happening {
@@ -159,12 +165,12 @@ pub enum Happening {
     KeyTrusted {
         keys: Vec<String>,
     },
-    /// Addresses of gossip.
+    /// The gossip address changed.
     Moved {
         from: String,
         to: String,
     },
-    /// After moves: so many hosts are to be something else now.
+    /// After address changes: the desired state of this number of hosts changed.
     Rendered {
         changed: u32,
         fault: Option<String>,
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_bounded_list_in_whatever_parts_it_is_kept() {
+    fn history_is_a_bounded_list_independent_of_its_parts() {
         let item = |index: u64| {
             let what = Happening::Operator { text: index.to_string() };
             HistoryItem { index, at: Wall(index), by: "alice".to_owned(), node: None, what }
@@ -203,7 +209,7 @@ mod tests {
         assert_eq!(kept, (HISTORY_MAX as u64 / 10 + 1..=many).collect::<Vec<_>>(), "a tenth was dropped");
         assert_eq!(kept.len(), history.len());
         assert!(history.iter().rev().map(|i| i.index).eq(kept.into_iter().rev()));
-        // On disk it is a list, as it always was.
+        // The stored form is a plain list, as in earlier versions.
         let json = serde_json::to_value(&history).expect("JSON");
         assert_eq!(json.as_array().map(Vec::len), Some(history.len()));
         assert_eq!(serde_json::from_value::<History>(json).expect("read back"), history);

@@ -1,4 +1,4 @@
-//! Names and numbers with a type each, so that one is never taken for another.
+//! Names and numbers, each with its own type, so that they cannot be confused.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -16,19 +16,20 @@ macro_rules! number {
 }
 
 number! {
-    /// A machine: the log index of its own Accept entry, never reused.
+    /// A machine: the log index of its Accept entry, never reused.
     NodeId
-    /// A Raft vote: 1 for the founder, else the log index of its own Grant entry.
+    /// A Raft member: 1 for the founder, else the log index of its Grant entry.
     RaftId
     /// One re-setup of one node: the log index of the entry that opened it.
     JobId
-    /// One try of a job: the log index of the entry that opened it, so later tries are always greater.
+    /// One attempt of a job: the log index of the entry that opened it, so later attempts always
+    /// have a greater id.
     AttemptId
-    /// Raised by recover and restore; scopes every id above.
+    /// Incremented by recover and restore; qualifies all ids above.
     Epoch
-    /// Sequence number of an applied version of the fleet; 0 is none.
+    /// Sequence number of an applied version of the fleet; 0: none.
     GenerationSeq
-    /// Number of an absence, counted per node from 1.
+    /// Number of an absence, counted from 1 for each node.
     AbsenceNo
 }
 
@@ -120,9 +121,9 @@ impl<'de> Deserialize<'de> for Sha256 {
     }
 }
 
-/// What the executor compares before it obeys: (cluster, epoch, attempt), in that order of weight.
+/// Fencing token. The executor compares it before it obeys: cluster, epoch, attempt, in this order.
 ///
-/// A node never goes back to a smaller token of its own cluster. The Raft term is no part of it.
+/// A node never accepts a smaller token of its own cluster. The Raft term is not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Fence {
     pub cluster: ClusterId,
@@ -131,15 +132,16 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// The environment variable by which processes that an attempt starts on a node without the executor are known there.
+    /// Environment variable that marks processes which an attempt starts on a node without the
+    /// executor.
     pub const MARK: &str = "REMOOR_ATTEMPT";
 
-    /// The value of [`MARK`](Self::MARK) for what this attempt starts for `node`.
+    /// The value of [`MARK`](Self::MARK) for processes that this attempt starts for `node`.
     pub fn mark(&self, node: &NodeName) -> String {
         format!("{}/{node}/{}/{}", self.cluster, self.epoch, self.attempt)
     }
 
-    /// Reads what [`mark`](Self::mark) wrote. Anybody may have written it.
+    /// Parses the text of [`mark`](Self::mark). The text is untrusted: any process may have set it.
     pub fn of_mark(text: &str) -> Option<(NodeName, Self)> {
         let fields: Vec<&str> = text.split('/').collect();
         let [cluster, node, epoch, attempt] = fields[..] else { return None };
@@ -152,8 +154,8 @@ impl Fence {
     }
 }
 
-/// What no node may be called, since Ansible means something else by it in an inventory; with what. Of addresses those of IPv6
-/// have a colon, which no name has.
+/// A name that no node may have, because Ansible gives it another meaning in an inventory; returns
+/// that meaning. IPv6 addresses are not checked, because node names contain no colon.
 pub fn kept_by_ansible(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase();
     let parts: Vec<&str> = name.split('.').collect();
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_inventory_means_otherwise_is_no_name() {
+    fn names_reserved_by_ansible_are_recognized() {
         for name in ["all", "Ungrouped", "localhost", "LocalHost.LocalDomain", "10.0.0.5", "255.255.255.255"] {
             assert!(kept_by_ansible(name).is_some(), "{name}");
         }

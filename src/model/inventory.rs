@@ -1,8 +1,9 @@
 //! The replicated state and the only function that changes it.
 //!
-//! `apply` is total and deterministic: same log, same state, on every manager. It reads no clock; times come with the
-//! entries. What it refuses leaves the state untouched (I12), and what the invariants forbid it refuses even where the
-//! engine should never have asked (I3, I7, I8, I11).
+//! `apply` is total and deterministic: the same log gives the same state on every manager. It reads
+//! no clock; times come with the entries. A refused entry leaves the state untouched (invariant
+//! I12). Entries that violate an invariant (I3, I7, I8, I11) are refused even if the engine
+//! proposes them by mistake.
 
 mod authority;
 mod batch;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
+/// An open circuit breaker: no automatic re-setup begins in its group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Breaker {
     /// None: the whole fleet.
@@ -37,7 +39,7 @@ pub struct Breaker {
     pub at: Wall,
 }
 
-/// Cheap to clone: the large parts are shared.
+/// Cheap to clone, because the large parts are shared.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub cluster: ClusterId,
@@ -45,7 +47,7 @@ pub struct Inventory {
     pub ca_pem: Arc<String>,
     pub worker_secret: Sha256,
     pub manager_secret: Sha256,
-    /// Open ones, by the hash of their secret.
+    /// Open invitations, by the hash of their secret.
     #[serde(default)]
     pub invites: BTreeMap<Sha256, Arc<Invite>>,
     #[serde(default)]
@@ -54,66 +56,68 @@ pub struct Inventory {
     pub manager_token: TokenRecord,
     #[serde(default)]
     pub gossip: GossipKeys,
-    /// What is on its way to take the place of `ca_pem`, and what had it before.
+    /// The CA that is to replace `ca_pem`, if any, and the former CAs.
     #[serde(default)]
     pub authority: Arc<Authority>,
-    /// Machines that ask to be let in.
+    /// Machines that wait for an operator's permission to join.
     #[serde(default)]
     pub pending: BTreeMap<NodeName, Arc<Pending>>,
-    /// Those that operators said no to, by their key.
+    /// Keys that operators refused.
     #[serde(default)]
     pub denied: BTreeMap<String, Arc<Denied>>,
-    /// Credentials of operators that were made by order, by their key.
+    /// Operator credentials that were recorded by an entry, by their key.
     #[serde(default)]
     pub operators: BTreeMap<String, Arc<OperatorKey>>,
-    /// Nodes that came with a certificate that had run out.
-    #[serde(default)]
+    /// Nodes that presented an expired certificate.
+    #[serde(default, rename = "lapsed")]
     pub lapsed: BTreeMap<NodeId, Lapsed>,
     pub nodes: BTreeMap<NodeId, Arc<Node>>,
     pub names: BTreeMap<NodeName, NodeId>,
-    /// Those that left by themselves, until they come back or are taken out. Their names are not free.
+    /// Nodes that left by themselves, until they return or are removed. Their names stay reserved.
     #[serde(default)]
     pub left: BTreeMap<NodeId, Arc<Left>>,
-    /// Those that were taken out for good, until no certificate of theirs can live any more.
+    /// Permanently removed nodes, until none of their certificates can be valid any more.
     #[serde(default)]
     pub removed: BTreeMap<NodeId, Arc<Removed>>,
-    /// The current one, and those that a node or job refers to.
+    /// The current generation, and those that a node or an open job refers to.
     pub generations: BTreeMap<GenerationSeq, Arc<Generation>>,
     pub current: GenerationSeq,
-    /// Open ones, and the last [`JOBS_KEPT`] closed ones.
+    /// All open jobs, and the last [`JOBS_KEPT`] closed ones.
     pub jobs: BTreeMap<JobId, Arc<Job>>,
     pub history: History,
     pub breaker: Option<Breaker>,
-    /// When an operator last closed a breaker: what happened before counts no more.
+    /// When an operator last closed a breaker. Earlier events do not count for the next one.
+    #[serde(rename = "resumed")]
     pub resumed: Wall,
     /// Index of the last applied entry.
     pub applied: u64,
-    /// Index of the last entry by which a node moved.
-    #[serde(default)]
+    /// Index of the last entry that changed a node's address.
+    #[serde(default, rename = "moved")]
     pub moved: u64,
 }
 
-/// So many closed jobs are kept.
+/// Maximum number of closed jobs that are kept.
 pub const JOBS_KEPT: usize = 500;
 
-/// A place in the log, while one entry is applied.
+/// The entry that is being applied.
 #[derive(Clone, Copy)]
 struct At<'a> {
     index: u64,
     entry: &'a Entry,
-    /// The entry's, or the part of it that is decided now.
+    /// The command of the entry, or the inner command of a batch or of `Ordered` that is decided
+    /// now.
     command: &'a Command,
 }
 
 type Decision = Result<Applied, Refusal>;
 
 impl Inventory {
-    /// When the newest item of the history was proposed; the beginning of time where there is none.
+    /// When the newest history item was proposed; 0 if there is none.
     pub fn last_entry_at(&self) -> Wall {
         self.history.last().map_or(Wall(0), |item| item.at)
     }
 
-    /// Applies one committed entry. `index` is its place in the log.
+    /// Applies one committed entry. `index` is its log index.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let at = At { index, entry, command: &entry.command };
         let applied = self.decide(&at).unwrap_or_else(Applied::Refused);
@@ -124,40 +128,45 @@ impl Inventory {
         applied
     }
 
+    /// The node with this id; None also for a node that left or was removed.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id).map(Arc::as_ref)
     }
 
+    /// The node with this name; None also for a node that left or was removed.
     pub fn by_name(&self, name: &str) -> Option<&Node> {
         self.names.get(name).and_then(|id| self.node(*id))
     }
 
+    /// The job with this id; None: unknown, or too old to be kept.
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
     }
 
+    /// The current generation; None: no fleet was applied yet.
     pub fn generation(&self) -> Option<&Generation> {
         self.generations.get(&self.current).map(Arc::as_ref)
     }
 
-    /// Whether a service of the current generation is only looked at.
+    /// The service of the current generation is monitored only.
     pub fn watches(&self, service: &ServiceName) -> bool {
         self.generation().is_some_and(|g| g.summary.watches(service))
     }
 
-    /// Whether one of the services of a node is.
+    /// At least one service of the node is monitored only.
     pub(super) fn looks_at(&self, node: NodeId) -> bool {
         let group = self.node(node).and_then(|node| self.group(node));
         group.is_some_and(|(_, group)| group.services.iter().any(|service| self.watches(service)))
     }
 
-    /// Whether all that drifted, and something did, is of services that are only looked at: nothing can be set up for it.
+    /// There is drift, and all of it concerns services that are monitored only, so a re-setup
+    /// cannot repair it.
     pub fn only_watched(&self, reasons: &[Reason]) -> bool {
         let drift = || reasons.iter().filter(|r| r.drifts());
         drift().count() > 0 && drift().all(|r| self.watches(&r.service))
     }
 
-    /// Of the current generation; the defaults before there is one.
+    /// The limits of the current generation; the defaults before the first one.
     pub fn limits(&self) -> &Limits {
         static DEFAULTS: LazyLock<Limits> = LazyLock::new(Limits::default);
         self.generation().map_or(&DEFAULTS, |g| &g.summary.limits)
@@ -170,25 +179,27 @@ impl Inventory {
         Some((name, generation.summary.groups.get(name)?))
     }
 
-    /// Hash of what the node is to be now; None: no generation speaks of it.
+    /// Hash of the node's desired state; None: the generation does not contain the node.
     pub fn desired(&self, node: &Node) -> Option<Sha256> {
         self.generation()?.desired(node.name())
     }
 
-    /// The node was set up, or adopted, as what it is to be no more.
+    /// The desired state changed since the node was set up or adopted.
     pub fn outdated(&self, node: &Node) -> bool {
         node.baseline.as_ref().is_some_and(|b| self.desired(node).is_some_and(|desired| desired != b.desired))
     }
 
-    /// The generation that a re-setup of these services (none named: of all) sets up from. A part of a node that is of an
-    /// older one is set up from that: one record, one manifest and one cleanup can't speak of two, and who orders a part
-    /// has not asked for the rest.
+    /// The generation from which a re-setup of these services (none: all) is provisioned. A partial
+    /// re-setup of an outdated node uses the node's own generation. One record, one manifest and
+    /// one cleanup cannot describe two generations, and an order for a part does not request the
+    /// rest.
     pub fn source(&self, node: &Node, services: &[ServiceName]) -> GenerationSeq {
         let own = node.baseline.as_ref().map(|b| b.generation).filter(|g| self.generations.contains_key(g));
         own.filter(|_| !services.is_empty() && self.outdated(node)).unwrap_or(self.current)
     }
 
-    /// Who of the group is held with the current generation: nobody else of it is set up with that by itself.
+    /// Nodes of the group that are held with the current generation. While there is one, no other
+    /// member is set up automatically with this generation.
     pub fn roll_out_held<'a>(&'a self, group: &'a GroupName) -> impl Iterator<Item = &'a Node> {
         let held = |j: &&Job| j.state == JobState::Held && j.kind() != JobKind::Undo && j.generation == self.current;
         let nodes = self.jobs.values().map(|j| j.as_ref()).filter(held).filter_map(|j| self.node(j.node));
@@ -206,8 +217,8 @@ impl Inventory {
                 self.ca_pem = Arc::new(ca_pem.clone());
                 self.worker_secret = *worker_secret;
                 self.manager_secret = *manager_secret;
-                let told = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
-                (self.worker_token, self.manager_token) = (told.clone(), told);
+                let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old: None };
+                (self.worker_token, self.manager_token) = (record.clone(), record);
                 Ok(Applied::Done)
             }
             Command::Accept { spec, role } => self.accept(at, spec, *role),
@@ -239,7 +250,7 @@ impl Inventory {
                 self.rendered(at, *generation, *moved, hosts, fault.as_deref())
             }
             Command::TrustKey { keys, .. } if keys.is_empty() => {
-                Err(Refusal::new("no-key", "no key was named that could be trusted"))
+                Err(Refusal::new("no-key", "no key was given to trust"))
             }
             Command::TrustKey { node, keys } => {
                 let changed = self.change(*node)?;
@@ -252,7 +263,7 @@ impl Inventory {
             Command::KeyChanged { node, fingerprint, basis } => {
                 let changed = self.change(*node)?;
                 if *basis != 0 && *basis < changed.altered {
-                    return Err(Refusal::new("stale", "the node was altered since that key was offered"));
+                    return Err(Refusal::new("stale", "the node changed after that key was offered"));
                 }
                 changed.key_changed = Some(fingerprint.clone());
                 self.note(at, Some(*node), Happening::KeyChanged { fingerprint: fingerprint.clone() });
@@ -262,7 +273,7 @@ impl Inventory {
             Command::Availability { node, availability } => {
                 let known = self.node(*node).filter(|n| n.availability == Availability::Drain);
                 if let Some(name) = known.map(|n| n.name().clone()) {
-                    let text = format!("{name} is drained: nothing is provisioned on it anyhow");
+                    let text = format!("{name} is drained; nothing is provisioned on it");
                     return Err(Refusal::new("drained", text).next(format!("remoor resume {name}")));
                 }
                 self.change(*node)?.availability = *availability;
@@ -300,7 +311,8 @@ impl Inventory {
             Command::Adopt { node, baseline, basis } => {
                 let known = self.node(*node).ok_or_else(|| Refusal::new("unknown-node", format!("no node {node}")))?;
                 if known.job.and_then(|j| self.job(j)).is_some_and(|j| j.state == JobState::Open) {
-                    let text = format!("{} is being set up; what is there now is nobody's wish", known.name());
+                    let text =
+                        format!("{} is being set up; its current state cannot be adopted as a baseline", known.name());
                     return Err(Refusal::new("job-open", text).next("remoor job cancel"));
                 }
                 if known.lifecycle == Lifecycle::Decommissioning {
@@ -310,11 +322,11 @@ impl Inventory {
                     );
                 }
                 if *basis != 0 && *basis < known.altered {
-                    let text = format!("{} changed while it was looked at; nothing was adopted", known.name());
+                    let text = format!("{} changed while it was examined; nothing was adopted", known.name());
                     return Err(Refusal::new("outlived", text).next(format!("remoor adopt {}", known.name())));
                 }
                 if known.availability == Availability::Drain {
-                    let text = format!("{} is drained: what is there is to go", known.name());
+                    let text = format!("{} is drained; its current state will be cleaned up", known.name());
                     return Err(Refusal::new("drained", text).next(format!("remoor resume {}", known.name())));
                 }
                 self.end_held(*node, at.entry.at)?;
@@ -335,7 +347,7 @@ impl Inventory {
             Command::Entrust { node } => {
                 let changed = self.change(*node)?;
                 if !changed.watched {
-                    let text = format!("{} is not one that was only adopted", changed.name());
+                    let text = format!("{} is not an adopted node, or remoor manages it already", changed.name());
                     return Err(Refusal::new("not-adopted", text));
                 }
                 changed.watched = false;
@@ -373,7 +385,7 @@ impl Inventory {
                 let changed = self.change(*node)?;
                 changed.end_drain(held.as_deref());
                 changed.hold = None;
-                // An undo that failed is ordered again, or not done.
+                // A failed undo is not repeated automatically; an operator may order it again.
                 if let Some(job) = held.filter(|j| j.undo.is_none()) {
                     changed.want = Some(job.again(at.entry.at));
                 }

@@ -1,23 +1,26 @@
-//! Invitations: secrets for one machine each, made by `node add`, known to the state by their hash only.
+//! Invitations: secrets for one machine each, created by `node add`. The state stores only their
+//! hashes.
 
 use super::{ClusterRole, NodeName, Wall};
 use serde::{Deserialize, Serialize};
 
-/// So many may be open; expired ones make room for new ones.
+/// Maximum number of open invitations; expired ones are dropped first.
 pub const INVITES_MAX: usize = 256;
 
+/// One invitation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invite {
     /// The only name under which the machine may join.
     pub name: NodeName,
     pub role: ClusterRole,
     pub expires: Wall,
-    /// Key of the machine that came. It may ask again, as its answer may have been lost; nobody else may.
+    /// Key of the machine that joined. Only this machine may join again, because its answer may
+    /// have been lost.
     pub used_by: Option<String>,
 }
 
 impl Invite {
-    /// Whether a machine with this name and key may come in by it at `now`.
+    /// A machine with this name and key may join by this invitation at `now`.
     pub fn admits(&self, name: &NodeName, public_key: &str, now: Wall) -> bool {
         self.name == *name && now <= self.expires && self.used_by.as_deref().is_none_or(|key| key == public_key)
     }

@@ -1,4 +1,4 @@
-//! A re-setup of one node, as a series of attempts with their phases.
+//! A re-setup of one node: a series of attempts with their phases.
 
 use super::{
     AttemptId, Baseline, GenerationSeq, JobId, NodeId, NodeName, Occasion, Reason, ServiceName, Vars, Wall, Want,
@@ -6,7 +6,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// In this order and no other; each is entered by a committed entry only (I1, I3).
+/// Phases run in this order only. Each begins when its log entry is committed (invariants I1, I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -15,11 +15,12 @@ pub enum Phase {
     Cleaned,
     Provision,
     Verify,
-    /// Of an undo, in the place of all after `Fence`: copied files are put back.
+    /// For an undo, replaces all phases after `Fence`: files that the attempt backed up are put
+    /// back.
     Undo,
 }
 
-/// What a job is to bring about; it decides which phases an attempt has.
+/// The purpose of a job. It determines the phases of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobKind {
@@ -41,6 +42,7 @@ impl Phase {
             (Phase::Verify | Phase::Undo, _) => None,
         }
     }
+    /// The stored and displayed form.
     pub fn word(self) -> &'static str {
         match self {
             Phase::Fence => "fence",
@@ -59,24 +61,26 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Whose fault a failure is; decides whether it eats a retry.
+/// The class of a failure. It determines whether the failure uses up a retry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureClass {
-    /// A task failed or took too long, the node was not clean, or the verification did not agree.
+    /// A task failed or timed out, the node was not clean, or the verification failed.
     Step,
-    /// The node went away or refused the connection: waits for its return, eats no retry.
+    /// The node went away or refused the connection. The job waits for its return and uses up no
+    /// retry.
     Unreachable,
-    /// The node offers another SSH host key: stops until `trust-key`.
+    /// The node offered another SSH host key. The job stops until `trust-key`.
     HostKey,
-    /// Provisioned without error, and still not as desired: held at once.
+    /// Provisioning succeeded, but the node differs from the desired state. The job is held at
+    /// once.
     ProvisionedWrong,
-    /// The playbooks or the fleet can't be compiled for this node: held at once.
+    /// The playbooks or the fleet cannot be compiled for this node. The job is held at once.
     Plan,
 }
 
 impl FailureClass {
-    /// As it is stored and shown.
+    /// The stored and displayed form.
     pub fn word(self) -> &'static str {
         match self {
             FailureClass::Step => "step",
@@ -88,6 +92,7 @@ impl FailureClass {
     }
 }
 
+/// Why an attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     pub class: FailureClass,
@@ -99,7 +104,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// As much of it as may enter the log.
+    /// Truncates the texts to the sizes that may enter the log.
     pub fn bounded(mut self) -> Self {
         self.message = super::clipped(self.message);
         self.tail.truncate(TAIL_MAX);
@@ -108,23 +113,25 @@ impl Failure {
     }
 }
 
-/// So many lines of a failure's tail are kept.
+/// Maximum number of output lines that a failure keeps.
 const TAIL_MAX: usize = 20;
 
+/// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     Done,
     Failed(Failure),
-    /// A later attempt took its place: why.
+    /// A later attempt replaced this one; with the reason.
     Superseded(String),
     Cancelled(String),
 }
 
+/// One run of a job's phases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
     pub id: AttemptId,
-    /// Within the job, from 1.
+    /// Number within the job, from 1.
     pub no: u32,
     pub opened: Wall,
     pub why: String,
@@ -134,58 +141,62 @@ pub struct Attempt {
     pub closed: Option<(Wall, Outcome)>,
 }
 
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     Open,
-    /// Gave up: waits for an operator.
+    /// The job gave up and waits for an operator.
     Held,
     Done,
     Cancelled,
 }
 
+/// One re-setup, decommissioning or undo on one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     pub id: JobId,
     pub node: NodeId,
     pub opened: Wall,
+    #[serde(rename = "occasion")]
     pub occasion: Occasion,
     pub reasons: Vec<Reason>,
-    /// Empty: the whole group.
+    /// Empty: all services of the group.
     pub services: Vec<ServiceName>,
-    /// Provisioned from this generation; cleaned up from the baseline's.
+    /// The generation to provision from. Cleanup uses the baseline's generation.
     pub generation: GenerationSeq,
     pub by: Option<String>,
     pub now: bool,
     pub decommission: bool,
-    /// Also where only the agent is down.
+    /// Run also if the agent is down but the host answers.
     #[serde(default)]
     pub force: bool,
-    /// Puts back what this attempt copied aside, and nothing else.
+    /// If set, the job only restores what this attempt backed up.
     #[serde(default)]
     pub undo: Option<AttemptId>,
-    /// Part of a roll-out that an operator ordered.
+    /// Part of a rollout that an operator ordered.
     #[serde(default)]
     pub rollout: bool,
     pub state: JobState,
     pub attempts: Vec<Attempt>,
-    /// Failures that ate a retry.
+    /// Failures that used up a retry.
     pub failures: u32,
-    /// The next attempt is due then.
+    /// When the next attempt is due.
     pub retry_at: Option<Wall>,
     pub closed: Option<Wall>,
     pub result: Option<Baseline>,
-    /// Older attempts than the last 16 are dropped from the record, their number kept here.
+    /// Number of attempts that were dropped from the record, which keeps the last 16.
     pub attempts_dropped: u32,
-    /// Stronger than all that the fleet says, for this job only.
+    /// Variables of this job; they override the fleet's.
     #[serde(default)]
     pub vars: Vars,
-    /// Cancelled with the word that the task under way is ended too, and not let finish.
-    #[serde(default)]
+    /// Cancelled with `now`: the current task is ended too, and not allowed to finish.
+    #[serde(default, rename = "cut")]
     pub cut: bool,
 }
 
 impl Job {
+    /// The purpose of the job.
     pub fn kind(&self) -> JobKind {
         match (self.undo, self.decommission) {
             (Some(_), _) => JobKind::Undo,
@@ -194,7 +205,8 @@ impl Job {
         }
     }
 
-    /// The same order once more, after the job was held. What remoor itself concluded is looked at again first.
+    /// The same request again, after the job was held. For an automatic job, the node is examined
+    /// again first.
     pub fn again(&self, since: Wall) -> Want {
         Want {
             reasons: self.reasons.clone(),

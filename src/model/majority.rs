@@ -1,16 +1,17 @@
-//! How many managers a majority needs, and how many may be lost: one rule for warnings and for the table that is printed.
+//! The size of a majority and the number of managers that may fail: one rule for warnings and for
+//! the printed table.
 
 /// The smallest number that is more than half.
 pub fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// How many of them may be lost while a majority stays.
+/// How many voters may fail while a majority remains.
 pub fn spare(voters: usize) -> usize {
     voters.saturating_sub(majority(voters))
 }
 
-/// What is to be warned of where there are so many managers: one, or an even number. With the next number that is better.
+/// Warns about one manager or an even number of managers, and names the next better number.
 pub fn tolerance_warning(managers: usize) -> Option<String> {
     let survive = |n: usize| match (n, spare(n)) {
         (1, _) => "1 manager survives no loss".to_owned(),
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn one_and_even_numbers_are_warned_of_with_what_is_better() {
+    fn one_manager_and_even_numbers_give_a_warning_with_a_better_number() {
         let warned = |n| tolerance_warning(n).unwrap_or_default();
         assert_eq!(warned(1), "1 manager survives no loss; 3 managers (majority 2) survive the loss of 1");
         assert_eq!(

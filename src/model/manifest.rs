@@ -1,8 +1,10 @@
-//! What a node is asked to look at: made by the manager from a generation, cached by the agent, sent with every examination.
+//! What an agent checks on its node. The manager derives it from a generation, the agent caches it,
+//! and every examination contains it.
 
 use super::{GenerationSeq, GroupName, NodeName, OnFail, ServiceName, Severity};
 use serde::{Deserialize, Serialize};
 
+/// The services of one node with their files and checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     pub node: NodeName,
@@ -11,47 +13,50 @@ pub struct Manifest {
     pub services: Vec<ServiceManifest>,
 }
 
+/// One service of a node: what to hash, check and clean up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceManifest {
     pub name: ServiceName,
-    /// Absolute paths or globs of files; a path ending in `/` is a managed directory: extra files in it are drift.
+    /// Absolute paths or globs. A path ending in `/` is a managed directory, in which additional
+    /// files count as drift.
     pub files: Vec<String>,
-    /// Globs; win over `files`.
+    /// Globs that exclude files; they override `files`.
     pub exclude: Vec<String>,
     /// Globs of files whose content is hashed with the node's key and never shown.
     pub secret: Vec<String>,
-    /// Regular expressions of lines that do not count in the content of its files.
+    /// Regular expressions of lines that are ignored in the content of the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub normalize: Vec<String>,
     /// systemd units that cleanup must have stopped and disabled.
     pub units: Vec<String>,
-    /// Paths that cleanup may park but never delete.
+    /// Paths that cleanup may move away but must not delete.
     pub state: Vec<String>,
-    /// Files of `files` that stay through cleanup (shared with other services or packages), as globs.
+    /// Globs of files in `files` that cleanup keeps, because other services or packages share them.
     pub keep: Vec<String>,
     /// Rendered check files of this service for this node: (file name for messages, goss YAML text after templating).
     pub checks: Vec<CheckText>,
 }
 
-/// One file below `checks/`, seen from one node.
+/// One file below `checks/`, as it applies to one node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFile {
     /// Relative to the fleet directory.
     pub file: String,
     pub service: ServiceName,
-    /// Whether the node is asked by it.
+    /// The node runs the checks of this file.
     pub applies: bool,
-    /// What chose it, or what did not, in words.
+    /// Why the file applies or does not apply, as text.
     pub why: String,
-    /// As the node gets it, with an empty line for each of the `remoor:` block; empty where it does not apply.
+    /// The text as sent to the node. Each line of the `remoor:` block is replaced by an empty line.
+    /// Empty if the file does not apply.
     pub text: String,
     pub checks: Vec<ListedCheck>,
 }
 
-/// A check that a node is asked.
+/// A check that a node runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedCheck {
-    /// Of the rendered text.
+    /// Line in the rendered text.
     pub line: u32,
     /// `type:id`, as in results.
     pub check: String,

@@ -1,4 +1,5 @@
-//! Plain data. No clock, no IO, no tokio, ordered maps only: whatever is here may stand in the replicated state.
+//! Plain data: no clock, no IO, no tokio, ordered maps only. Everything here may be part of the
+//! replicated state.
 
 mod authority;
 mod bounds;

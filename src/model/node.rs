@@ -1,4 +1,4 @@
-//! One machine as the replicated state knows it.
+//! One machine in the replicated state.
 
 use super::{
     AbsenceNo, AttemptId, Finding, GenerationSeq, GroupName, JobId, Marks, NodeId, NodeName, Occasion, Phase, RaftId,
@@ -7,6 +7,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// The role of a node in the cluster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClusterRole {
@@ -16,6 +17,7 @@ pub enum ClusterRole {
 }
 
 impl ClusterRole {
+    /// The stored and displayed form.
     pub fn word(self) -> &'static str {
         match self {
             ClusterRole::Worker => "worker",
@@ -24,18 +26,20 @@ impl ClusterRole {
     }
 }
 
+/// Whether remoor sets a node up again automatically.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Availability {
     /// Automatic re-setup.
     #[default]
     Active,
-    /// Examined and reported only.
+    /// Only examined and reported.
     Pause,
-    /// Cleaned up, and nothing is provisioned on it; a manager goes on voting.
+    /// Cleaned up, and nothing is provisioned on it. A drained manager still votes.
     Drain,
 }
 
+/// Whether a node is in service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lifecycle {
@@ -48,6 +52,7 @@ pub enum Lifecycle {
 }
 
 impl Lifecycle {
+    /// The stored and displayed form.
     pub fn word(self) -> &'static str {
         match self {
             Lifecycle::Accepted => "accepted",
@@ -59,39 +64,42 @@ impl Lifecycle {
     }
 }
 
-/// Why a silent node is silent, as far as one can tell from outside.
+/// Why a node is silent, as far as this is visible from outside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gone {
-    /// Not probed yet, or the host does not answer on SSH either.
+    /// Not probed yet, or the host does not answer on SSH.
     #[default]
     Away,
     /// The host answers on SSH, the agent does not.
     AgentDown,
-    /// The agent said goodbye.
+    /// The agent announced that it leaves.
     Left,
 }
 
-/// One away-and-back episode; ends in exactly one verdict (I11).
+/// One absence, from the loss of the node to its return. It ends with exactly one verdict
+/// (invariant I11).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Absence {
     pub no: AbsenceNo,
     pub opened: Wall,
-    /// When the node was last known to be there.
+    /// When the node was last known to be present.
     pub last_seen: Wall,
-    /// The managers that missed it; empty for an absence that nobody saw.
+    /// The managers that noticed the absence; empty if it was detected afterwards.
     pub seen_by: Vec<NodeName>,
+    #[serde(rename = "gone")]
     pub gone: Gone,
-    /// What the node was like when last examined.
+    /// The node's identity at its last examination.
     pub before: Marks,
     /// None while it lasts.
     pub returned: Option<Wall>,
-    /// What the agent said of itself on return; a hint, not evidence.
+    /// What the agent reported after the return. It is a hint, not evidence.
     pub after: Option<Marks>,
     pub planned: bool,
 }
 
-/// What the node was found to have after the last good provisioning, or when adopted.
+/// The state that was found on the node after its last successful provisioning, or when it was
+/// adopted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     pub generation: GenerationSeq,
@@ -106,48 +114,53 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Of a node of which only these services (empty: all) were set up: as a whole it is what it was `before`, or nothing.
+    /// The baseline after a job about these services (empty: all). The node as a whole keeps the
+    /// desired hash of `before`, or none.
     pub(super) fn of_part(&self, services: &[ServiceName], before: Option<&Baseline>) -> Baseline {
         let whole = before.map(|b| b.desired).unwrap_or_default();
         Baseline { desired: if services.is_empty() { self.desired } else { whole }, ..self.clone() }
     }
 }
 
-/// A re-setup that is asked for and not begun: level-triggered, so nothing that dies forgets it.
+/// A re-setup that is requested and has not begun. It is part of the state, so a crash does not
+/// lose it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
+    #[serde(rename = "occasion")]
     pub occasion: Occasion,
     pub reasons: Vec<Reason>,
     /// Empty: the whole group.
     pub services: Vec<ServiceName>,
     pub since: Wall,
-    /// When the examination behind it was made; None: an operator's order needs none.
+    /// When the underlying examination was made; None: an operator's order needs no examination.
     pub examined: Option<Wall>,
-    /// None: remoor itself.
+    /// The operator; None: remoor itself.
     pub by: Option<String>,
-    /// Overrides hold, window and settle; never fence or quorum.
+    /// Ignores hold, window and settle time, but not fencing and quorum.
     pub now: bool,
-    /// Only cleanup, no provisioning after it.
+    /// Only clean up; provision nothing.
     pub decommission: bool,
-    /// Also where only the agent is down; overrides nothing else.
+    /// Run also if the agent is down but the host answers. Overrides nothing else.
     #[serde(default)]
     pub force: bool,
-    /// No re-setup: puts back what this attempt copied aside. Is dropped when the node goes away.
+    /// Not a re-setup: restore what this attempt backed up. Dropped when the node goes away.
     #[serde(default)]
     pub undo: Option<AttemptId>,
-    /// Takes the node into service, also one that was taken out. Nothing else does.
+    /// Takes the node into service, even if it was decommissioned. Nothing else does.
     #[serde(default)]
     pub commission: bool,
-    /// Stronger than all that the fleet says, for this re-setup only.
+    /// Variables of this re-setup; they override the fleet's.
     #[serde(default)]
     pub vars: Vars,
-    /// An order that rolls a generation out to several of its group: one of them goes first, as where remoor itself does it.
+    /// An order that rolls a generation out to several nodes of a group. One of them goes first as
+    /// the canary, as in an automatic rollout.
     #[serde(default)]
     pub rollout: bool,
 }
 
 impl Want {
-    /// The whole group, wanted by remoor itself, for no reason that an examination found; whoever wants more says so.
+    /// An automatic request for the whole group, without reasons from an examination. Callers set
+    /// further fields.
     pub fn new(occasion: Occasion, since: Wall) -> Self {
         Self {
             occasion,
@@ -167,6 +180,7 @@ impl Want {
     }
 }
 
+/// An announced maintenance window. No automatic re-setup begins in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maintenance {
     pub from: Wall,
@@ -174,6 +188,7 @@ pub struct Maintenance {
     pub by: String,
 }
 
+/// A hold: no re-setup begins until it ends, except with `now`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     pub why: String,
@@ -182,16 +197,17 @@ pub struct Hold {
     pub until: Option<Wall>,
 }
 
-/// The node is at another address than when it was last set up, or adopted: what is rendered with it is not right there.
+/// The node's address changed since it was last set up or adopted, so configuration that was
+/// rendered with the old address is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moved {
-    /// IP address of then.
+    /// The previous IP address.
     pub from: String,
-    /// When it moved last.
+    /// When the address last changed.
     pub since: Wall,
 }
 
-/// What a joining node says of itself; addresses are hints, the key is its identity.
+/// What a joining node reports about itself. The addresses are hints; the key is its identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
     pub name: NodeName,
@@ -201,91 +217,105 @@ pub struct NodeSpec {
     pub gossip: String,
     /// ed25519, hex.
     pub public_key: String,
-    /// `ssh-ed25519 AAAA...` lines; strict from the first login on.
+    /// Lines like `ssh-ed25519 AAAA...`; checked strictly from the first login on.
     pub ssh_host_keys: Vec<String>,
     pub machine_id: String,
     pub version: String,
-    /// Is to be drained from the first; says nothing once it is accepted.
+    /// Drain the node from the beginning. Not used after the node is accepted.
     #[serde(default)]
     pub drain: bool,
-    /// What fails together, as its operator names it; empty: nobody said.
+    /// The failure domain as named by the operator; empty: none.
     #[serde(default)]
     pub zone: String,
-    /// Boot id of the machine when it joined; empty: not told. Two machines never share one.
+    /// Boot id of the machine when it joined; empty: unknown. Two machines never have the same one.
     #[serde(default)]
     pub boot: String,
 }
 
+/// One node of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub id: NodeId,
     pub spec: NodeSpec,
     pub accepted: Wall,
-    /// Desired, stored; the observed role is derived from the applied Raft membership.
+    /// The desired role. The observed role is derived from the applied Raft membership.
     pub role: ClusterRole,
     pub raft: Option<RaftId>,
-    /// It is removed as soon as it has left Raft.
+    /// The node is removed as soon as it has left Raft.
     #[serde(default)]
     pub removing: Option<super::Removing>,
     pub availability: Availability,
     pub lifecycle: Lifecycle,
-    /// Stands beside the lifecycle: a failed repair never takes a node out of its group.
+    /// The phase in which the last re-setup failed. Separate from the lifecycle, because a failed
+    /// repair must not take a node out of its group.
     pub failed: Option<String>,
     pub maintenance: Option<Maintenance>,
     pub hold: Option<Hold>,
-    /// A changed SSH host key was offered: its fingerprint. Nothing is sent to the node until `trust-key`.
+    /// Fingerprint of a changed SSH host key that the node offered. Nothing is sent to the node
+    /// until `trust-key`.
     pub key_changed: Option<String>,
-    /// As last examined; None: never seen.
+    /// The identity at the last examination; None: never examined.
+    #[serde(rename = "marks")]
     pub marks: Option<Marks>,
-    /// When that was.
+    /// When the node was last examined.
+    #[serde(rename = "seen")]
     pub seen: Wall,
     pub absence: Option<Absence>,
     pub absences: AbsenceNo,
-    /// Beginnings of the last absences, at most 16, for flapping.
+    /// Start times of the last absences, at most 16, to detect flapping.
+    #[serde(rename = "recent")]
     pub recent: Vec<Wall>,
-    /// The last conclusion, of an absence or live.
+    /// The last conclusion about an absence or from a live examination.
     pub finding: Option<Finding>,
     pub baseline: Option<Baseline>,
-    /// Adopted, and neither set up by remoor nor entrusted to it since: see `GroupSummary::policy_of`.
-    #[serde(default)]
+    /// Adopted, and neither set up by remoor nor entrusted to it: see `GroupSummary::policy_of`.
+    #[serde(default, rename = "watched")]
     pub watched: bool,
+    #[serde(rename = "want")]
     pub want: Option<Want>,
     /// The open job.
     pub job: Option<JobId>,
-    /// Crashes of the agent that verdicts named.
+    /// Number of agent crashes that verdicts named.
     pub agent_faults: u32,
-    /// Examinations in a row that ended unknown.
+    /// Number of consecutive examinations that were inconclusive.
+    #[serde(rename = "unknowns")]
     pub unknowns: u32,
-    /// Index of the last entry after which an older examination says nothing any more: it came back, something ran on
-    /// it, its baseline or its verdict changed.
+    /// Index of the last entry that invalidates earlier examinations: the node returned, something
+    /// ran on it, or its baseline or verdict changed.
+    #[serde(rename = "altered")]
     pub altered: u64,
-    /// Since when it is known to be drifted; a later look that confirms it does not make the drift new.
+    /// Since when the node is known to be drifted. Later examinations that confirm the drift do not
+    /// change it.
     pub drifted_since: Option<Wall>,
-    /// Something ran on it that nobody has looked at since: it is examined whatever its agent says.
-    #[serde(default)]
+    /// Something ran on the node after its last examination. It is examined even if its agent
+    /// reports no problem.
+    #[serde(default, rename = "unseen")]
     pub unseen: bool,
     /// Index of the entry by which an operator last trusted its SSH host keys.
-    #[serde(default)]
+    #[serde(default, rename = "trusted")]
     pub trusted: u64,
-    #[serde(default)]
+    #[serde(default, rename = "moved")]
     pub moved: Option<Moved>,
-    /// IP address that the provisioning under way was begun with.
+    /// IP address with which the current provisioning began.
     #[serde(default)]
     pub provisioned_at: Option<String>,
-    /// Was to be a manager when the cluster was founded anew without it; until an operator says what it is to be.
-    #[serde(default)]
+    /// The node was to be a manager when the cluster was rebuilt without it. Set until an operator
+    /// decides its role.
+    #[serde(default, rename = "lost")]
     pub lost: bool,
 }
 
 impl Node {
+    /// The node's name.
     pub fn name(&self) -> &NodeName {
         &self.spec.name
     }
-    /// It is to be a manager, or is one that has not left yet: others ask it, believe it, and don't take it away lightly.
+    /// The node is to be a manager, or has not left Raft yet. Other nodes query and trust it, and
+    /// it must not be removed carelessly.
     pub fn manages(&self) -> bool {
         self.role == ClusterRole::Manager || self.raft.is_some()
     }
-    /// IP address, as entered; None: the record holds none.
+    /// The recorded IP address; None: the record contains none.
     pub fn ip(&self) -> Option<&str> {
         super::ip_of(&self.spec.gossip)
     }
@@ -293,13 +323,15 @@ impl Node {
     pub fn away(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none())
     }
-    /// Notes in which phase a re-setup ended; that an earlier one got further is not forgotten, also not for an undo.
+    /// Records the phase in which a re-setup failed. A failure in `Fence` or of an undo does not
+    /// overwrite that of a run which got further.
     pub(super) fn fail(&mut self, phase: Phase) {
         if !matches!(phase, Phase::Fence | Phase::Undo) || self.failed.is_none() {
             self.failed = Some(phase.word().to_owned());
         }
     }
-    /// What is there is what is wanted: the last finding, which said otherwise, is overtaken.
+    /// Records that the node matches its desired state. A last finding that said otherwise is
+    /// marked as overtaken.
     pub(super) fn is_right(&mut self, root: Option<Sha256>, at: Wall) {
         self.drifted_since = None;
         if let Some(finding) = &mut self.finding {
@@ -313,7 +345,8 @@ impl Node {
             finding.amiss = Some(0);
         }
     }
-    /// Was set up, and not cleaned up for good yet; also one that was ordered out and back in meanwhile.
+    /// The node was set up and has not been decommissioned yet; includes a node whose
+    /// decommissioning was revoked.
     pub fn serves(&self) -> bool {
         match self.lifecycle {
             Lifecycle::Commissioned => true,
@@ -321,21 +354,24 @@ impl Node {
             Lifecycle::Accepted | Lifecycle::Decommissioned => false,
         }
     }
-    /// Counts for the budgets and breakers of its group and fleet: neither a machine that only joined, nor one that was taken out.
+    /// The node counts for the budgets and breakers of its group and fleet. Nodes that only joined
+    /// or are decommissioned do not count.
     pub fn in_service(&self) -> bool {
         !matches!(self.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned)
     }
-    /// A re-setup of it ended between cleanup and verification: its services can't be counted on.
+    /// A re-setup ended between cleanup and verification, so the node's services may not run.
     pub fn half_done(&self) -> bool {
         self.failed.as_deref().is_some_and(|phase| phase != Phase::Fence.word())
     }
-    /// Away, and its host answers on SSH.
+    /// The node is away, and its host answers on SSH.
     pub fn agent_down(&self) -> bool {
         self.absence.as_ref().is_some_and(|a| a.returned.is_none() && a.gone == Gone::AgentDown)
     }
+    /// A maintenance window is open at this moment.
     pub fn in_maintenance(&self, at: Wall) -> bool {
         self.maintenance.as_ref().is_some_and(|m| m.from <= at && at < m.until)
     }
+    /// The hold that is in force at this moment.
     pub fn held(&self, at: Wall) -> Option<&Hold> {
         self.hold.as_ref().filter(|h| h.until.is_none_or(|until| at < until))
     }
@@ -350,15 +386,17 @@ pub struct Generation {
     pub at: Wall,
     pub by: String,
     pub summary: super::FleetSummary,
-    /// Hashes of hosts that are others than in `summary`, since nodes moved after it was applied.
+    /// Hashes of hosts that differ from `summary`, because node addresses changed after the
+    /// generation was applied.
     #[serde(default)]
     pub rendered: BTreeMap<NodeName, Sha256>,
-    /// Index of the last move that is in `rendered`.
+    /// Index of the last address change that is included in `rendered`.
     #[serde(default)]
     pub rendered_for: u64,
 }
 
 impl Generation {
+    /// The node's host group; None: the generation does not contain the node.
     pub fn group_of(&self, node: &NodeName) -> Option<&GroupName> {
         self.summary.hosts.get(node).map(|h| &h.group)
     }
@@ -367,7 +405,8 @@ impl Generation {
         let group = self.group_of(node).and_then(|name| self.summary.groups.get(name));
         group.map(|g| g.services.as_slice()).unwrap_or_default()
     }
-    /// Hash of what the node is to be, at the addresses that are entered now; None: the generation does not speak of it.
+    /// Hash of the node's desired state, rendered with the recorded addresses; None: the generation
+    /// does not contain the node.
     pub fn desired(&self, node: &NodeName) -> Option<Sha256> {
         self.rendered.get(node).copied().or_else(|| self.summary.hosts.get(node).map(|h| h.desired))
     }

@@ -1,27 +1,29 @@
-//! Lines that do not count: left out of a content before it is hashed, the same on a node and where a manager renders what it
-//! expects there. Hashes nothing itself.
+//! Lines that are ignored. They are removed from a content before it is hashed, both on a node and
+//! where a manager renders the expected content. Does not hash anything itself.
 
 use super::Sha256;
 use regex::bytes::{RegexBuilder, RegexSet, RegexSetBuilder};
 use std::fmt;
 
-/// So many patterns one service may have, and so long each may be, in bytes.
+/// Maximum number of patterns for one service; `PATTERN_MAX` is the maximum length of each, in
+/// bytes.
 pub const NORMALIZE_MAX: usize = 32;
 const PATTERN_MAX: usize = 1024;
-/// Of what the patterns of one service are compiled to, in bytes.
+/// Maximum size of the compiled patterns of one service, in bytes.
 const COMPILED_MAX: usize = 1 << 20;
 
-/// The `normalize:` of one service, compiled. A line is what stands before a line end, or before the end of the content.
+/// The compiled `normalize:` of one service. A line is the text before a line end or before the end
+/// of the content.
 #[derive(Debug, Clone)]
 pub struct Normalizer {
     lines: RegexSet,
     id: u64,
 }
 
-/// Why patterns can't be used. Nothing was read or hashed.
+/// Why patterns cannot be used. Nothing was read or hashed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct NormalizeError {
-    /// The pattern; None: it is about all of them.
+    /// The faulty pattern; None: the error concerns all patterns together.
     pub pattern: Option<String>,
     pub why: String,
 }
@@ -36,7 +38,7 @@ impl fmt::Display for NormalizeError {
 }
 
 impl Normalizer {
-    /// None where there are no patterns, so that a content counts as it is.
+    /// Returns None if there are no patterns: then all of the content counts.
     pub fn new(patterns: &[String]) -> Result<Option<Self>, NormalizeError> {
         if patterns.is_empty() {
             return Ok(None);
@@ -59,7 +61,8 @@ impl Normalizer {
         Ok(Some(Self { lines, id }))
     }
 
-    /// Whether one pattern can be used; one that would drop every line is none, since every content would count as the same.
+    /// Checks one pattern. A pattern that drops every line is refused, because all contents would
+    /// be equal.
     pub fn check(pattern: &str) -> Result<(), NormalizeError> {
         let refuse = |why: &str| Err(NormalizeError { pattern: Some(pattern.to_owned()), why: why.to_owned() });
         if pattern.len() > PATTERN_MAX {
@@ -69,7 +72,7 @@ impl Normalizer {
             Ok(regex) if drops_all(|line| regex.is_match(line)) => refuse("drops every line"),
             Ok(_) => Ok(()),
             Err(regex::Error::CompiledTooBig(_)) => refuse("is too large when compiled"),
-            // Its message draws the pattern in several lines; the last one says what is wrong.
+            // The message shows the pattern in several lines; the last one names the error.
             Err(error) => {
                 let text = error.to_string();
                 let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
@@ -78,24 +81,25 @@ impl Normalizer {
         }
     }
 
-    /// The same for the same patterns, another for others, never 0.
+    /// Equal for equal patterns, different for others, never 0.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The parts of `content` that count, line ends included.
+    /// The lines of `content` that are not ignored, including line ends.
     pub fn kept<'a>(&'a self, content: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         let lines = content.split_inclusive(|byte| *byte == b'\n');
         lines.filter(|line| !self.lines.is_match(line.strip_suffix(b"\n").unwrap_or(line)))
     }
 
-    /// The hash of what counts.
+    /// The hash of the lines that are not ignored.
     pub fn sha256(&self, content: &[u8]) -> Sha256 {
         Sha256::of(&self.kept(content).collect::<Vec<_>>().concat())
     }
 }
 
-/// Whether what finds lines finds a line that nobody means, or all of some that have nothing in common.
+/// The patterns match a line that occurs in no real file, or all of several lines that have nothing
+/// in common.
 fn drops_all(finds: impl Fn(&[u8]) -> bool) -> bool {
     const UNLIKE: [&[u8]; 5] = [b"port = 80", b"[main]", b"  - name: \"x\"", b"</Directory>", b"0.0.0.0/0 via eth0;"];
     finds(b"\x01") || UNLIKE.iter().all(|line| finds(line))
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_dropped_whole_and_the_rest_stays_as_it_is() {
+    fn matching_lines_are_dropped_completely_and_the_rest_is_unchanged() {
         let stamps = normalizer(&["^# generated", "^Date: .*$"]).unwrap().unwrap();
         for (content, wanted) in [
             ("# generated 1\na\nDate: x\r\nb", "a\nb"),
@@ -130,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explodes_or_drops_all_is_refused_by_name() {
+    fn patterns_that_are_too_large_or_drop_every_line_are_refused() {
         let why = |patterns: &[&str]| normalizer(patterns).unwrap_err().to_string();
         let text = [
             why(&["a", "("]),
@@ -150,16 +154,16 @@ mod tests {
             more than 32 patterns
             the patterns are together larger than 1024 KiB when compiled"#]]
         .assert_eq(&text.join("\n"));
-        // Exponential elsewhere, linear here.
+        // A backtracking engine would need exponential time; this one needs linear time.
         let slow = normalizer(&["^(a+)+$", "^(a|aa)+$"]).unwrap().unwrap();
         let line = "a".repeat(1 << 20) + "b\n";
         assert_eq!(slow.kept(line.as_bytes()).count(), 1);
     }
 
     proptest! {
-        /// What is kept is what a reader of lines would keep, and nothing is dropped twice.
+        /// Exactly the lines without a match are kept, and a second pass drops nothing more.
         #[test]
-        fn kept_lines_are_those_that_no_pattern_finds(content in "[ab#\n\r]{0,40}") {
+        fn exactly_the_lines_without_a_match_are_kept(content in "[ab#\n\r]{0,40}") {
             let normalizer = normalizer(&["^#", "b$"]).unwrap().unwrap();
             let kept = String::from_utf8(normalizer.kept(content.as_bytes()).collect::<Vec<_>>().concat()).unwrap();
             let drops = |line: &str| line.starts_with('#') || line.ends_with('b');

@@ -1,31 +1,32 @@
-//! Machines that ask to be let in without a secret, nodes whose certificate ran out, and since when a join secret counts.
+//! Machines that ask to join without a secret, nodes with an expired certificate, and the validity
+//! of join secrets.
 
 use super::{ClusterRole, NodeSpec, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 
-/// So many machines may wait to be let in; answered ones make room for new ones.
+/// Maximum number of machines that wait for permission to join; decided requests are dropped first.
 pub const PENDING_MAX: usize = 64;
-/// So long one waits, and a yes or no to it counts.
+/// How long a request waits and how long the decision about it is valid.
 pub const PENDING_MS: u64 = 24 * 3_600_000;
 
-/// What an operator said.
+/// An operator's decision about a join request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Nothing yet.
+    /// Not decided yet.
     #[default]
     None,
-    /// It may come in, in this role.
+    /// The machine may join in this role.
     Accepted(ClusterRole),
     Denied,
 }
 
-/// A machine that asks to be let in.
+/// A machine that asks to join.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// In its own words, but for the key, which it has proved to hold.
+    /// As reported by the machine. Only the key is proved.
     pub spec: NodeSpec,
-    /// What it asks to be.
+    /// The role that it asks for.
     pub role: ClusterRole,
     pub since: Wall,
     pub expires: Wall,
@@ -33,40 +34,42 @@ pub struct Pending {
     pub answer: Answer,
 }
 
-/// So many keys may stand denied.
+/// Maximum number of denied keys.
 pub const DENIED_MAX: usize = 1_000;
 
-/// An operator's no to a key. It stands until an operator takes it back, whatever secret the machine comes with.
+/// A denied key. The denial stands until an operator revokes it, whichever secret the machine
+/// presents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denied {
-    /// As what it asked to be let in.
+    /// The machine's description in its join request.
     pub spec: NodeSpec,
     pub at: Wall,
     pub by: String,
 }
 
-/// A node that came with a certificate of its own that had run out.
+/// A node that presented its own expired certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lapsed {
     pub since: Wall,
-    /// Until when it may have a new one, by an operator's yes; None: nobody said so.
+    /// Until when it may get a new certificate, by an operator's decision; None: not decided.
     #[serde(default)]
     pub accepted_until: Option<Wall>,
 }
 
 impl Lapsed {
+    /// The node may get a new certificate at this moment.
     pub fn accepted(&self, now: Wall) -> bool {
         self.accepted_until.is_some_and(|until| now <= until)
     }
 }
 
-/// What is known of the join secret of one role beside its hash.
+/// Facts about the join secret of one role, in addition to its hash.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenRecord {
-    /// Since when the secret counts; 0: a cluster of before this was written down.
+    /// Since when the secret is valid; 0: the cluster is older than this record.
     pub since: Wall,
     pub by: String,
-    /// The secret before.
+    /// The previous secret.
     #[serde(default)]
     pub old: Option<OldSecret>,
 }
@@ -75,6 +78,6 @@ pub struct TokenRecord {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OldSecret {
     pub secret: Sha256,
-    /// The last moment at which it let anybody in.
+    /// The last moment at which this secret is accepted.
     pub until: Wall,
 }

@@ -1,24 +1,27 @@
-//! Nodes that were taken out for good, as far as they are remembered: for as long as one of their certificates may live; and
-//! those that left by themselves, which may come back as who they were until they are taken out.
+//! Permanently removed nodes, remembered as long as one of their certificates may be valid; and
+//! nodes that left by themselves, which may return with the same identity until they are removed.
 
 use super::{Node, NodeName, Wall};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// For so many days a node's certificate holds.
+/// Lifetime of a node certificate in days.
 pub const CERTIFICATE_DAYS: u32 = 90;
-/// For so long a removed node is remembered: as long as a certificate that it was given at the last moment, and a week for
-/// clocks that are wrong.
+/// How long a removed node is remembered: the lifetime of a certificate that was issued at the last
+/// moment, and one week to tolerate wrong clocks.
 pub const REMOVED_MS: u64 = (CERTIFICATE_DAYS as u64 + 7) * DAY_MS;
-/// So many removed nodes are remembered; no further one is removed until some were forgotten.
+/// Maximum number of remembered removed nodes. When it is reached, no further node is removed until
+/// entries expire.
 pub const REMOVED_MAX: usize = 10_000;
-/// So many nodes that left are kept; no further one may leave until some were taken out.
+/// Maximum number of nodes that left. When it is reached, no further node may leave until some are
+/// removed.
 pub const LEFT_MAX: usize = 10_000;
-/// A node has been away for so long before it is removed without force: a shorter absence may be a matter of who leads.
+/// Minimum absence before a node is removed without force. A shorter absence may be caused by a
+/// leader change.
 pub const DOWN_MS: u64 = 10_000;
 
-/// What is left of a node that was removed. Its name is free; its key is not let in again while it stands here.
+/// The record of a removed node. Its name is free; its key cannot join while this record exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     pub name: NodeName,
@@ -26,22 +29,23 @@ pub struct Removed {
     pub public_key: String,
     pub machine_id: String,
     pub at: Wall,
-    /// Who ordered it.
+    /// The operator who ordered the removal.
     pub by: String,
-    /// When it is forgotten.
+    /// When the record expires.
     pub until: Wall,
 }
 
-/// A node that said itself that it goes for good. It is no node meanwhile: nobody watches it, and nothing is done on it.
+/// A node that announced that it leaves permanently. Until it returns it is not among the nodes, so
+/// it is not watched and nothing runs on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
-    /// As it comes back, if it does: its id, name and key, and what was last known of what is there.
+    /// The node record for a return: its id, name and key, and its last known state.
     pub node: Arc<Node>,
     pub at: Wall,
     pub by: String,
 }
 
-/// A manager that is to be removed as soon as it has left Raft.
+/// A manager that will be removed as soon as it has left Raft.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removing {
     pub by: String,

@@ -1,4 +1,4 @@
-//! What an agent says of itself by gossip: a hint, never evidence.
+//! What an agent reports about itself by gossip. It is a hint, never evidence.
 
 use super::{BootId, CheckResult, CheckState, Epoch, GenerationSeq, Instance, OnFail, Sha256};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum CheckSummary {
 }
 
 impl CheckSummary {
-    /// The worst of them; a check with `on-fail: none` does not count.
+    /// The worst result. Checks with `on-fail: none` do not count.
     pub fn of(results: &[CheckResult]) -> Self {
         let any = |state| results.iter().any(|r| r.state == state && r.on_fail != OnFail::None);
         match () {
@@ -27,40 +27,42 @@ impl CheckSummary {
     }
 }
 
-/// Goes signed into the gossip metadata, at most 256 bytes with its signature.
+/// Sent signed in the gossip metadata; at most 256 bytes including the signature.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The agent said goodbye; what follows is not a failure.
+    /// The agent announced that it leaves, so its silence is not a failure.
     pub leaving: bool,
     pub boot: BootId,
     pub instance: Instance,
-    /// How many episodes without any live peer this node has had, ever.
+    /// Number of episodes without any live peer since the agent's record began.
     pub isolation: u32,
-    /// Root of the node digest; all zero: not taken yet.
+    /// Root of the node digest; all zero: not computed yet.
     pub digest: Sha256,
-    /// Of the manifest that was hashed by.
+    /// Generation of the manifest that the digest was computed with.
     pub generation: GenerationSeq,
     pub checks: CheckSummary,
-    /// Of the agent's program; empty: it does not say.
+    /// Version of the agent program; empty: not reported.
     #[serde(default)]
     pub version: String,
-    /// What fails or could not be told, see [`super::amiss`]; 0: nothing, or the agent is an older one that does not say.
-    #[serde(default)]
+    /// Hash of failed and inconclusive checks, see [`super::amiss`]; 0: no problem, or an older
+    /// agent that does not report it.
+    #[serde(default, rename = "amiss")]
     pub amiss: u64,
-    /// Of the certificate by which the node answers at its API, so that whoever doubts it can see it proved there; 0: the agent is an
-    /// older one that does not say.
+    /// Epoch of the certificate that the node's API presents, so that other nodes can verify it
+    /// there; 0: an older agent that does not report it.
     #[serde(default)]
     pub epoch: Epoch,
-    /// The port of its API; 0 likewise.
+    /// The port of the node's API; 0: an older agent that does not report it.
     #[serde(default)]
     pub api: u16,
-    /// A manager part runs.
+    /// A manager service runs on the node.
     #[serde(default)]
     pub manages: bool,
 }
 
 impl Report {
-    /// Nothing could be read of it: no boot id and no instance, which every agent has. Such a node is alive, no more.
+    /// The report could not be read: boot id and instance are empty, which every agent sets. It
+    /// shows only that the node is alive.
     pub fn is_blank(&self) -> bool {
         self.boot.as_str().is_empty() && self.instance.0.is_empty()
     }

@@ -1,8 +1,9 @@
-//! States and values for unit tests, where only a part of them matters.
+//! States and values for unit tests in which only a part of them matters.
 
 use super::*;
 
-/// `adopted` nodes of group web, w1 and on, which are as they are to be; then so many that only joined.
+/// `adopted` nodes of group web, named w1 and so on, that match their desired state; then `joined`
+/// nodes that only joined.
 pub fn fleet(adopted: u64, joined: u64) -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();
@@ -28,7 +29,7 @@ pub fn fleet(adopted: u64, joined: u64) -> Inventory {
     inventory
 }
 
-/// Of a node that was never away and is as it should be.
+/// The finding of a node that was never away and matches its desired state.
 pub fn finding() -> Finding {
     Finding {
         absence: None,

@@ -1,28 +1,31 @@
-//! What was concluded about a node, and what is to be done about it.
+//! Conclusions about a node and the action that follows.
 
 use super::{AbsenceNo, BootId, Cause, Instance, NodeName, Occasion, ServiceName, Sha256, Wall};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Three-way comparison of what is desired now, what was last applied and what is there.
+/// Three-way comparison of the desired state, the last applied state and the state on the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is", content = "why")]
 pub enum Verdict {
     Same,
-    /// What is desired changed.
+    /// The desired state changed.
     Outdated,
-    /// What is there changed. The alias was a verdict in name that nothing concluded: what was provisioned and is not as
-    /// rendered is no verdict but the end of an attempt, [`super::FailureClass::ProvisionedWrong`].
+    /// The state on the node changed. The alias is a former verdict that was never concluded: a
+    /// node that differs after provisioning fails the attempt with
+    /// [`super::FailureClass::ProvisionedWrong`].
     #[serde(alias = "provisioned-wrong")]
     Drifted,
     /// Both changed.
     Conflict,
-    /// Not drift: it is retried, then an alert, never a re-setup (I9).
+    /// Inconclusive, not drift: it is retried and then alerted, but never triggers a re-setup
+    /// (invariant I9).
     Unknown(String),
 }
 
 impl Verdict {
+    /// The stored and displayed form, without the reason.
     pub fn word(&self) -> &'static str {
         match self {
             Verdict::Same => "same",
@@ -32,6 +35,7 @@ impl Verdict {
             Verdict::Unknown(_) => "unknown",
         }
     }
+    /// The node differs from the recorded state.
     pub fn drifted(&self) -> bool {
         matches!(self, Verdict::Drifted | Verdict::Conflict)
     }
@@ -46,28 +50,32 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One thing that is not as it should be.
+/// One deviation from the desired state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
     pub service: ServiceName,
     pub text: String,
-    /// Asks for a re-setup by itself; otherwise it is reported.
+    /// The reason triggers a re-setup by itself; otherwise it is only reported.
+    #[serde(rename = "grave")]
     pub grave: bool,
     pub by: Witness,
-    /// What it says something of: a path, or a check and its property. Empty: the service or node as such.
+    /// The object: a path, or a check and its property. Empty: the service or node as a whole.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// The look that found it first, where each one since then found it too. None: it stands in no finding.
+    /// When an examination found it first, if all later ones found it too. None: the reason is not
+    /// part of a finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Wall>,
 }
 
 impl Reason {
+    /// A reason without an object and without a date.
     pub fn new(by: Witness, service: ServiceName, text: String, grave: bool) -> Self {
         Self { service, text, grave, by, about: String::new(), since: None }
     }
 
-    /// What was found at `at`, after the finding `before`: what stood there already has stood since then.
+    /// Dates the reasons found at `at`: a reason that the finding `before` contains keeps its
+    /// earlier date.
     pub fn dated(found: Vec<Reason>, before: Option<&Finding>, at: Wall) -> Vec<Reason> {
         let mut stood = BTreeMap::new();
         for (reason, finding) in before.iter().flat_map(|f| f.reasons.iter().map(move |r| (r, f))) {
@@ -79,13 +87,14 @@ impl Reason {
         found.into_iter().map(|r| Reason { since: Some(since(&r)), ..r }).collect()
     }
 
-    /// What is there is not as recorded; a check that only warns is a reason to say so, not to call the configuration drifted.
+    /// The node differs from the recorded state. A check that only warns is reported, but does not
+    /// count as drift.
     pub fn drifts(&self) -> bool {
         self.by == Witness::Digest || self.by == Witness::Check && self.grave
     }
 }
 
-/// What kind of evidence a reason rests on.
+/// The kind of evidence for a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Witness {
@@ -94,13 +103,13 @@ pub enum Witness {
     Desired,
 }
 
-/// What policy makes of a verdict.
+/// The action that the policy derives from a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "do", content = "what")]
 pub enum Remedy {
     None,
     Report,
-    /// The services to set up again, dependents included; empty: the whole group.
+    /// The services to set up again, including dependents; empty: the whole group.
     Resetup(Vec<ServiceName>),
     Held(String),
     Blocked(String),
@@ -121,55 +130,60 @@ impl fmt::Display for Remedy {
     }
 }
 
-/// A verdict with everything it rests on, as it stands in the journal.
+/// A verdict with all its evidence, as stored in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// None: the node was never away.
     pub absence: Option<AbsenceNo>,
     pub cause: Option<Cause>,
-    /// Announced, or left gracefully before.
+    /// The absence was announced, or the node left gracefully.
     pub planned: bool,
     pub evidence: Vec<String>,
     pub verdict: Verdict,
-    /// What it was before a re-setup or an adoption overtook it, and when that was.
+    /// The verdict before a re-setup or an adoption made it obsolete, and when that happened.
     #[serde(default)]
     pub overtaken: Option<(Verdict, Wall)>,
     pub reasons: Vec<Reason>,
+    #[serde(rename = "remedy")]
     pub remedy: Remedy,
+    #[serde(rename = "occasion")]
     pub occasion: Occasion,
     /// The manager that concluded it.
     pub by: NodeName,
     pub at: Wall,
-    /// From the alive event, or from the order, to the conclusion.
+    /// Time from the alive event, or from the order, to the conclusion.
     pub took_ms: u64,
     pub digest: Option<Sha256>,
-    /// Checks that passed, failed, could not tell.
+    /// Number of checks that passed, failed and were inconclusive.
     pub checks: (u32, u32, u32),
-    /// What failed or could not be told, see [`super::amiss`]; None: nothing was examined, or an older manager concluded it.
-    #[serde(default)]
+    /// Hash of failed and inconclusive checks, see [`super::amiss`]; None: nothing was examined, or
+    /// an older manager concluded it.
+    #[serde(default, rename = "amiss")]
     pub amiss: Option<u64>,
+    #[serde(rename = "marks")]
     pub marks: Marks,
-    /// Damaged files of the node's data directory, as the examination found them.
+    /// Damaged files of the node's data directory that the examination found.
     #[serde(default)]
     pub damaged: Vec<String>,
-    /// Index of the last entry that was applied when the examination began.
+    /// Index of the last applied entry when the examination began.
     #[serde(default)]
     pub basis: u64,
 }
 
 impl Finding {
-    /// It says of something beside these services that it is not as recorded, or could not tell.
+    /// The finding is inconclusive or shows drift of services other than these.
     pub fn beyond(&self, services: &[ServiceName]) -> bool {
         matches!(self.verdict, Verdict::Unknown(_)) || self.drift_of(|service| !services.contains(service))
     }
 
-    /// It says of such a service that it is not as recorded.
+    /// The finding shows drift of a matching service.
     pub fn drift_of(&self, such: impl Fn(&ServiceName) -> bool) -> bool {
         self.verdict.drifted() && self.reasons.iter().any(|r| r.drifts() && such(&r.service))
     }
 }
 
-/// What tells one stay of a node from the next: any difference is an absence, seen or not.
+/// Identifies one run of a node: a change of any field means an absence, even if it was not
+/// noticed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marks {
     pub boot: BootId,
@@ -183,7 +197,7 @@ mod tests {
     use crate::model::sample;
 
     #[test]
-    fn a_reason_stands_since_the_first_of_the_looks_that_found_it_one_after_the_other() {
+    fn a_reason_is_dated_from_the_first_of_consecutive_examinations_that_found_it() {
         let reason = |service: &str, by, about: &str, text: &str| Reason {
             about: about.to_owned(),
             ..Reason::new(by, service.into(), text.to_owned(), false)
@@ -192,7 +206,8 @@ mod tests {
         let since = |reasons: &[Reason]| reasons.iter().map(|r| r.since.map(|at| at.0)).collect::<Vec<_>>();
         let finding = |reasons, at| Finding { reasons, at: Wall(at), ..sample::finding() };
         let first = Reason::dated(vec![path("mode")], None, Wall(1));
-        // Another value of the same is no other difference; the same path of another service, or in a check, is one.
+        // Another value of the same attribute is not a new difference. The same path in another
+        // service, or in a check, is one.
         let others = [
             path("sha256"),
             reason("db", Witness::Digest, "/etc/a", "mode"),
@@ -203,13 +218,13 @@ mod tests {
         let gone = Reason::dated(Vec::new(), Some(&finding(second, 2)), Wall(3));
         let again = Reason::dated(vec![path("mode")], Some(&finding(gone, 3)), Wall(4));
         assert_eq!(since(&again), [Some(4)], "it was right in between");
-        // Older managers noted none.
+        // Findings of older managers contain no date.
         let older = finding(vec![path("mode")], 7);
         assert_eq!(since(&Reason::dated(vec![path("mode")], Some(&older), Wall(9))), [Some(7)]);
     }
 
     #[test]
-    fn verdicts_are_stored_by_name_and_one_of_an_older_program_is_still_read() {
+    fn verdicts_are_stored_by_name_and_the_former_verdict_is_still_read() {
         let all = [Verdict::Same, Verdict::Outdated, Verdict::Drifted, Verdict::Conflict, Verdict::Unknown("x".into())];
         for verdict in all {
             let bytes = rmp_serde::to_vec_named(&verdict).expect("stored");

@@ -1,5 +1,5 @@
-//! When a group may be set up again: weekly spans of minutes in UTC. Reads no clock and knows no time zones: what was
-//! written with an offset was converted when the fleet was read.
+//! When a group may be set up again: weekly spans of minutes in UTC. Reads no clock and knows no
+//! time zones; offsets are converted when the fleet is read.
 
 use super::Wall;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ const MINUTE_MS: u64 = 60_000;
 const EPOCH_MINUTE: u64 = 3 * 24 * 60;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// From one minute of the week up to another, which does not belong to it. It may run over Sunday's midnight
-/// (`from > to`); `from == to` is the whole week.
+/// From one minute of the week to another, excluding the latter. A span may wrap around at the end
+/// of Sunday (`from > to`); `from == to` is the whole week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WeekSpan {
     pub from: u32,
@@ -29,7 +29,7 @@ impl WeekSpan {
     }
 }
 
-/// Deny wins. Without any `allow` all of the week is allowed.
+/// `deny` overrides `allow`. Without any `allow`, the whole week is allowed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Windows {
     #[serde(default)]
@@ -39,15 +39,15 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Whether work may begin at this moment.
+    /// Work may begin at this moment.
     pub fn open(&self, at: Wall) -> bool {
         self.open_at(minute_of_week(at))
     }
 
-    /// When they open next, seen from a moment at which they are shut; None: never.
+    /// The next opening after a moment at which the windows are closed; None: they never open.
     pub fn opens(&self, at: Wall) -> Option<Wall> {
         let now = minute_of_week(at);
-        // Something can only open where a span begins or ends.
+        // Windows can only open where an `allow` span begins or a `deny` span ends.
         let edges = self.allow.iter().map(|s| s.from).chain(self.deny.iter().map(|s| s.to % WEEK_MINUTES));
         let wait = edges
             .filter(|minute| self.open_at(*minute))
@@ -56,7 +56,7 @@ impl Windows {
         Some(Wall((at.0 / MINUTE_MS + u64::from(wait)) * MINUTE_MS))
     }
 
-    /// Whether there is any minute at which they are open.
+    /// There is a minute at which the windows are open.
     pub fn ever_open(&self) -> bool {
         self.open(Wall(0)) || self.opens(Wall(0)).is_some()
     }
@@ -71,7 +71,7 @@ fn minute_of_week(at: Wall) -> u32 {
     ((at.0 / MINUTE_MS + EPOCH_MINUTE) % u64::from(WEEK_MINUTES)) as u32
 }
 
-/// `Mon 22:00 UTC`: the day and minute of a moment that is less than a week away.
+/// `Mon 22:00 UTC`: day and time of a moment that is less than a week away.
 pub fn weekday_text(at: Wall) -> String {
     let minute = minute_of_week(at);
     let (day, hour, minute) = (minute / 1440, minute / 60 % 24, minute % 60);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn deny_wins_and_nothing_said_is_open() {
+    fn deny_overrides_allow_and_empty_windows_are_open() {
         assert!(Windows::default().open(at(2, 12, 0)));
         let windows =
             Windows { allow: vec![span((0, 22), (1, 6)), span((6, 22), (0, 6))], deny: vec![span((1, 0), (1, 2))] };
@@ -131,13 +131,13 @@ mod tests {
             assert_eq!(next, to);
             assert!(windows.open(next) && !windows.open(Wall(next.0 - 1)));
         }
-        // In the middle of a minute, and once a week.
+        // From the middle of a minute, and once a week.
         let weekly = Windows { allow: vec![span((2, 3), (2, 4))], deny: Vec::new() };
         assert_eq!(weekly.opens(Wall(at(2, 4, 0).0 + 30_000)), Some(at(9, 3, 0)));
     }
 
     #[test]
-    fn what_never_opens_is_known() {
+    fn windows_that_never_open_are_recognized() {
         let whole = WeekSpan { from: 0, to: 0 };
         assert!(!Windows { allow: Vec::new(), deny: vec![whole] }.ever_open());
         assert_eq!(Windows { allow: Vec::new(), deny: vec![whole] }.opens(at(0, 0, 0)), None);

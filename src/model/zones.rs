@@ -1,29 +1,31 @@
-//! Zones: what fails together, and how many managers each may hold.
+//! Zones (failure domains) and how many managers each should contain.
 
 use super::{majority, spare};
 use std::collections::BTreeMap;
 
-/// Longest name of a zone, bytes.
+/// Maximum length of a zone name in bytes.
 pub const ZONE_MAX: usize = 64;
 
-/// Whether a zone may be called so.
+/// A zone may have this name.
 pub fn is_zone(name: &str) -> bool {
     (1..=ZONE_MAX).contains(&name.len()) && !name.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// So many managers over so many zones, the most even way, largest first: 5 over 3 are 2-2-1.
+/// Distributes the managers as evenly as possible over the zones, largest first: 5 over 3 are
+/// 2-2-1.
 pub fn spread(managers: usize, zones: usize) -> Vec<usize> {
     let zones = zones.clamp(1, managers.max(1));
     (0..zones).map(|at| managers / zones + usize::from(at < managers % zones)).collect()
 }
 
-/// As it is written: `2-2-1`.
+/// The displayed form: `2-2-1`.
 pub fn spread_text(managers: usize, zones: usize) -> String {
     spread(managers, zones).iter().map(usize::to_string).collect::<Vec<_>>().join("-")
 }
 
-/// What to say where the loss of one zone would end the quorum, given the zones of all managers (empty: nobody said). Silent
-/// where fewer than three managers stand, which survive no loss anyhow, and where no zone is known.
+/// Warns if the loss of one zone would break the quorum. `zones` has the zone of each manager
+/// (empty: none). No warning with fewer than three managers, which survive no loss anyway, or if no
+/// zone is known.
 pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> {
     let mut held = BTreeMap::<&str, usize>::new();
     let mut managers = 0;
@@ -33,7 +35,7 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
             *held.entry(zone).or_default() += 1;
         }
     }
-    // Of two that hold the same the first by name.
+    // Of two zones with the same count, the first by name.
     let (zone, count) = held.iter().rev().max_by_key(|(_, count)| **count)?;
     if managers < 3 || *count <= spare(managers) {
         return None;
@@ -41,8 +43,8 @@ pub fn zone_warning<'a>(zones: impl Iterator<Item = &'a str>) -> Option<String> 
     let left = managers - count;
     let over = spread_text(managers, 3);
     Some(format!(
-        "the loss of zone {zone} would end the quorum: {count} of {managers} managers are there, {left} would be left of the {} \
-         that are needed; over three zones they stand {over}",
+        "the loss of zone {zone} would break the quorum: {count} of {managers} managers are in it, {left} would remain of the {} \
+         that are needed; spread over three zones: {over}",
         majority(managers)
     ))
 }
@@ -52,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn managers_are_spread_evenly() {
+    fn managers_are_spread_evenly_over_zones() {
         let over = |managers| spread_text(managers, 3);
         assert_eq!(
             [1, 2, 3, 4, 5, 6, 7, 9].map(over),
             ["1", "1-1", "1-1-1", "2-1-1", "2-2-1", "2-2-2", "3-2-2", "3-3-3"]
         );
         assert_eq!((spread(0, 3), spread(3, 0)), (vec![0], vec![3]));
-        // Spread so, no zone's loss ends a quorum, from three managers on.
+        // With this spread, the loss of one zone never breaks the quorum, from three managers on.
         assert!((3..=9).all(|n| n == 4 || spread(n, 3)[0] <= spare(n)), "four in three zones lose it with the first");
     }
 
@@ -68,7 +70,7 @@ mod tests {
         let warned = |zones: &[&str]| zone_warning(zones.iter().copied());
         let text = warned(&["b", "a", "a"]).unwrap();
         assert!(
-            text.starts_with("the loss of zone a would end the quorum: 2 of 3 managers are there, 1 would"),
+            text.starts_with("the loss of zone a would break the quorum: 2 of 3 managers are in it, 1 would"),
             "{text}"
         );
         assert!(text.ends_with("1-1-1"), "{text}");

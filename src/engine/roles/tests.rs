@@ -1,14 +1,16 @@
-//! One test for each rule of the role manager. That the rules together bring about what is desired is the simulation's matter.
+//! One test for each rule of the role manager. The simulation tests that the rules together reach
+//! the desired roles.
 
 use super::*;
 use crate::model::{Applied, Command, Entry, NodeSpec, Wall};
 
 const MANAGER: ClusterRole = ClusterRole::Manager;
 const WORKER: ClusterRole = ClusterRole::Worker;
-/// What is told of a step that [`Bench::fail`] ended.
+/// The reason that is shown after a step that [`Bench::fail`] ended.
 const FAILED: &str = "the last step failed and is tried again: nobody answers";
 
-/// Three managers, the first of which leads, and two workers; what Raft and gossip have is set by hand.
+/// Three managers, of which the first leads, and two workers. The state of Raft and gossip is set
+/// by hand.
 struct Bench {
     roles: Roles,
     now: Now,
@@ -54,7 +56,7 @@ impl Bench {
             gossip: format!("{name}:7946"),
             ..NodeSpec::default()
         };
-        let Applied::Node(node) = self.write(Command::Accept { spec, role }) else { panic!("{name} is not let in") };
+        let Applied::Node(node) = self.write(Command::Accept { spec, role }) else { panic!("{name} was not accepted") };
         self.up.insert(node);
         node
     }
@@ -65,7 +67,7 @@ impl Bench {
         raft
     }
 
-    /// A voter that answers and has everything.
+    /// Makes the member a voter that answers and has the whole log.
     fn vote(&mut self, raft: RaftId, name: &str) {
         self.raft.learners.remove(&raft);
         self.raft.voters.insert(raft, api(name));
@@ -114,7 +116,7 @@ impl Bench {
         self.step()
     }
 
-    /// The step under way ended; what is next after that.
+    /// Finishes the current step and returns the next one.
     fn done(&mut self) -> Option<RoleStep> {
         self.roles.ended(self.now, Ok(()));
         self.step()
@@ -133,7 +135,7 @@ impl Bench {
         Some(RoleStep::SetVoters { voters: self.ids(voters), raft: self.id(about) })
     }
 
-    /// A promoted worker with an id of its own, not yet a member.
+    /// A promoted worker that has an id and is not a member yet.
     fn promoted(name: &str) -> (Self, RaftId) {
         let mut bench = Self::new();
         bench.role(name, MANAGER);
@@ -143,14 +145,14 @@ impl Bench {
 }
 
 #[test]
-fn nothing_is_done_where_all_is_as_desired() {
+fn no_step_if_all_roles_are_as_desired() {
     let mut bench = Bench::new();
     assert_eq!(bench.step(), None);
     assert!(["m1", "m2", "m3", "w1", "w2"].iter().all(|name| bench.wait(name).is_none()));
 }
 
 #[test]
-fn a_promotion_goes_by_an_id_a_learner_and_a_steady_while_to_a_vote() {
+fn a_promotion_grants_an_id_then_adds_a_learner_then_a_voter() {
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     let node = bench.node("w1");
@@ -159,13 +161,13 @@ fn a_promotion_goes_by_an_id_a_learner_and_a_steady_while_to_a_vote() {
     assert_eq!(bench.done(), Some(RoleStep::Enlist { node, raft, addr: api("w1") }));
     bench.learn(raft, "w1");
     assert_eq!(bench.done(), None);
-    assert_eq!(bench.wait("w1"), Some("its manager part does not answer"));
+    assert_eq!(bench.wait("w1"), Some("its manager service does not answer"));
     bench.answer(raft, LAG_MAX + 1);
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("w1"), Some("catching up, 101 entries behind"));
     bench.answer(raft, LAG_MAX);
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.wait("w1"), Some("caught up; votes once it was so for 10 s"));
+    assert_eq!(bench.wait("w1"), Some("caught up; becomes a voter after 10 s without lag"));
     assert_eq!(bench.after(STEADY_MS - 1), None);
     assert_eq!(bench.after(1), bench.set(&["m1", "m2", "m3", "w1"], "w1"));
     bench.vote(raft, "w1");
@@ -174,7 +176,7 @@ fn a_promotion_goes_by_an_id_a_learner_and_a_steady_while_to_a_vote() {
 }
 
 #[test]
-fn a_learner_that_falls_behind_or_silent_is_steady_anew() {
+fn a_learner_that_lags_or_is_silent_starts_its_waiting_time_again() {
     let (mut bench, raft) = Bench::promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -193,7 +195,7 @@ fn a_learner_that_falls_behind_or_silent_is_steady_anew() {
 }
 
 #[test]
-fn a_node_that_is_away_is_waited_for_and_given_an_id_meanwhile() {
+fn an_absent_node_gets_an_id_and_is_waited_for() {
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     let node = bench.node("w1");
@@ -207,7 +209,7 @@ fn a_node_that_is_away_is_waited_for_and_given_an_id_meanwhile() {
 }
 
 #[test]
-fn a_member_at_another_address_is_told_to_raft_once_it_is_up() {
+fn a_changed_member_address_is_set_in_raft_once_the_node_is_up() {
     let mut bench = Bench::new();
     let (node, raft) = (bench.node("m2"), bench.id("m2"));
     let (addr, gossip) = ("m2:8000".to_owned(), "m2:8001".to_owned());
@@ -218,7 +220,7 @@ fn a_member_at_another_address_is_told_to_raft_once_it_is_up() {
     assert_eq!(bench.step(), Some(RoleStep::Readdress { raft, addr: addr.clone() }));
     bench.raft.voters.insert(raft, addr);
     assert_eq!(bench.done(), None);
-    // A learner too, before it may vote.
+    // The same for a learner, before it becomes a voter.
     let (mut bench, raft) = Bench::promoted("w1");
     bench.raft.learners.insert(raft, "elsewhere:1".to_owned());
     bench.answer(raft, 0);
@@ -239,7 +241,7 @@ fn a_follower_leaves_raft_before_its_id_is_retired() {
 }
 
 #[test]
-fn who_is_to_be_removed_leaves_raft_and_its_id_first() {
+fn a_node_is_removed_after_it_left_raft_and_its_id_is_retired() {
     let mut bench = Bench::new();
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
     assert_eq!(bench.write(Command::Remove { node, force: true }).refusal(), None);
@@ -255,7 +257,7 @@ fn who_is_to_be_removed_leaves_raft_and_its_id_first() {
 }
 
 #[test]
-fn a_leader_hands_over_to_the_most_caught_up_that_stays_and_answers() {
+fn a_leader_hands_over_to_the_answering_voter_with_the_most_log() {
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     let raft = bench.grant(bench.node("w1"));
@@ -263,7 +265,7 @@ fn a_leader_hands_over_to_the_most_caught_up_that_stays_and_answers() {
     bench.role("w2", MANAGER);
     let other = bench.grant(bench.node("w2"));
     bench.vote(other, "w2");
-    // w1 has all and is silent; w2 has all and goes too, once the leader has.
+    // w1 has the whole log but is silent. Of the others, m3 lacks 3 entries, w2 5 and m2 9.
     bench.silence("w1");
     bench.answer(bench.id("m2"), 9);
     bench.answer(bench.id("m3"), 3);
@@ -278,7 +280,7 @@ fn a_leader_hands_over_to_the_most_caught_up_that_stays_and_answers() {
 }
 
 #[test]
-fn who_declined_is_asked_again_when_the_leader_was_to_stay_meanwhile() {
+fn a_voter_that_declined_is_asked_again_after_the_demotion_was_revoked() {
     let mut bench = Bench::new();
     let (m2, m3) = (bench.id("m2"), bench.id("m3"));
     bench.role("m1", WORKER);
@@ -291,7 +293,7 @@ fn who_declined_is_asked_again_when_the_leader_was_to_stay_meanwhile() {
 }
 
 #[test]
-fn a_leader_hands_over_to_nobody_who_is_to_go_and_leaves_last() {
+fn a_leader_leaves_last_and_hands_over_only_to_a_voter_that_stays() {
     let mut bench = Bench::new();
     bench.answer(bench.id("m3"), 7);
     bench.role("m2", WORKER);
@@ -305,7 +307,7 @@ fn a_leader_hands_over_to_nobody_who_is_to_go_and_leaves_last() {
 }
 
 #[test]
-fn of_the_demoted_the_dead_leave_first() {
+fn dead_voters_are_demoted_first() {
     let mut bench = Bench::new();
     bench.silence("m3");
     bench.role("m2", WORKER);
@@ -314,16 +316,16 @@ fn of_the_demoted_the_dead_leave_first() {
 }
 
 #[test]
-fn no_change_is_begun_that_would_cost_the_quorum() {
+fn no_change_begins_that_would_cost_the_quorum() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     bench.silence("m2");
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 2 managers answer"), "SCENARIOS E10");
+    assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 2 managers answer"), "docs/design/scenarios.md, E10");
     bench.silence("m3");
     assert_eq!(bench.step(), None);
     assert_eq!(bench.wait("m3"), Some("waiting for quorum, 1 of 3 managers answer"));
-    // The promotion of the dead one's successor would not be committed either.
+    // The promotion of a replacement could not be committed either.
     let (mut bench, raft) = Bench::promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -337,13 +339,13 @@ fn no_change_is_begun_that_would_cost_the_quorum() {
 }
 
 #[test]
-fn a_demotion_that_cannot_be_does_not_keep_up_another_one() {
+fn a_blocked_demotion_does_not_block_another_one() {
     let (mut bench, raft) = Bench::promoted("w1");
     bench.vote(raft, "w1");
     bench.silence("m3");
     bench.silence("w1");
     bench.answer(bench.id("m2"), 0);
-    // Two of four answer: nothing can be committed, and both are told so.
+    // Two of four answer: nothing can be committed, and both nodes show that.
     bench.role("m3", WORKER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), None);
@@ -371,18 +373,18 @@ fn the_only_voter_stays_until_another_one_votes() {
 }
 
 #[test]
-fn who_answers_votes_until_those_do_that_take_its_place() {
+fn an_answering_manager_keeps_its_vote_until_its_replacements_are_voters() {
     let (mut bench, raft) = Bench::promoted("w1");
     bench.role("m3", WORKER);
     bench.learn(raft, "w1");
     bench.answer(raft, 500);
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.wait("m3"), Some("it votes until those do that are to vote"));
+    assert_eq!(bench.wait("m3"), Some("it keeps its vote until the promoted managers are voters"));
     let mut dead =
         Bench { roles: Roles::default(), raft: bench.raft.clone(), inventory: bench.inventory.clone(), ..Bench::new() };
     dead.silence("m3");
-    assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead one helps nobody by staying");
-    // Neither is one waited for that does not come.
+    assert_eq!(dead.step(), dead.set(&["m1", "m2"], "m3"), "a dead voter is not kept");
+    // A node that does not make progress is not waited for either.
     bench.silence("w1");
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
 }
@@ -393,16 +395,16 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
     let m3 = bench.id("m3");
     bench.raft.joint = true;
     bench.raft.target = bench.ids(&["m1", "m2"]);
-    // m3 is wanted again, and other work is there: the half that is done is finished all the same.
+    // m3 is wanted again and other steps are due, but the unfinished change is completed first.
     bench.role("w1", MANAGER);
     bench.role("m2", WORKER);
     assert_eq!(bench.step(), bench.set(&["m1", "m2"], "m3"));
-    let half = Some("waiting until a change of managers that is half done is finished");
+    let half = Some("waiting until an unfinished change of managers is completed");
     assert_eq!((bench.wait("w1"), bench.wait("m2"), bench.wait("m3")), (half, half, None));
     assert_eq!(bench.fail(), None);
     assert_eq!(bench.after(RETRY_MS - 1), None, "Raft takes no other change");
     assert_eq!(bench.after(1), bench.set(&["m1", "m2"], "m3"));
-    // With somebody added it is about that one.
+    // If a member is added, the change is about that one.
     let (mut bench, raft) = Bench::promoted("w1");
     bench.vote(raft, "w1");
     bench.raft.joint = true;
@@ -411,7 +413,7 @@ fn a_joint_configuration_is_finished_with_exactly_its_target() {
 }
 
 #[test]
-fn a_list_that_is_not_committed_is_waited_for() {
+fn an_uncommitted_membership_is_waited_for() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     bench.role("w1", MANAGER);
@@ -424,16 +426,16 @@ fn a_list_that_is_not_committed_is_waited_for() {
 }
 
 #[test]
-fn members_whose_id_nobody_has_are_removed() {
+fn members_without_a_node_are_removed() {
     let mut bench = Bench::new();
     let (learner, voter) = (RaftId(400), RaftId(401));
     bench.learn(learner, "gone");
     bench.vote(voter, "gone");
-    assert_eq!(bench.step(), Some(RoleStep::RemoveLearner { raft: learner }), "SCENARIOS E2");
+    assert_eq!(bench.step(), Some(RoleStep::RemoveLearner { raft: learner }), "docs/design/scenarios.md, E2");
     bench.raft.learners.clear();
     let three = bench.ids(&["m1", "m2", "m3"]);
     assert_eq!(bench.done(), Some(RoleStep::SetVoters { voters: three, raft: voter }));
-    // One whose removal would cost the quorum waits, under its own name.
+    // An orphan whose removal would cost the quorum waits under its own subject.
     for name in ["m2", "m3"] {
         bench.silence(name);
     }
@@ -446,7 +448,7 @@ fn members_whose_id_nobody_has_are_removed() {
 }
 
 #[test]
-fn who_joined_again_leaves_under_the_old_id_and_comes_under_a_new_one() {
+fn a_node_that_joined_again_is_removed_under_its_old_id_and_added_under_a_new_one() {
     let mut bench = Bench::new();
     let (node, old) = (bench.node("m2"), bench.id("m2"));
     bench.raft.heard.remove(&old);
@@ -457,7 +459,7 @@ fn who_joined_again_leaves_under_the_old_id_and_comes_under_a_new_one() {
     bench.learn(raft, "m2");
     bench.answer(raft, 0);
     let without = Some(RoleStep::SetVoters { voters: bench.ids(&["m1", "m3"]), raft: old });
-    assert_eq!(bench.done(), without, "SCENARIOS E12");
+    assert_eq!(bench.done(), without, "docs/design/scenarios.md, E12");
 }
 
 #[test]
@@ -471,7 +473,8 @@ fn a_step_that_fails_does_not_starve_the_others() {
     let (w1, w2) = (bench.node("w1"), bench.node("w2"));
     let enlists =
         |step: &Option<RoleStep>, whom: NodeId| matches!(step, Some(RoleStep::Enlist { node, .. }) if *node == whom);
-    // Two nodes take no order, each for longer than the pause after a failure: by turns they would keep out all others.
+    // Two nodes accept no order for longer than the retry pause. By turns they would block all
+    // others.
     let first = bench.step();
     assert!(enlists(&first, w1));
     bench.now = bench.now.after(RETRY_MS + 1);
@@ -486,7 +489,7 @@ fn a_step_that_fails_does_not_starve_the_others() {
 }
 
 #[test]
-fn what_failed_is_tried_again_after_a_pause() {
+fn a_failed_step_is_retried_after_a_pause() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     let step = bench.step();
@@ -504,31 +507,31 @@ fn what_failed_is_tried_again_after_a_pause() {
 }
 
 #[test]
-fn a_half_done_change_that_fails_says_why() {
+fn an_unfinished_change_that_fails_shows_the_reason() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     let going = bench.id("m3");
     bench.raft.joint = true;
     bench.raft.target.remove(&going);
     assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));
-    assert_eq!(bench.wait("m3"), Some("waiting until a change of managers that is half done is finished"));
+    assert_eq!(bench.wait("m3"), Some("waiting until an unfinished change of managers is completed"));
     assert_eq!(bench.fail(), None);
     assert_eq!(bench.wait("m3"), Some(FAILED));
 }
 
 #[test]
-fn who_has_no_certificate_is_not_asked_in_vain() {
+fn a_node_without_a_valid_certificate_is_not_enlisted() {
     let (mut bench, _) = Bench::promoted("w1");
     let node = bench.node("w1");
     bench.write(Command::Lapse { node });
     assert_eq!(bench.step(), None);
-    assert_eq!(bench.wait("w1"), Some("its certificate counts no more; next: remoor accept w1"));
+    assert_eq!(bench.wait("w1"), Some("its certificate is no longer valid; next: remoor accept w1"));
     bench.write(Command::Renewed { node });
     assert!(matches!(bench.step(), Some(RoleStep::Enlist { .. })));
 }
 
 #[test]
-fn one_change_at_a_time_and_a_lost_one_is_tried_again() {
+fn one_change_runs_at_a_time_and_a_lost_one_is_retried() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     bench.role("w1", MANAGER);
@@ -542,7 +545,7 @@ fn one_change_at_a_time_and_a_lost_one_is_tried_again() {
 }
 
 #[test]
-fn a_hand_over_without_an_answer_was_declined() {
+fn a_handover_without_an_answer_counts_as_declined() {
     let mut bench = Bench::new();
     bench.role("m1", WORKER);
     let (m2, m3) = (bench.id("m2"), bench.id("m3"));
@@ -551,18 +554,18 @@ fn a_hand_over_without_an_answer_was_declined() {
 }
 
 #[test]
-fn a_promotion_that_is_called_off_makes_no_voter_and_asks_for_no_quorum() {
-    // E6: before anything was done.
+fn a_revoked_promotion_makes_no_voter_and_needs_no_quorum() {
+    // docs/design/scenarios.md, E6: before anything was done.
     let mut bench = Bench::new();
     bench.role("w1", MANAGER);
     bench.role("w1", WORKER);
     assert_eq!(bench.step(), None);
-    // With an id that was never a member: it is taken back.
+    // With an id that was never a member: the id is retired.
     let (mut bench, raft) = Bench::promoted("w1");
     bench.role("w1", WORKER);
     let node = bench.node("w1");
-    assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "SCENARIOS E1");
-    // As a learner that was about to vote, while no quorum answers.
+    assert_eq!(bench.step(), Some(RoleStep::Retire { node, raft }), "docs/design/scenarios.md, E1");
+    // As a learner that was about to become a voter, while no quorum answers.
     let (mut bench, raft) = Bench::promoted("w1");
     bench.learn(raft, "w1");
     bench.answer(raft, 0);
@@ -577,12 +580,12 @@ fn a_promotion_that_is_called_off_makes_no_voter_and_asks_for_no_quorum() {
 }
 
 #[test]
-fn demoted_and_promoted_again_in_time_is_no_step() {
+fn a_demotion_revoked_in_time_needs_no_step() {
     let mut bench = Bench::new();
     bench.role("m3", WORKER);
     bench.role("m3", MANAGER);
-    assert_eq!(bench.step(), None, "SCENARIOS E3");
-    // Out of Raft before it was back: in again, under the id that still is its own.
+    assert_eq!(bench.step(), None, "docs/design/scenarios.md, E3");
+    // Removed from Raft before it was promoted again: it joins again under its current id.
     bench.role("m3", WORKER);
     let (node, raft) = (bench.node("m3"), bench.id("m3"));
     assert!(matches!(bench.step(), Some(RoleStep::SetVoters { .. })));

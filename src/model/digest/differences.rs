@@ -1,4 +1,4 @@
-//! In what two digests disagree, attribute by attribute.
+//! The attributes in which two digests differ.
 
 use super::{FileEntry, FileKind, NodeDigest, ServiceDigest};
 use crate::model::{ServiceName, Sha256};
@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// One attribute in which two digests disagree.
+/// One attribute in which two digests differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Difference {
     pub service: ServiceName,
@@ -15,18 +15,20 @@ pub struct Difference {
     pub what: Change,
 }
 
+/// The kind of a difference.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// Expected, and not there.
+    /// Expected, but not found.
     Missing,
-    /// There, and not expected.
+    /// Found, but not expected.
     Extra,
-    /// `attribute` is `sha256`, `mode`, `owner`, `group`, `kind` or `target`. Of a secret's `sha256` both values are `SECRET`.
+    /// `attribute` is `sha256`, `mode`, `owner`, `group`, `kind` or `target`. For the `sha256` of a
+    /// secret file, both values are `SECRET`.
     Changed { attribute: String, expected: String, found: String },
 }
 
-/// Stands in a difference where the hash of a secret file would.
+/// Replaces the hash of a secret file in a difference.
 pub const SECRET: &str = "(secret)";
 
 impl fmt::Display for Difference {
@@ -41,8 +43,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Everything in which `found` disagrees with `expected`, by service and path. Paths that `found` could not read are left out,
-/// since unknown is not a difference; without such paths, no differences and equal roots mean the same.
+/// All differences between `found` and `expected`, by service and path. Paths that could not be
+/// read in `found` are left out, because unknown is not a difference. If all paths were read, an
+/// empty result means the same as equal roots.
 pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference> {
     let names: BTreeSet<&ServiceName> = expected.services.keys().chain(found.services.keys()).collect();
     let none = ServiceDigest::default();
@@ -54,7 +57,7 @@ pub fn differences(expected: &NodeDigest, found: &NodeDigest) -> Vec<Difference>
         let seen = by_path(there);
         let paths: BTreeSet<&str> = wanted.keys().chain(seen.keys()).copied().collect();
         for path in paths {
-            // What has an entry was read, whatever could not be read around it.
+            // A path with an entry was read, even if other paths around it could not be.
             if seen.contains_key(path) || !unread.covers(path) {
                 let mut add = |what| out.push(Difference { service: service.clone(), path: path.to_owned(), what });
                 compare(wanted.get(path).copied(), seen.get(path).copied(), &mut add);
@@ -68,11 +71,12 @@ fn by_path(service: &ServiceDigest) -> BTreeMap<&str, &FileEntry> {
     service.entries.iter().map(|entry| (entry.path.as_str(), entry)).collect()
 }
 
-/// What of a service could not be read: the outermost paths, ordered so that what is below one follows it at once. A node may
-/// name as many paths as it likes, each as deep as it likes, so a question costs one search and one comparison.
+/// The unreadable paths of a service: only the outermost ones, sorted so that everything below a
+/// path follows it directly. A node may report any number of paths of any depth; with this order, a
+/// lookup needs one binary search and one comparison.
 struct Unread<'a> {
     paths: Vec<&'a str>,
-    /// Some are not named, so any path may be one of them.
+    /// Some unreadable paths are not listed, so any path may be one of them.
     more: bool,
 }
 
@@ -100,7 +104,7 @@ fn is_at_or_below(path: &str, dir: &str) -> bool {
     path.strip_prefix(dir).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// As texts, but a `/` comes before everything else: `/d`, `/d/a`, `/d-x`.
+/// Compares as text, but `/` sorts before all other characters: `/d`, `/d/a`, `/d-x`.
 fn by_parts(a: &str, b: &str) -> Ordering {
     let rank = |byte: u8| if byte == b'/' { 0 } else { byte };
     a.bytes().map(rank).cmp(b.bytes().map(rank))

@@ -1,5 +1,5 @@
-//! A digest from above: the roots of its services, and branch by branch what is below them. What a node answers to a manager
-//! that looks for differences without being sent every entry.
+//! A digest from the top: the roots of its services and, branch by branch, the hashes below. A node
+//! answers with these to a manager that searches for differences, so that not every entry is sent.
 //!
 //! ```text
 //! services that are not as the manager knows them   root, and of a small one every entry, else hashes of 16 branches
@@ -12,59 +12,63 @@ use crate::model::{ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A service with so many entries is told whole, in one message.
+/// Maximum number of entries of a service that are sent completely in one message.
 pub const FLAT_MAX: usize = 200;
-/// So many branches are asked for in one message.
+/// Maximum number of branches in one request.
 pub const QUESTIONS_MAX: usize = 256;
-/// Of a branch's hash so many hex digits travel: enough to see a change; what is found in the end is held against the root.
+/// Number of hex digits that are sent of a branch's hash. They suffice to detect a change; the
+/// final result is checked against the full root.
 const SHORT: usize = 16;
 const BRANCHES: usize = 16;
 
-/// One service, seen from above.
+/// The summary of one service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outline {
     pub root: Sha256,
     pub unreadable: BTreeMap<String, String>,
     #[serde(default)]
     pub unreadable_more: u64,
-    /// None: the root is the one that the manager knows.
+    /// None: the root equals the one that the manager knows.
+    #[serde(rename = "below")]
     pub below: Option<Below>,
 }
 
-/// What is below one branch.
+/// The content below one branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Below {
-    /// The hashes of its 16 branches as hex, cut to 16 digits each; zeros where there is no entry.
+    /// The hashes of the 16 child branches as hex, each cut to 16 digits; zeros for a branch
+    /// without entries.
     Branches(String),
-    /// Every entry below it, by path.
+    /// All entries below the branch, by path.
     Entries(Vec<FileEntry>),
 }
 
-/// Asks for what is below one branch.
+/// Requests the content below one branch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BranchQuestion {
     pub service: ServiceName,
-    /// Hex digits with which the SHA-256 of a path begins; empty: the root.
+    /// The first hex digits of the SHA-256 of the paths; empty: the root.
     pub branch: String,
-    /// Every entry, however many they are.
+    /// Request all entries, whatever their number.
     #[serde(default)]
     pub whole: bool,
 }
 
-/// The entries of one service, in the order of their tree.
+/// The entries of one service in tree order.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
     leaves: Vec<(Leaf, FileEntry)>,
 }
 
 impl Tree {
+    /// The tree over `entries`, which may be in any order.
     pub fn new(entries: Vec<FileEntry>) -> Self {
         let mut leaves: Vec<(Leaf, FileEntry)> = entries.into_iter().map(|entry| (Leaf::of(&entry), entry)).collect();
         leaves.sort_unstable_by_key(|(leaf, _)| *leaf);
         Self { leaves }
     }
 
-    /// None: `branch` is none, since it has a character that is no hex digit, or too many.
+    /// None: `branch` is invalid, because a character is not a hex digit or there are too many.
     pub fn below(&self, branch: &str, whole: bool) -> Option<Below> {
         let inside = self.branch(&digits(branch)?);
         if whole
@@ -79,7 +83,7 @@ impl Tree {
         Some(Below::Branches(hashes(inside, branch.len()).concat()))
     }
 
-    /// The hashes of the branches of `branch`, as they travel.
+    /// The hashes of the child branches of `branch`, in the form in which they are sent.
     pub(super) fn branches(&self, branch: &[u8]) -> Vec<String> {
         hashes(self.branch(branch), branch.len())
     }
@@ -110,13 +114,13 @@ fn hashes(inside: &[(Leaf, FileEntry)], digit: usize) -> Vec<String> {
     out
 }
 
-/// The hashes that travelled as `text`; None: they are none.
+/// Splits the text of [`Below::Branches`] into its hashes; None: the text is invalid.
 pub(super) fn parse_branches(text: &str) -> Option<Vec<&str>> {
     let whole = text.len() == BRANCHES * SHORT && text.bytes().all(|b| b.is_ascii_hexdigit());
     whole.then(|| (0..BRANCHES).map(|n| &text[n * SHORT..(n + 1) * SHORT]).collect())
 }
 
-/// Whether such a hash says that there is nothing.
+/// The hash stands for a branch without entries.
 pub(super) fn is_empty(hash: &str) -> bool {
     hash.bytes().all(|b| b == b'0')
 }
@@ -126,14 +130,15 @@ pub(super) fn digits(branch: &str) -> Option<Vec<u8>> {
     digits.filter(|digits| digits.len() <= KEY_DIGITS)
 }
 
-/// What a node keeps of its digest while a manager asks.
+/// The part of its digest that a node keeps while a manager sends requests.
 #[derive(Debug, Default)]
 pub struct Trees {
     services: BTreeMap<ServiceName, Tree>,
 }
 
 impl Trees {
-    /// Splits a digest into what is told at once and what is kept to be asked for. `known`: the roots that the manager knows.
+    /// Splits a digest into the summaries that are sent at once and the trees that are kept for
+    /// requests. `known`: the roots that the manager knows.
     pub fn outlined(
         digest: NodeDigest,
         known: &BTreeMap<ServiceName, Sha256>,
@@ -152,14 +157,14 @@ impl Trees {
         (outlines, trees)
     }
 
-    /// One answer for each question, in order. Err: a question that has no answer, or too many.
+    /// One answer for each request, in order. Err: a request is invalid, or there are too many.
     pub fn answer(&self, questions: &[BranchQuestion]) -> Result<Vec<Below>, String> {
         if questions.len() > QUESTIONS_MAX {
-            return Err(format!("{} branches at once, more than {QUESTIONS_MAX}", questions.len()));
+            return Err(format!("{} branches requested at once, the maximum is {QUESTIONS_MAX}", questions.len()));
         }
         let answer = |q: &BranchQuestion| {
-            let tree = self.services.get(&q.service).ok_or_else(|| format!("nothing is kept of {}", q.service))?;
-            tree.below(&q.branch, q.whole).ok_or_else(|| format!("`{}` is no branch", q.branch))
+            let tree = self.services.get(&q.service).ok_or_else(|| format!("no digest is kept of {}", q.service))?;
+            tree.below(&q.branch, q.whole).ok_or_else(|| format!("`{}` is not a branch", q.branch))
         };
         questions.iter().map(answer).collect()
     }

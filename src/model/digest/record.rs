@@ -1,36 +1,38 @@
-//! What is recorded of a node after a provisioning, an adoption or a part of either.
+//! The record of a node after a provisioning, an adoption or a part of either.
 
 use super::{NodeDigest, ServiceDigest};
 use crate::model::{Known, ServiceName, Sha256};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a baseline's blob holds: the digest, and how far the manager can render it itself. Reads the blobs of before,
-/// which held the digest alone.
+/// The content of a baseline's blob: the digest, and which files the manager can render itself.
+/// Also reads older blobs, which contained only the digest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     pub root: Sha256,
     pub services: BTreeMap<ServiceName, ServiceDigest>,
-    /// Facts of the node that its last provisioning could read.
+    /// Facts of the node that its last provisioning could use.
     #[serde(default)]
     pub facts: serde_json::Map<String, serde_json::Value>,
-    /// Paths whose recorded content is what the manager renders; all others are recorded only. None: nobody compared.
+    /// Paths whose recorded content equals what the manager renders; all others are only recorded.
+    /// None: not compared.
     #[serde(default)]
     pub rendered: Option<BTreeSet<String>>,
-    /// Addresses and roles that its last provisioning was rendered with: it is compared by these, not by those of now.
-    /// None: nobody noted them.
+    /// Addresses and roles with which the last provisioning was rendered. The comparison uses these
+    /// and not the current ones. None: not recorded.
     #[serde(default)]
     pub known: Option<Known>,
 }
 
 impl Record {
+    /// The recorded digest.
     pub fn digest(&self) -> NodeDigest {
         NodeDigest { root: self.root, services: self.services.clone() }
     }
 
-    /// What is recorded after a job about `services` (empty: about all), where `self` is all that was found: of these what
-    /// was found, of all others what stood in `before`, so that what had drifted there stays drift. Of the facts, the
-    /// newer ones hold.
+    /// The record after a job about `services` (empty: all), where `self` is the complete state
+    /// found. These services are taken from `self`, all others from `before`, so that drift of the
+    /// others remains drift. Newer facts override older ones.
     pub fn of_part(self, services: &[ServiceName], before: Option<&Record>) -> Record {
         let Some(before) = before.filter(|_| !services.is_empty()) else { return self };
         let (known, mut facts) = (before.known.clone(), before.facts.clone());
@@ -38,8 +40,9 @@ impl Record {
         Record { facts, known, ..self.keeping(|name| !services.contains(name), before, before.rendered.as_ref()) }
     }
 
-    /// The same after a job about all: of services that are only `watched`, what stood in `before`, if it knows them. No job made
-    /// them what they are now, so only an adoption takes that for good.
+    /// The record after a job about all services. Services that are monitored only are taken from
+    /// `before` if it contains them. No job provisioned their current state, so only an adoption
+    /// may accept it.
     pub fn but_watched(self, watched: impl Fn(&ServiceName) -> bool, before: Option<&Record>) -> Record {
         let Some(before) = before else { return self };
         let both = |name: &ServiceName| self.services.contains_key(name) && before.services.contains_key(name);
@@ -48,7 +51,8 @@ impl Record {
         self.keeping(|name| kept.contains(name), before, Some(before.rendered.as_ref().unwrap_or(&BTreeSet::new())))
     }
 
-    /// Such services as they are in `before`, of which `rendered` is; all others as they are here.
+    /// Takes the selected services from `before`, with their paths of `rendered`, and all others
+    /// from `self`.
     fn keeping(
         self,
         such: impl Fn(&ServiceName) -> bool,

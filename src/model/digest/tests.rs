@@ -1,4 +1,4 @@
-//! Digests, their roots and their differences, also of arbitrary entries.
+//! Digests, their roots and their differences, also with arbitrary entries.
 
 use super::*;
 use proptest::prelude::*;
@@ -55,7 +55,8 @@ fn arbitrary_node() -> impl Strategy<Value = NodeDigest> {
     (entries(), entries()).prop_map(|(a, b)| node(vec![("a", a), ("b", b)]))
 }
 
-/// A second digest: independent, or the first with one attribute of one entry altered, or the first itself.
+/// A second digest: an independent one, the first with one attribute of one entry changed, or the
+/// first itself.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     (arbitrary_node(), arbitrary_node(), 0u8..8, any::<prop::sample::Index>()).prop_map(|(a, b, how, index)| {
         let Some(entries) = a.services.values().map(|s| s.entries.clone()).find(|e| !e.is_empty()) else {
@@ -78,7 +79,7 @@ fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
 }
 
 #[test]
-fn a_record_of_a_part_keeps_what_it_is_not_about() {
+fn a_partial_record_keeps_the_other_services() {
     let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
     let record = |a: &str, b: &str, facts: serde_json::Value, rendered: &[&str]| {
         let digest = node(vec![("a", vec![at("/a", a)]), ("b", vec![at("/b", b)])]);
@@ -95,18 +96,19 @@ fn a_record_of_a_part_keeps_what_it_is_not_about() {
     let part = found.clone().of_part(&["a".into()], Some(&before));
     let expected = record("2", "1", serde_json::json!({"of b": 1, "of a": 2, "both": 2}), &["/a", "/b"]);
     assert_eq!(part, expected, "the root too");
-    // The edit of b is the one difference that is left.
+    // The change of b is the only remaining difference.
     let left: Vec<String> = differences(&part.digest(), &found.digest()).into_iter().map(|d| d.path).collect();
     assert_eq!(left, ["/b"]);
     assert_eq!(found.clone().of_part(&[], Some(&before)), found, "a job about all");
     assert_eq!(found.clone().of_part(&["a".into()], None), found, "nothing was recorded before");
-    // Who never compared says nothing of the origin, and this is not known of the rest by now either.
+    // A record without `rendered` does not know the origin of its files, so the origin of the other
+    // services stays unknown.
     let old = Record { rendered: None, ..before };
     assert_eq!(found.of_part(&["a".into()], Some(&old)).rendered, None);
 }
 
 #[test]
-fn a_job_about_all_takes_nothing_for_good_that_is_only_looked_at() {
+fn a_full_job_does_not_accept_the_state_of_monitored_services() {
     let at = |path: &str, text: &str| FileEntry { sha256: Some(Sha256::of(text.as_bytes())), ..entry(path) };
     let record = |services: &[(&'static str, &str)], rendered: Option<&[&str]>| {
         let digest = node(services.iter().map(|(name, text)| (*name, vec![at(&format!("/{name}"), text)])).collect());
@@ -150,7 +152,7 @@ proptest! {
     }
 }
 
-/// Roots are stored and sent: they may change only together with `ENTRY_VERSION`.
+/// Roots are stored and sent. They may change only together with `ENTRY_VERSION`.
 #[test]
 fn the_roots_are_fixed() {
     let small = node(vec![("nginx", vec![entry("/etc/nginx.conf")])]);
@@ -188,7 +190,7 @@ fn unread(paths: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_could_not_be_read_is_no_difference_and_what_was_read_is() {
+fn only_paths_that_were_read_can_differ() {
     let all = ["/d-x", "/d/a", "/dd", "/e/f/g", "/e/x", "/x"];
     let expected = node(vec![("s", all.map(entry).to_vec())]);
     let mut found = node(vec![("s", vec![])]);
@@ -205,9 +207,10 @@ fn what_could_not_be_read_is_no_difference_and_what_was_read_is() {
     assert_eq!(left(&["/"], vec![edited, entry("/e/new")]), ["/e/new", "/e/x"]);
 }
 
-/// Every path against every unreadable one would be 10^10 comparisons: the manager's loop stood still for them.
+/// Comparing every path with every unreadable one took 10^10 comparisons and blocked the manager's
+/// loop.
 #[test]
-fn many_unreadable_names_are_compared_with_many_paths() {
+fn many_unreadable_paths_are_compared_quickly_with_many_entries() {
     const COUNT: usize = 100_000;
     let expected = node(vec![("s", (0..COUNT).map(|i| entry(&format!("/d/{i}/f"))).collect())]);
     let mut found = node(vec![("s", vec![])]);
@@ -217,7 +220,7 @@ fn many_unreadable_names_are_compared_with_many_paths() {
 }
 
 #[test]
-fn unreadable_lines_are_bounded_and_nothing_is_missing_for_the_rest() {
+fn unreadable_paths_are_limited_and_omitted_ones_are_not_reported_missing() {
     let lines = |count: usize| unread((0..count).map(|i| format!("/d/{i:04}")));
     let whole = ServiceDigest::new(vec![], lines(UNREADABLE_MAX));
     assert_eq!((whole.unreadable.len(), whole.unreadable_more, whole.unclear().count()), (UNREADABLE_MAX, 0, 200));

@@ -1,17 +1,21 @@
-//! The hashes of a digest: of an entry, of a service's tree, of a node. Decides what the roots mean; compares nothing.
+//! The hashes of a digest: of an entry, of a service's tree, of a node. Defines what the roots
+//! mean; compares nothing.
 
 use super::{FileEntry, FileKind, NodeDigest, ServiceDigest};
 use crate::model::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Format of an entry's bytes; raised when they change, so that old and new roots never compare equal by accident.
+/// Version of an entry's bytes. It is raised when the format changes, so that old and new roots
+/// never match by accident.
 const ENTRY_VERSION: u8 = 1;
-/// What precedes hashed bytes, so that no node of a tree can be passed off as another sort (RFC 6962 does so with two).
+/// Prefix bytes that separate the kinds of tree nodes, so that one kind cannot be passed off as
+/// another (RFC 6962 uses two).
 const LEAF: u8 = 0;
 const INNER: u8 = 1;
 const BUCKET: u8 = 2;
 const NODE: u8 = 3;
-/// At most so many entries share one bucket; above, they are spread over 16 children by the next hex digit of their key.
+/// Maximum number of entries in one bucket. Larger sets are split into 16 children by the next hex
+/// digit of their key.
 pub(super) const BUCKET_SIZE: usize = 16;
 pub(super) const KEY_DIGITS: usize = 64;
 impl FileKind {
@@ -29,7 +33,8 @@ impl FileKind {
     }
 }
 impl FileEntry {
-    /// The bytes that are hashed: every attribute that counts, each with its length, the version first. Not the `secret` flag.
+    /// The bytes to hash: the version, then every relevant attribute with its length. The `secret`
+    /// flag is not included.
     pub fn canonical(&self) -> Vec<u8> {
         let mut out = vec![ENTRY_VERSION, self.kind.byte()];
         push_text(&mut out, &self.path);
@@ -54,7 +59,7 @@ impl FileEntry {
     }
 }
 impl ServiceDigest {
-    /// Root of the tree over `entries`, whatever their order. No entries: all zero.
+    /// Root of the tree over `entries`, independent of their order. Without entries: all zero.
     pub fn root_of(entries: &[FileEntry]) -> Sha256 {
         let mut leaves: Vec<Leaf> = entries.iter().map(Leaf::of).collect();
         leaves.sort_unstable();
@@ -63,7 +68,8 @@ impl ServiceDigest {
 }
 
 impl NodeDigest {
-    /// Root over the services that have entries; one without says nothing of the node, so it does not count.
+    /// Root over the services that have entries. A service without entries is skipped, because it
+    /// contains no information about the node.
     pub fn root_of(services: &BTreeMap<ServiceName, ServiceDigest>) -> Sha256 {
         let mut bytes = Vec::new();
         for (name, service) in services.iter().filter(|(_, service)| !service.entries.is_empty()) {
@@ -74,10 +80,10 @@ impl NodeDigest {
     }
 }
 
-/// An entry's place in the tree, and its hash.
+/// The position of an entry in the tree, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaf {
-    /// Of the path alone.
+    /// Hash of the path only.
     pub key: Sha256,
     pub hash: Sha256,
 }
@@ -88,7 +94,8 @@ impl Leaf {
     }
 }
 
-/// The hash over `leaves`, in order, which agree in the first `digit` hex digits of their keys. No leaves: all zero.
+/// The hash over sorted `leaves` whose keys agree in the first `digit` hex digits. Without leaves:
+/// all zero.
 pub(super) fn subtree(leaves: &[Leaf], digit: usize) -> Sha256 {
     if leaves.is_empty() {
         return Sha256::default();

@@ -1,50 +1,53 @@
-//! Finds out by questions what a node's digest is, from one that is known: only what differs travels.
+//! Finds a node's current digest by requests, starting from a known digest, so that only
+//! differences are sent.
 //!
-//! What is put together is the whole digest, and its roots are those that the node told; what a node may answer wrongly ends
-//! the walk and never a digest that nobody has.
+//! The result is the complete digest, and its roots equal those that the node reported. Wrong
+//! answers end the walk with an error; they never lead to a digest that the node does not have.
 
 use super::outline::{Below, BranchQuestion, Outline, QUESTIONS_MAX, Tree, digits, is_empty, parse_branches};
 use super::{FileEntry, NodeDigest, ServiceDigest};
 use crate::model::{ServiceName, Sha256};
 use std::collections::BTreeMap;
 
-/// Branches are told apart by so many digits at most; below that every entry is asked for.
+/// Maximum depth of branches in digits. Below it, all entries are requested.
 const DEPTH_MAX: usize = 8;
 
-/// A walk through the services that differ. Owns what it needs, so that it can be taken to where hashing disturbs nobody.
+/// A walk through the services that differ. It owns its data, so that it can run on a thread where
+/// hashing blocks nothing else.
 #[derive(Debug)]
 pub struct Walk {
-    /// What is known already, or found out.
+    /// Services that are known or completed.
     found: BTreeMap<ServiceName, ServiceDigest>,
     walked: BTreeMap<ServiceName, Walked>,
     asked: Vec<BranchQuestion>,
 }
 
-/// A service that differs.
+/// A service whose digest differs.
 #[derive(Debug)]
 struct Walked {
-    /// As it was known.
+    /// The known entries.
     tree: Tree,
-    /// As it is, by path.
+    /// The current entries by path.
     entries: BTreeMap<String, FileEntry>,
     outline: Outline,
 }
 
-/// What is to be done next.
+/// The next step of a walk.
 #[derive(Debug)]
 pub enum Next {
-    /// The answers to these, in order, go to [`Walk::answers`].
+    /// Request these branches; pass the answers, in order, to [`Walk::answers`].
     Ask(Vec<BranchQuestion>),
     Found(Box<NodeDigest>),
 }
 
-/// The answers do not fit together: the digest is to be asked for whole.
+/// The answers are inconsistent. The caller must request the complete digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: what the node tells does not fit together")]
+#[error("{0}: the node's answers about its digest are inconsistent")]
 pub struct Astray(pub ServiceName);
 
 impl Walk {
-    /// From what the node told at once. `known` is the digest whose roots it was told.
+    /// Begins with the summaries that the node sent at once. `known` is the digest whose roots were
+    /// sent to the node.
     pub fn begin(known: NodeDigest, outlines: BTreeMap<ServiceName, Outline>) -> Result<(Self, Next), Astray> {
         let mut known = known.services;
         let mut walk = Self { found: BTreeMap::new(), walked: BTreeMap::new(), asked: Vec::new() };
@@ -70,12 +73,12 @@ impl Walk {
         Ok((walk, next))
     }
 
-    /// The roots that a node is told, so that it can leave out what is known.
+    /// The roots of the known digest. The node leaves out services with the same root.
     pub fn roots(known: &NodeDigest) -> BTreeMap<ServiceName, Sha256> {
         known.services.iter().map(|(name, service)| (name.clone(), service.root)).collect()
     }
 
-    /// What the node answered to the last questions.
+    /// Processes the node's answers to the last requests.
     pub fn answers(&mut self, answers: Vec<Below>) -> Result<Next, Astray> {
         let asked = std::mem::take(&mut self.asked);
         if asked.len() != answers.len() {
@@ -92,7 +95,7 @@ impl Walk {
             next.extend(walked.and_then(|walked| walked.take(&question, below)).ok_or(astray)?);
         }
         if next.len() > QUESTIONS_MAX {
-            // So much differs that the rest is cheaper whole.
+            // So much differs that requesting the remaining services completely is cheaper.
             let mut services: Vec<ServiceName> = next.into_iter().map(|q| q.service).collect();
             services.dedup();
             let whole = |service| BranchQuestion { service, branch: String::new(), whole: true };
@@ -120,7 +123,8 @@ impl Walk {
 }
 
 impl Walked {
-    /// Takes in what is below one branch; the questions that follow from it. None: it is no answer to `question`.
+    /// Applies the content below one branch and returns the follow-up requests. None: the content
+    /// is not an answer to `question`.
     fn take(&mut self, question: &BranchQuestion, below: Below) -> Option<Vec<BranchQuestion>> {
         let branch = digits(&question.branch)?;
         match below {
@@ -155,7 +159,7 @@ impl Walked {
 
     fn forget(&mut self, branch: &[u8]) {
         if branch.is_empty() {
-            // Also what was found out on the way here.
+            // Also removes entries that earlier answers added.
             self.entries.clear();
         }
         for entry in self.tree.entries(branch) {

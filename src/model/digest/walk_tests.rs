@@ -1,4 +1,5 @@
-//! Walks against the answers of real trees: what they find is what the whole digest says, and what it costs.
+//! Walks against the answers of real trees: the result equals the complete digest, and the cost is
+//! limited.
 
 use super::super::outline::{FLAT_MAX, Trees};
 use super::*;
@@ -22,7 +23,7 @@ fn files(count: usize) -> Vec<FileEntry> {
     (0..count).map(|n| entry(&format!("/etc/service/conf.d/{:03}/{n:05}.conf", n % 200))).collect()
 }
 
-/// What a walk cost, both ways, as MessagePack with names, and what it found.
+/// The result of a walk and its cost in both directions, as MessagePack with field names.
 struct Walked {
     found: NodeDigest,
     round_trips: usize,
@@ -89,7 +90,7 @@ fn one_changed_file_of_20_000_is_found_in_4_round_trips_and_4_kb() {
 }
 
 #[test]
-fn few_files_are_one_list_and_many_differences_are_not_walked_one_by_one() {
+fn small_services_and_large_differences_are_sent_completely() {
     let known = node(vec![("a", service(files(FLAT_MAX))), ("b", service(files(5)))]);
     let mut edited = files(FLAT_MAX);
     edited[17].mode = 0o600;
@@ -109,7 +110,7 @@ fn few_files_are_one_list_and_many_differences_are_not_walked_one_by_one() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_no_digest() {
+fn inconsistent_answers_are_rejected() {
     let known = node(vec![("app", service(files(1_000)))]);
     let mut edited = files(1_000);
     edited[3].mode = 0o600;
@@ -144,7 +145,7 @@ fn what_does_not_fit_together_is_no_digest() {
     for text in ["", "zz", &"f".repeat(255), &"é".repeat(128), &"0".repeat(256)] {
         assert!(astray(&|answers| answers[0] = Below::Branches(text.to_owned())), "{text}");
     }
-    // A node that always says that there is more below it is asked for all of it at last.
+    // A node that always reports further branches is finally asked for all entries.
     assert!(astray(&|answers| answers.iter_mut().for_each(|a| *a = Below::Branches("12".repeat(128)))));
     let mut outlines = Trees::outlined(is.clone(), &Walk::roots(&known)).0;
     outlines.values_mut().for_each(|o| o.below = None);
@@ -159,7 +160,7 @@ fn what_does_not_fit_together_is_no_digest() {
     assert!(!ask("app", "0", QUESTIONS_MAX + 1));
 }
 
-/// Entries of two services, and the same with some of them changed, gone or added.
+/// Entries of two services, and the same with some of them changed, removed or added.
 fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
     let change = (any::<prop::sample::Index>(), 0u8..4);
     (0usize..700, 0usize..40, prop::collection::vec(change, 0..40)).prop_map(|(a, b, changes)| {
@@ -185,7 +186,7 @@ fn pair() -> impl Strategy<Value = (NodeDigest, NodeDigest)> {
 
 proptest! {
     #[test]
-    fn a_walk_finds_what_the_whole_lists_say((known, is) in pair()) {
+    fn a_walk_finds_the_same_digest_as_the_complete_lists((known, is) in pair()) {
         let walked = walked(&known, &is);
         prop_assert_eq!(differences(&known, &walked.found), differences(&known, &is));
         prop_assert_eq!(&walked.found, &is);

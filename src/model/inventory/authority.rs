@@ -1,22 +1,28 @@
-//! Entries about the certificate authority: a new one is trusted by all nodes, then it issues, then it is the only one.
+//! Entries about the certificate authority. All nodes first trust a new CA, then it issues, then it
+//! is the only one.
 //!
 //! ```text
 //! RotateCa -> Trust (old issues; both trusted) -> Issue (new issues; both trusted) -> the new one alone
 //! ```
-//! What a node holds at one step is good at the next one too, so that nodes need not take a step together.
+//! The credentials of one step are also valid in the next one, so nodes need not change step at the
+//! same time.
 
 use super::*;
 use std::collections::BTreeSet;
 
 impl Inventory {
-    /// Whether a new authority may be made now; asked before its key is, and again when the entry is applied.
+    /// Checks whether a CA rotation may begin. Called before the new key is generated, and again
+    /// when the entry is applied.
     pub fn may_rotate_ca(&self) -> Result<(), Refusal> {
         if let Some(next) = &self.authority.next {
-            let text = format!("a new CA is on its way already, by {}", next.by);
+            let text = format!("a CA rotation is in progress already, begun by {}", next.by);
             return Err(Refusal::new("ca-rotating", text).next("remoor key status"));
         }
         if let Some(next) = &self.gossip.next {
-            let text = format!("a new gossip key is on its way, by {}: one at a time", next.by);
+            let text = format!(
+                "a gossip key rotation is in progress, begun by {}; only one rotation may run at a time",
+                next.by
+            );
             return Err(Refusal::new("key-rotating", text).next("remoor key status; then the same command"));
         }
         Ok(())
@@ -26,7 +32,7 @@ impl Inventory {
         self.may_rotate_ca()?;
         let former = self.authority.former.iter().map(|f| f.ca_pem.as_str());
         if former.chain([self.ca_pem.as_str()]).any(|known| known == ca_pem) {
-            return Err(Refusal::new("nothing-new", "this is a CA that the cluster has, or had"));
+            return Err(Refusal::new("nothing-new", "this CA is a current or former CA of the cluster"));
         }
         let authority = Arc::make_mut(&mut self.authority);
         authority.next = Some(NextCa {
@@ -43,14 +49,15 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// From the state that the leader judged, and no other: what it saw confirmed was that one.
+    /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
+    /// state.
     pub(super) fn ca_step(&mut self, at: &At, changed: u64) -> Decision {
         if self.authority.changed != changed {
-            return Err(Refusal::new("outlived", "the CA went on meanwhile"));
+            return Err(Refusal::new("outlived", "the CA rotation has moved on meanwhile"));
         }
         let authority = Arc::make_mut(&mut self.authority);
         let Some(mut next) = authority.next.take() else {
-            return Err(Refusal::new("nothing-new", "no CA is on its way"));
+            return Err(Refusal::new("nothing-new", "no CA rotation is in progress"));
         };
         authority.changed = at.index;
         let text = match next.step {
@@ -72,16 +79,16 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// These workers are not waited for any more, until the one on its way is the only one. No others: one that is lost a moment
-    /// later was not meant.
+    /// The rotation no longer waits for these workers. It still waits for workers that go away
+    /// later, because the operator did not name them.
     pub(super) fn finish_ca(&mut self, at: &At, without: &BTreeSet<NodeId>) -> Decision {
         let Some(next) = &self.authority.next else {
-            return Err(Refusal::new("nothing-new", "no CA is on its way").next("remoor key status"));
+            return Err(Refusal::new("nothing-new", "no CA rotation is in progress").next("remoor key status"));
         };
         let works = |id: &&NodeId| self.nodes.get(id).is_some_and(|n| !n.manages());
         let more: Vec<NodeId> = without.difference(&next.without).filter(works).copied().collect();
         if more.is_empty() {
-            return Err(Refusal::new("nothing-new", "it waits for no worker that is away"));
+            return Err(Refusal::new("nothing-new", "the rotation is not waiting for an absent worker"));
         }
         let names: Vec<&str> = more.iter().filter_map(|id| Some(self.nodes.get(id)?.name().as_str())).collect();
         let text = format!("the new CA waits no more for {}", names.join(", "));
@@ -92,7 +99,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// The certificates of the authorities that count, first the one that issues.
+    /// The certificates of the trusted CAs; the issuing CA first.
     pub fn roots(&self) -> Vec<&str> {
         match &self.authority.next {
             None => vec![&self.ca_pem],
@@ -101,13 +108,13 @@ impl Inventory {
         }
     }
 
-    /// The one that issues.
+    /// The certificate of the issuing CA.
     pub fn issuer(&self) -> &str {
         self.roots()[0]
     }
 
-    /// What goes behind a certificate that is issued now, for those who know an earlier authority only: from the one that
-    /// issues to the earliest that is remembered, each signed by the one before it.
+    /// The chain that is appended to newly issued certificates, for nodes that know only a former
+    /// CA: from the issuing CA to the oldest remembered one, each signed by its predecessor.
     pub fn cross_chain(&self) -> String {
         let next = self.authority.next.iter().filter(|next| next.step == CaStep::Issue).map(|n| &n.cross_pem);
         next.chain(self.authority.former.iter().map(|f| &f.cross_pem)).map(String::as_str).collect()
@@ -132,8 +139,7 @@ mod tests {
         Inventory { ca_pem: Arc::new("A".to_owned()), cluster: "c1".into(), ..Inventory::default() }
     }
 
-    /// At no moment somebody who holds what the step before gave is refused by somebody who is one step on, nor the other way
-    /// round.
+    /// Nodes that are one step apart trust each other's certificates, in both directions.
     #[test]
     fn neighbours_in_the_rotation_trust_each_other() {
         let mut i = begun();
@@ -154,7 +160,7 @@ mod tests {
         for pair in states.windows(2) {
             let [before, after] = pair else { panic!("two") };
             assert!(before.roots().contains(&after.issuer()), "{:?} {:?}", before.roots(), after.roots());
-            // Who confirmed the step before holds a certificate of what that one issues.
+            // A node that confirmed the previous step has a certificate that the next step accepts.
             assert!(after.roots().contains(&before.issuer()));
             assert!(before.authority.changed < after.authority.changed);
         }
@@ -164,12 +170,12 @@ mod tests {
         assert_eq!(
             last.cross_chain(),
             "[E by the one before][D by the one before][C by the one before]",
-            "who knows B only believes E by these, and who knows A joins anew"
+            "a node that knows only B trusts E by this chain; a node that knows only A must join again"
         );
     }
 
     #[test]
-    fn what_follows_is_vouched_for_from_when_it_issues() {
+    fn the_cross_certificate_is_appended_once_the_new_ca_issues() {
         let mut i = begun();
         apply(&mut i, new_ca("B"));
         assert_eq!((i.roots(), i.issuer(), i.cross_chain().as_str()), (vec!["A", "B"], "A", ""));
@@ -180,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_and_nothing_is_finished_that_was_not_begun() {
+    fn only_one_rotation_runs_and_only_a_running_one_can_be_finished() {
         let mut i = begun();
         let without = |ids: &[u64]| Command::FinishCa { without: ids.iter().map(|id| NodeId(*id)).collect() };
         let [worker, manager] = [("w", ClusterRole::Worker), ("m", ClusterRole::Manager)].map(|(name, role)| {
@@ -204,7 +210,11 @@ mod tests {
         assert_eq!(apply(&mut i, new_ca("B")), None);
         assert_eq!(apply(&mut i, Command::RotateGossip).as_deref(), Some("ca-rotating"));
         let before = i.authority.changed;
-        assert_eq!(apply(&mut i, without(&[manager, 999])).as_deref(), Some("nothing-new"), "a manager, and nobody");
+        assert_eq!(
+            apply(&mut i, without(&[manager, 999])).as_deref(),
+            Some("nothing-new"),
+            "a manager, and an unknown id"
+        );
         assert_eq!(apply(&mut i, without(&[worker, manager])), None);
         assert_eq!(apply(&mut i, without(&[worker])).as_deref(), Some("nothing-new"));
         assert_eq!(i.authority.changed, before, "what nodes confirmed stays confirmed");
@@ -215,6 +225,6 @@ mod tests {
         }
         assert_eq!((i.gossip.base, apply(&mut i, Command::RotateGossip)), (None, None));
         let next = i.gossip.next.as_ref().expect("one on its way");
-        assert_eq!(next.base, Some(ca_id("B")), "whoever has the old key can't tell the new gossip key");
+        assert_eq!(next.base, Some(ca_id("B")), "the new gossip key cannot be derived from the old CA key");
     }
 }

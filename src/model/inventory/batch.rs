@@ -1,19 +1,19 @@
-//! Several orders as one entry: all of them, or none.
+//! Several orders in one entry: all of them are applied, or none.
 
 use super::*;
 
 impl Inventory {
-    /// Decided on a copy, which takes the place of the state only if no order was refused (I12).
+    /// Decides on a copy, which replaces the state only if no order was refused (invariant I12).
     pub(super) fn batch(&mut self, at: &At, commands: &[Command]) -> Decision {
         if commands.is_empty() || commands.len() > BATCH_MAX {
-            let text = format!("{} orders at once; 1 to {BATCH_MAX} may be given", commands.len());
+            let text = format!("{} orders in one batch; 1 to {BATCH_MAX} are allowed", commands.len());
             return Err(Refusal::new("batch-size", text).next("name a group, or fewer nodes"));
         }
         let mut copy = self.clone();
         let mut seen = std::collections::BTreeSet::new();
         for command in commands {
             let Some(node) = command.in_batch() else {
-                return Err(Refusal::new("not-in-batch", "an order of this kind stands alone"));
+                return Err(Refusal::new("not-in-batch", "an order of this kind is not allowed in a batch"));
             };
             let name = self.name_of(node).map_or_else(|| format!("node {node}"), ToString::to_string);
             if !seen.insert(node) {
@@ -57,7 +57,7 @@ mod tests {
     fn a_batch_is_applied_as_a_whole_or_not_at_all() {
         let (mut state, ids) = cluster();
         let before = state.clone();
-        // The second is refused: nothing is wanted of it.
+        // The second order is refused, because that node has no waiting request.
         let bad = Command::Batch(vec![pause(ids[0]), Command::DropWant { node: ids[1], why: String::new() }]);
         let applied = write(&mut state, bad);
         let refusal = applied.refusal().expect("refused");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_into_a_batch_is_refused() {
+    fn invalid_batches_are_refused() {
         let (mut state, ids) = cluster();
         let many = (0..=BATCH_MAX as u64).map(|n| pause(NodeId(n))).collect();
         for (commands, code) in [

@@ -1,10 +1,11 @@
-//! Entries about what a node is kept free of, and where it stands.
+//! Entries about draining a node and about its zone.
 
 use super::*;
 use crate::model::{ZONE_MAX, is_zone};
 
 impl Inventory {
-    /// From now on nothing is provisioned on it, and what is there is cleaned up. Its vote, if it has one, stays.
+    /// Nothing is provisioned on the node any more, and its services are cleaned up. A manager
+    /// keeps its vote.
     pub(super) fn drain(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         let name = known.name().clone();
@@ -16,7 +17,7 @@ impl Inventory {
             return Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)));
         }
         if !want.decommission || want.undo.is_some() {
-            return Err(Refusal::new("drained", "a drained node is cleaned up, and nothing else"));
+            return Err(Refusal::new("drained", "draining accepts only a request that cleans up"));
         }
         if self.may_hold(known) {
             self.want(at, id, want)?;
@@ -26,14 +27,14 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Something of remoor's may be there.
+    /// The node may contain services that remoor provisioned.
     pub fn may_hold(&self, node: &Node) -> bool {
         !matches!(node.lifecycle, Lifecycle::Accepted | Lifecycle::Decommissioned) && self.group(node).is_some()
     }
 
     pub(super) fn zone(&mut self, at: &At, id: NodeId, zone: &str) -> Decision {
         if !zone.is_empty() && !is_zone(zone) {
-            return Err(Refusal::new("bad-zone", format!("a zone's name has 1 to {ZONE_MAX} bytes, and no spaces")));
+            return Err(Refusal::new("bad-zone", format!("a zone name must have 1 to {ZONE_MAX} bytes and no spaces")));
         }
         self.change(id)?.spec.zone = zone.to_owned();
         let text = if zone.is_empty() { "in no zone".to_owned() } else { format!("in zone {zone}") };
@@ -43,8 +44,8 @@ impl Inventory {
 }
 
 impl Node {
-    /// What `resume` makes of it: active again, and a cleanup that has not begun is called off. One that failed is to be tried
-    /// again: that one stays drained.
+    /// The effect of `resume`: the node becomes active, and a cleanup that has not begun is
+    /// dropped. A failed cleanup is retried instead, so its node stays drained.
     pub(super) fn end_drain(&mut self, held: Option<&Job>) {
         if self.availability == Availability::Drain {
             if held.is_some_and(|job| job.decommission) {
@@ -57,10 +58,10 @@ impl Node {
         self.availability = Availability::Active;
     }
 
-    /// In or out of service as it was before the order that is called off.
+    /// Restores the lifecycle from before the revoked order.
     pub(super) fn stays(&mut self, why: &str) {
         self.lifecycle = if self.baseline.is_some() { Lifecycle::Commissioned } else { Lifecycle::Accepted };
-        // Drift that was only reported since the node was on its way out is looked at again.
+        // Drift that was only reported because the node was being decommissioned is examined again.
         if let Some(finding) = &mut self.finding
             && finding.verdict.drifted()
             && finding.remedy == Remedy::Report
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_node_is_cleaned_up_and_nothing_else_until_it_is_resumed() {
+    fn a_drained_node_is_only_cleaned_up_until_it_is_resumed() {
         let mut state = one();
         let node = NodeId(1);
         let provision = || Command::Want { node, want: Box::new(wanted(false)) };
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_joins_drained_is_never_set_up() {
+    fn a_node_that_joins_drained_is_not_provisioned() {
         let mut state = Inventory::default();
         let spec = NodeSpec { name: "m1".into(), public_key: "m1".to_owned(), drain: true, ..NodeSpec::default() };
         write(&mut state, Command::Accept { spec, role: ClusterRole::Manager });
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drained_node_is_empty_or_on_the_way_there() {
+    fn a_drained_node_is_empty_or_being_cleaned_up() {
         let (mut state, node) = (one(), NodeId(1));
         let adopt = Command::Adopt { node, baseline: state.nodes[&node].baseline.clone().expect("adopted"), basis: 0 };
         let drain = || Command::Drain { node, want: Box::new(wanted(true)) };
@@ -153,9 +154,9 @@ mod tests {
         assert_eq!(
             code(&mut state, adopt.clone()).as_deref(),
             Some("decommissioned"),
-            "what is there is nobody's wish"
+            "its current state cannot be adopted"
         );
-        // Called off before it began: as before.
+        // Revoked before it began: the state is as before.
         assert_eq!(code(&mut state, Command::DropWant { node, why: "called off by alice".to_owned() }), None);
         let known = &state.nodes[&node];
         assert_eq!((known.availability, known.lifecycle), (Availability::Active, Lifecycle::Commissioned));
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_is_a_word() {
+    fn a_zone_name_has_no_spaces_and_is_kept_on_rejoin() {
         let mut state = one();
         let of = |zone: &str| Command::Zone { node: NodeId(1), zone: zone.to_owned() };
         assert_eq!(code(&mut state, of("rack 3")).as_deref(), Some("bad-zone"));
@@ -172,7 +173,7 @@ mod tests {
         let spec = state.nodes[&NodeId(1)].spec.clone();
         let again = NodeSpec { zone: String::new(), ..spec };
         write(&mut state, Command::Accept { spec: again, role: ClusterRole::Worker });
-        assert_eq!(state.nodes[&NodeId(1)].spec.zone, "a", "who joins again without a word stays where it was");
+        assert_eq!(state.nodes[&NodeId(1)].spec.zone, "a", "a node that joins again without a zone keeps its zone");
         assert_eq!((code(&mut state, of("")), state.nodes[&NodeId(1)].spec.zone.as_str()), (None, ""));
     }
 }

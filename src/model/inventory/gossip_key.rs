@@ -1,15 +1,16 @@
-//! Entries about the gossip key: a new one is taken in by all nodes, then used, then it is the only one.
+//! Entries about the gossip key. All nodes first accept a new key, then send with it, then it is
+//! the only one.
 
 use super::*;
 
 impl Inventory {
     pub(super) fn rotate_gossip(&mut self, at: &At) -> Decision {
         if let Some(next) = &self.gossip.next {
-            let text = format!("a new gossip key is on its way already, by {}", next.by);
+            let text = format!("a gossip key rotation is in progress already, begun by {}", next.by);
             return Err(Refusal::new("key-rotating", text).next("remoor key status"));
         }
         if self.authority.next.is_some() {
-            let text = "a new CA is on its way: one at a time";
+            let text = "a CA rotation is in progress; only one rotation may run at a time";
             return Err(Refusal::new("ca-rotating", text).next("remoor key status; then the same command"));
         }
         let (since, by) = (at.entry.at, at.entry.by.clone());
@@ -20,13 +21,14 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// From the state that the leader judged, and no other: what it saw confirmed was that one.
+    /// Refused unless `changed` is the current state. The leader saw the nodes confirm exactly that
+    /// state.
     pub(super) fn gossip_step(&mut self, at: &At, changed: u64) -> Decision {
         if self.gossip.changed != changed {
-            return Err(Refusal::new("outlived", "the gossip key went on meanwhile"));
+            return Err(Refusal::new("outlived", "the gossip key rotation has moved on meanwhile"));
         }
         let Some(next) = &mut self.gossip.next else {
-            return Err(Refusal::new("nothing-new", "no gossip key is on its way"));
+            return Err(Refusal::new("nothing-new", "no gossip key rotation is in progress"));
         };
         let text = match next.step {
             KeyStep::Insert => {
@@ -55,7 +57,7 @@ mod tests {
         applied.refusal().map(|r| r.code.clone())
     }
 
-    /// At no moment two nodes that are one step apart can't read each other.
+    /// Nodes that are one step apart can always read each other's messages.
     #[test]
     fn neighbours_in_the_rotation_read_each_other() {
         let mut i = Inventory::default();

@@ -1,4 +1,4 @@
-//! Entries about invitations: given out, and used once.
+//! Entries about invitations: created, and used once.
 
 use super::*;
 
@@ -13,11 +13,11 @@ impl Inventory {
     ) -> Decision {
         let open = self.invites.values().filter(|i| i.expires >= at.entry.at).count();
         if open >= INVITES_MAX {
-            let text = format!("{open} invitations are open, no more are given out");
+            let text = format!("{open} invitations are open, which is the maximum");
             return Err(Refusal::new("too-many-invites", text).next("wait until some have expired"));
         }
         if self.invites.contains_key(&secret) {
-            return Err(Refusal::new("invite-known", "this secret was given out already"));
+            return Err(Refusal::new("invite-known", "an invitation with this secret exists already"));
         }
         self.may_join(&NodeSpec { name: name.clone(), ..NodeSpec::default() })?;
         self.invites.retain(|_, invite| invite.expires >= at.entry.at);
@@ -31,7 +31,7 @@ impl Inventory {
     pub(super) fn accept_invited(&mut self, at: &At, spec: &NodeSpec, secret: Sha256) -> Decision {
         let invite = self.invites.get(&secret).cloned();
         let invite = invite.filter(|i| i.admits(&spec.name, &spec.public_key, at.entry.at)).ok_or_else(|| {
-            Refusal::new("no-invite", format!("no invitation of {} is open for this machine", spec.name))
+            Refusal::new("no-invite", format!("no open invitation for {} matches this machine", spec.name))
                 .next("remoor node add again")
         })?;
         let applied = self.accept(at, spec, invite.role)?;
@@ -64,12 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invitation_lets_one_machine_in() {
+    fn an_invitation_admits_one_machine() {
         let mut inventory = Inventory::default();
         assert_eq!(apply(&mut inventory, 1, invite(1, ClusterRole::Manager)), Applied::Done);
         assert_eq!(refused(&apply(&mut inventory, 2, come(2, "w1", "a"))), Some("no-invite"), "another secret");
         assert_eq!(refused(&apply(&mut inventory, 2, come(1, "w2", "a"))), Some("no-invite"), "another name");
-        let Applied::Node(id) = apply(&mut inventory, 100, come(1, "w1", "a")) else { panic!("not let in") };
+        let Applied::Node(id) = apply(&mut inventory, 100, come(1, "w1", "a")) else { panic!("not accepted") };
         assert_eq!(inventory.nodes[&id].role, ClusterRole::Manager);
         assert_eq!(apply(&mut inventory, 100, come(1, "w1", "a")), Applied::Node(id), "asked again");
         assert_eq!(refused(&apply(&mut inventory, 100, come(1, "w1", "b"))), Some("no-invite"), "another key");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_machine_uses_nothing_up() {
+    fn a_refused_machine_does_not_use_up_its_invitation() {
         let mut inventory = Inventory::default();
         apply(&mut inventory, 1, invite(1, ClusterRole::Worker));
         apply(&mut inventory, 2, come(1, "w1", "a"));

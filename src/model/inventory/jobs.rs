@@ -1,4 +1,4 @@
-//! Entries about re-setups: what is wanted, jobs, attempts, phases.
+//! Entries about re-setups: requests, jobs, attempts, phases.
 
 use super::*;
 
@@ -67,7 +67,7 @@ impl Inventory {
         }
     }
 
-    /// A re-setup that is asked for: it waits until nothing stands in its way.
+    /// Records a request for a re-setup. It waits until all preconditions are met.
     pub(super) fn want(&mut self, at: &At, id: NodeId, want: &Want) -> Decision {
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node {id}")))?;
         if let Some(attempt) = want.undo {
@@ -80,7 +80,7 @@ impl Inventory {
         }
         let out = matches!(known.lifecycle, Lifecycle::Decommissioning | Lifecycle::Decommissioned);
         if out && !want.decommission && !want.commission {
-            let text = format!("{} is {} and is not set up again", known.name(), known.lifecycle.word());
+            let text = format!("{} is {}, so it is not set up again", known.name(), known.lifecycle.word());
             return Err(Refusal::new("decommissioned", text).next(format!("remoor commission {}", known.name())));
         }
         if want.decommission && known.lifecycle == Lifecycle::Decommissioned {
@@ -88,10 +88,10 @@ impl Inventory {
             return Err(Refusal::new("decommissioned", text));
         }
         if want.by.is_none() && (known.want.is_some() || known.job.is_some()) {
-            return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or its job is held"));
+            return Err(Refusal::new("already-wanted", "a re-setup is waiting already, or the node's job is held"));
         }
         if self.group(known).is_none() {
-            let text = format!("no applied fleet speaks of {}", known.name());
+            let text = format!("the applied fleet does not contain {}", known.name());
             return Err(Refusal::new("no-generation", text).next("remoor apply DIR"));
         }
         if let Some(job) = known.job.and_then(|j| self.job(j)).filter(|j| j.state == JobState::Open) {
@@ -112,7 +112,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Refuses a part of a node where only the whole makes sense.
+    /// Refuses a partial request if only the whole node can be set up.
     fn may_be_part(&self, node: &Node, want: &Want) -> Result<(), Refusal> {
         let name = node.name();
         if want.services.is_empty() {
@@ -123,14 +123,17 @@ impl Inventory {
             return Err(Refusal::new("not-set-up", text).next(format!("remoor commission {name}")));
         }
         if let Some(own) = self.own_move(node).filter(|_| want.by.is_some()) {
-            let text =
-                format!("{name} was set up for {}, and is to be set up for its own address as a whole", own.from);
+            let text = format!(
+                "{name} was set up for address {}; it must be set up as a whole for its current address",
+                own.from
+            );
             return Err(Refusal::new("moved", text).next(format!("remoor resetup {name}")));
         }
         Ok(())
     }
 
-    /// What a job of remoor's own is about, now that it begins: a node that moved learns its address as a whole.
+    /// The services of an automatic job when it begins. A node whose address changed is set up as a
+    /// whole.
     fn scope_of(&self, node: &Node, by: Option<&str>, services: &[ServiceName]) -> Vec<ServiceName> {
         let whole = by.is_none() && self.own_move(node).is_some();
         if whole { Vec::new() } else { services.to_vec() }
@@ -340,16 +343,18 @@ impl Inventory {
         if *outcome == Outcome::Done {
             self.change_job(id)?.result = baseline.clone();
         }
-        // What a job was not about nobody has made right: it is looked at. No job is about what is only looked at.
+        // A job does not repair services outside its scope, so they are examined again. No job
+        // repairs monitored services.
         let left = self.node(node_id).and_then(|n| n.finding.as_ref()).is_some_and(|finding| match &part {
             Some(part) => finding.beyond(part),
             None => kind == JobKind::Resetup && finding.drift_of(|service| self.watches(service)),
         });
-        // What the attempt saw of it at its end nobody judged.
+        // The attempt's verification does not judge monitored services, so they are examined again.
         let looked_at = kind == JobKind::Resetup && self.looks_at(node_id);
         let node = self.change(node_id)?;
         node.altered = at.index;
-        // An attempt from before `trust-key` was told the keys of then.
+        // An attempt that began before `trust-key` used the previous keys, so its failure says
+        // nothing about the trusted ones.
         if let Outcome::Failed(Failure { class: FailureClass::HostKey, message, .. }) = outcome
             && attempt_id.0 > node.trusted
         {
@@ -369,7 +374,8 @@ impl Inventory {
                 node.hold = None;
                 node.unseen = part.is_some() || left || looked_at;
                 node.watched = false;
-                // Who moved meanwhile was rendered with the address of before; so is a part of who moved before that.
+                // If the address changed during the attempt, the node was rendered with the old
+                // address. A partial job does not repair an earlier change of address.
                 let from = node.provisioned_at.take();
                 let from = from.filter(|from| node.ip() != Some(from.as_str()));
                 if part.is_none() {
@@ -397,7 +403,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// A held job of this node gives way: it is closed, and returned.
+    /// Closes a held job of this node and returns it.
     pub(super) fn end_held(&mut self, id: NodeId, moment: Wall) -> Result<Option<Arc<Job>>, Refusal> {
         let known = self.node(id).and_then(|n| n.job);
         let Some(job) = known.filter(|j| self.job(*j).is_some_and(|j| j.state == JobState::Held)) else {
@@ -425,7 +431,8 @@ impl Inventory {
     }
 }
 
-/// The fingerprint that a failed login was offered: the last one of its message, which names the expected ones first.
+/// The fingerprint that a failed login was offered. It is the last one in the message, because the
+/// expected ones come first.
 fn offered_in(message: &str) -> Option<&str> {
     let print = &message[message.rfind("SHA256:")?..];
     print.strip_suffix(" was offered").filter(|p| p.len() == 7 + 43)

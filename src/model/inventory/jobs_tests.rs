@@ -1,8 +1,8 @@
-//! Jobs as entries make them: keys that changed under them, and jobs about a part of a node.
+//! Jobs from log entries: changed host keys, and jobs about a part of a node.
 
 use super::*;
 
-/// w1 (node 1) with an open attempt (4), as an operator ordered it.
+/// w1 (node 1) with an open attempt (4) that an operator ordered.
 fn open() -> Inventory {
     let mut inventory = wanted();
     let command = Command::OpenJob { node: NodeId(1), runner: "m1".into() };
@@ -10,7 +10,7 @@ fn open() -> Inventory {
     inventory
 }
 
-/// w1, whose re-setup waits.
+/// w1 with a waiting re-setup.
 fn wanted() -> Inventory {
     let mut inventory = Inventory::default();
     let mut summary = FleetSummary::default();
@@ -28,14 +28,14 @@ fn wanted() -> Inventory {
     inventory
 }
 
-/// The code of the refusal.
+/// Returns the code of the refusal.
 fn apply(inventory: &mut Inventory, index: u64, command: Command) -> Option<String> {
     let applied = inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command });
     applied.refusal().map(|refusal| refusal.code.to_string())
 }
 
 #[test]
-fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
+fn host_key_reports_from_before_trust_key_are_ignored() {
     let node = NodeId(1);
     let trust = Command::TrustKey { node, keys: vec!["ssh-ed25519 AAAA".to_owned()] };
     let changed = |basis| Command::KeyChanged { node, fingerprint: "SHA256:x".to_owned(), basis };
@@ -47,22 +47,22 @@ fn who_was_told_the_keys_of_before_trust_key_accuses_no_key() {
 
     let mut before = open();
     assert_eq!(apply(&mut before, 5, closed.clone()), None);
-    assert!(accused(&before), "nobody trusted any since");
+    assert!(accused(&before), "no key was trusted since");
     let mut after = open();
     assert_eq!(apply(&mut after, 5, trust.clone()), None);
     assert_eq!(apply(&mut after, 6, closed), None);
-    assert!(!accused(&after), "an attempt of before");
+    assert!(!accused(&after), "the attempt began before trust-key");
 
     let mut looked = open();
     assert_eq!(apply(&mut looked, 5, trust), None);
-    assert_eq!(apply(&mut looked, 6, changed(4)), Some("stale".to_owned()), "a look of before");
+    assert_eq!(apply(&mut looked, 6, changed(4)), Some("stale".to_owned()), "the examination began before trust-key");
     assert!(!accused(&looked));
     assert_eq!(apply(&mut looked, 7, changed(5)), None);
-    assert!(accused(&looked), "a look of after");
+    assert!(accused(&looked), "the examination began after trust-key");
 }
 
-/// The part `a` of w1 (node 1) was found drifted, and one more service; then a job about these (none: all) is done. The service
-/// `clock` is only looked at, where w1 `has` it.
+/// Service `a` of w1 (node 1) and one more service were found drifted. Then a job about `services`
+/// (none: all) succeeds. The service `clock` is monitored only; `has` lists the services of w1.
 fn repaired(other: &str, services: &[&str], has: &[&str]) -> Inventory {
     let mut inventory = open();
     let generation = inventory.generations.get_mut(&GenerationSeq(1)).map(Arc::make_mut).unwrap();
@@ -96,18 +96,18 @@ fn done(job: JobId, attempt: AttemptId, desired: &str) -> Command {
 }
 
 #[test]
-fn a_job_about_a_part_says_nothing_of_the_rest() {
+fn a_partial_job_does_not_clear_drift_of_other_services() {
     for (other, verdict, since) in [("a", Verdict::Same, None), ("b", Verdict::Drifted, Some(Wall(1)))] {
         let inventory = repaired(other, &["a"], &["a", "b"]);
         let node = inventory.node(NodeId(1)).unwrap();
         let told = node.finding.as_ref().map(|f| f.verdict.clone());
         assert_eq!((told, node.drifted_since), (Some(verdict), since), "{other}");
-        assert!(node.unseen, "and it is looked at");
+        assert!(node.unseen, "the node is examined again");
     }
 }
 
 #[test]
-fn a_job_about_all_says_nothing_of_what_is_only_looked_at() {
+fn a_full_job_does_not_clear_drift_of_monitored_services() {
     let (all, own) = (["a", "b", "clock"], ["a", "b"]);
     for (other, has, verdict, unseen) in [
         ("b", &own[..], Verdict::Same, false),
@@ -121,7 +121,7 @@ fn a_job_about_all_says_nothing_of_what_is_only_looked_at() {
     }
 }
 
-/// w1 of generation 1; then generation 2 is applied.
+/// w1 with generation 1; then generation 2 is applied.
 fn outdated(services: &[&str]) -> Inventory {
     let mut inventory = open();
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
@@ -143,7 +143,7 @@ fn outdated(services: &[&str]) -> Inventory {
     inventory
 }
 
-/// The job 8 is done by its attempt, as a manager that knows only of generation and blob says it.
+/// Finishes job 8. The attempt reports generation and blob only, like an older manager.
 fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
     let attempt = AttemptId(attempt);
     for (index, phase) in (index..).zip([Phase::Cleanup, Phase::Cleaned, Phase::Provision, Phase::Verify]) {
@@ -153,7 +153,7 @@ fn finish(inventory: &mut Inventory, attempt: u64, index: u64) {
 }
 
 #[test]
-fn a_part_of_an_outdated_node_is_set_up_from_its_own_generation_and_makes_no_new_node() {
+fn a_partial_job_of_an_outdated_node_uses_its_own_generation_and_leaves_it_outdated() {
     let of = |inventory: &Inventory| inventory.job(JobId(8)).unwrap().generation;
     let mut part = outdated(&["a"]);
     assert_eq!(of(&part), GenerationSeq(1), "applied between order and job");
@@ -175,7 +175,7 @@ fn a_part_of_an_outdated_node_is_set_up_from_its_own_generation_and_makes_no_new
 }
 
 #[test]
-fn who_moved_is_set_up_for_its_address_as_a_whole() {
+fn a_node_with_a_changed_address_is_set_up_as_a_whole() {
     let mut inventory = outdated(&["a"]);
     let node = inventory.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).unwrap();
     node.moved = Some(Moved { from: "10.0.0.1".to_owned(), since: Wall(1) });
@@ -195,7 +195,7 @@ fn who_moved_is_set_up_for_its_address_as_a_whole() {
 }
 
 #[test]
-fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
+fn the_offered_fingerprint_is_found_and_not_the_expected_one() {
     let (old, new) = (format!("SHA256:{}", "a".repeat(43)), format!("SHA256:{}", "B/+".repeat(14) + "z"));
     let told = format!("the host key changed: {old} is expected, {new} was offered");
     assert_eq!(offered_in(&told), Some(new.as_str()));
@@ -204,7 +204,7 @@ fn the_fingerprint_that_was_offered_is_found_and_no_expected_one() {
 }
 
 #[test]
-fn only_a_commissioning_takes_back_what_was_ordered_out() {
+fn only_commission_revokes_a_decommission() {
     let node = NodeId(1);
     let order = |decommission, commission| {
         let by = Some("admin".to_owned());
@@ -221,7 +221,7 @@ fn only_a_commissioning_takes_back_what_was_ordered_out() {
 }
 
 #[test]
-fn what_was_seen_before_a_change_is_not_adopted_after_it() {
+fn an_examination_from_before_a_change_is_not_adopted() {
     let mut inventory = wanted();
     let trust = Command::TrustKey { node: NodeId(1), keys: vec!["ssh-ed25519 AAAA".to_owned()] };
     assert_eq!(apply(&mut inventory, 5, trust), None);
@@ -233,7 +233,7 @@ fn what_was_seen_before_a_change_is_not_adopted_after_it() {
 }
 
 #[test]
-fn variables_of_an_order_go_with_its_job_and_with_the_job_once_more() {
+fn variables_of_an_order_are_kept_by_its_job_and_by_a_repeated_job() {
     let mut inventory = open();
     let vars = Vars::from([("colour".to_owned(), serde_json::json!("red"))]);
     let cancel = Command::CancelJob { job: JobId(4), why: String::new(), now: false };

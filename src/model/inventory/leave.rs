@@ -1,7 +1,9 @@
-//! Entries about nodes that leave by their own word: gone until they come back as who they were, or are taken out.
+//! Entries about nodes that leave by themselves. They are gone until they return with the same
+//! identity or are removed.
 //!
-//! A node that left stands aside, not among the nodes: so nothing that is derived from those knows of it, and nothing is
-//! watched, concluded or done (I8). Its name stays its own.
+//! A node that left is kept separately and not among the nodes. Everything that is derived from the
+//! nodes therefore ignores it, and nothing is watched, concluded or run (invariant I8). Its name
+//! stays reserved.
 
 use super::*;
 
@@ -11,13 +13,14 @@ impl Inventory {
         self.left.values().map(Arc::as_ref).find(|l| l.node.name().as_str() == name)
     }
 
-    /// What is on record of what is on nodes, also on those that left.
+    /// The baselines of all nodes, including those that left.
     pub fn baselines(&self) -> impl Iterator<Item = &Baseline> {
         let all = self.nodes.values().chain(self.left.values().map(|l| &l.node));
         all.filter_map(|n| n.baseline.as_ref())
     }
 
-    /// The first node whose time to come back is over, as the entry that takes it out; None where no more can be remembered.
+    /// The first node that did not return in time, as the entry that removes it. None also if no
+    /// more removed nodes can be remembered.
     pub fn overstayed(&self, moment: Wall) -> Option<Command> {
         let (over, fits) = (self.limits().remove_left_ms, self.removed.len() < REMOVED_MAX);
         let (id, left) = self.left.iter().find(|(_, left)| fits && moment.since(left.at) >= over)?;
@@ -45,12 +48,13 @@ impl Inventory {
         }
         if let Some(raft) = node.raft {
             let text = format!("{name} has not left Raft yet, where its id is {raft}");
-            return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} says what it waits for")));
+            return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} shows what it waits for")));
         }
         self.no_open_job(node)?;
         if self.left.len() >= LEFT_MAX {
-            let text = format!("{LEFT_MAX} nodes have left and are kept, and no more can be");
-            return Err(Refusal::new("too-many-left", text).next("remoor remove some of those that left: remoor nodes"));
+            let text = format!("{LEFT_MAX} nodes that left are kept, which is the maximum");
+            return Err(Refusal::new("too-many-left", text)
+                .next("remove some of them: remoor nodes lists them, remoor remove NODE"));
         }
         let node = self.withdraw(at, id, "left")?;
         let by = at.entry.by.clone();
@@ -59,7 +63,8 @@ impl Inventory {
             removing: None,
             maintenance: None,
             hold: None,
-            // It is looked at afresh where it comes back: what happened meanwhile is no absence.
+            // The node is examined from scratch when it returns, because its time away is not an
+            // absence.
             marks: None,
             absence: None,
             unknowns: 0,
@@ -73,35 +78,38 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Which node that left this machine is. Refused where it has the name of one, or the key, and is another machine.
+    /// Finds the node that left whose identity this machine has. Refused if only the name or only
+    /// the key matches, or if the machine is another one.
     pub(super) fn left_as(&self, spec: &NodeSpec) -> Result<Option<NodeId>, Refusal> {
         let known = |l: &&Arc<Left>| l.node.spec.public_key == spec.public_key || *l.node.name() == spec.name;
         let Some(left) = self.left.values().find(known) else { return Ok(None) };
         let (name, was) = (left.node.name(), &left.node.spec);
         if was.public_key != spec.public_key {
-            let text = format!("the name {name} is that of node {}, which left, with another key", left.node.id);
+            let text = format!("the name {name} belongs to node {}, which left and has another key", left.node.id);
             return Err(Refusal::new("identity-conflict", text).next(format!(
-                "remoor remove {name} on a manager, if that one does not come back; or join under another name"
+                "if that node does not return: remoor remove {name} on a manager; else join under another name"
             )));
         }
         if *name != spec.name {
-            let text = format!("this key is that of {name}, which left");
+            let text = format!("this key belongs to {name}, which left");
             return Err(Refusal::new("identity-conflict", text).next(format!("join as {name}")));
         }
         if !was.machine_id.is_empty() && !spec.machine_id.is_empty() && was.machine_id != spec.machine_id {
-            let text = format!("this data directory is that of {name}, which left, and was another machine's");
-            return Err(Refusal::new("identity-conflict", text)
-                .next(format!("move the data directory aside; and remoor remove {name}, or another name")));
+            let text = format!("this data directory belongs to {name}, which left, and comes from another machine");
+            return Err(Refusal::new("identity-conflict", text).next(format!(
+                "move the data directory away; then run remoor remove {name} on a manager, or join under another name"
+            )));
         }
         Ok(Some(left.node.id))
     }
 
-    /// The machine is the node again that it was, in the role that it was let in as now.
+    /// The machine becomes the same node again, in the role in which it is accepted now.
     pub(super) fn come_back(&mut self, at: &At, id: NodeId, spec: &NodeSpec, role: ClusterRole) -> Decision {
         let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
         let (was, name) = (left.node.as_ref(), spec.name.clone());
         let zone = if spec.zone.is_empty() { was.spec.zone.clone() } else { spec.zone.clone() };
-        // Moved to by an entry of its own, as of any node, so that what is rendered with it follows.
+        // `move_to` changes the addresses below, as for any other node, so that the rendering of
+        // its peers follows.
         let (api, gossip) = (was.spec.api.clone(), was.spec.gossip.clone());
         let node = Node {
             spec: NodeSpec { zone, api, gossip, ..spec.clone() },
@@ -112,13 +120,13 @@ impl Inventory {
         };
         self.names.insert(name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
-        self.moved = at.index; // nothing was rendered with its address meanwhile
+        self.moved = at.index; // while the node was gone, peers were rendered without its address
         self.note(at, Some(id), Happening::Accepted { name });
         self.move_to(at, id, &spec.api, &spec.gossip)?;
         Ok(Applied::Node(id))
     }
 
-    /// One that left is taken out, by an operator or since its time is over.
+    /// Removes a node that left, by an operator's order or because it did not return in time.
     pub(super) fn take_out(&mut self, at: &At, id: NodeId) -> Decision {
         self.may_remember()?;
         let left = self.left.remove(&id).ok_or_else(|| remove::nobody(&self.left, &self.removed, id))?;
@@ -130,8 +138,8 @@ impl Inventory {
         let over = self.limits().remove_left_ms;
         match self.left.get(&id) {
             Some(left) if left.at == since && at.entry.at.since(since) >= over => self.take_out(at, id),
-            Some(_) => Err(Refusal::new("too-early", format!("node {id} may come back still")).next("remoor nodes")),
-            None => Err(Refusal::new("nothing-new", format!("node {id} is not one that left")).next("remoor nodes")),
+            Some(_) => Err(Refusal::new("too-early", format!("node {id} may still return")).next("remoor nodes")),
+            None => Err(Refusal::new("nothing-new", format!("node {id} is not a node that left")).next("remoor nodes")),
         }
     }
 }

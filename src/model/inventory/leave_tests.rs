@@ -1,4 +1,5 @@
-//! Leaving as entries make it: who may, what ends with it, who comes back as whom, and when it is over.
+//! Leaving: which nodes may leave, what ends with it, the identity on return, and the final
+//! removal.
 
 use super::*;
 
@@ -8,11 +9,11 @@ const W: ClusterRole = ClusterRole::Worker;
 struct Log(Inventory);
 
 impl Log {
-    /// The managers m1 and m2, and the adopted worker w1 of group web, which is away.
+    /// The managers m1 and m2, and the adopted worker w1 of group web.
     fn new() -> Self {
         let mut log = Self(Inventory::default());
         for (name, role) in [("m1", ClusterRole::Manager), ("m2", ClusterRole::Manager), ("w1", W)] {
-            let Applied::Node(node) = log.at(1, accept(name, name, role)) else { panic!("{name} is not let in") };
+            let Applied::Node(node) = log.at(1, accept(name, name, role)) else { panic!("{name} was not accepted") };
             if role == ClusterRole::Manager {
                 log.done(1, Command::Grant { node, founder: name == "m1" });
             }
@@ -71,7 +72,7 @@ fn accept(name: &str, key: &str, role: ClusterRole) -> Command {
 }
 
 #[test]
-fn who_left_is_no_node_and_nothing_is_done_about_it() {
+fn a_node_that_left_is_not_a_node_and_nothing_runs_on_it() {
     let mut log = Log::new();
     let node = log.id("w1");
     let (no, last_seen, seen_by) = (AbsenceNo(1), Wall(1), vec!["m1".into()]);
@@ -84,7 +85,7 @@ fn who_left_is_no_node_and_nothing_is_done_about_it() {
     assert!(log.0.node(node).is_none() && log.0.by_name("w1").is_none() && log.0.is_out(node));
     assert_eq!((log.0.name_of(node), log.0.left_named("w1").map(|l| l.at)), (Some(&"w1".into()), Some(Wall(3))));
     assert_eq!(log.0.removed_names().collect::<Vec<_>>(), [&NodeName::from("w1")], "gossip knows it no more");
-    // Its open absence has one verdict, and nothing wanted is left.
+    // The open absence gets exactly one verdict, and the waiting request is dropped.
     let verdicts = log.0.history.iter().filter(|i| match &i.what {
         Happening::Concluded { finding } => {
             finding.absence == Some(no) && finding.verdict == Verdict::Unknown("left".to_owned())
@@ -105,14 +106,14 @@ fn who_left_is_no_node_and_nothing_is_done_about_it() {
         assert!(["node-left", "unknown-node"].contains(&code.as_str()), "{command:?}: {code}");
     }
     assert_eq!(log.code(4, Command::Leave { node }), "nothing-new");
-    // What it was set up from stays.
+    // The generation that the node was set up from is kept.
     let other = Command::Generation { blob: Sha256::of(b"two"), summary: Box::default() };
     log.done(5, other);
     assert!(log.0.generations.contains_key(&GenerationSeq(1)) && log.0.baselines().count() == 1);
 }
 
 #[test]
-fn a_manager_is_demoted_first_and_the_last_one_is_told_what_else_there_is() {
+fn a_manager_cannot_leave_and_the_last_one_gets_a_hint() {
     let mut log = Log::new();
     let node = log.id("m2");
     let refusal = log.at(2, Command::Leave { node }).refusal().cloned().expect("refused");
@@ -130,7 +131,7 @@ fn a_manager_is_demoted_first_and_the_last_one_is_told_what_else_there_is() {
 }
 
 #[test]
-fn who_comes_back_is_who_it_was_and_nobody_else_is() {
+fn a_returning_node_keeps_its_identity_and_other_machines_are_refused() {
     let mut log = Log::new();
     let node = log.id("w1");
     log.done(2, Command::Availability { node, availability: Availability::Pause });
@@ -148,14 +149,14 @@ fn who_comes_back_is_who_it_was_and_nobody_else_is() {
     let after = log.0.node(node).cloned().expect("a node");
     assert_eq!((after.accepted, &after.baseline, after.availability), (Wall(1), &before.baseline, Availability::Pause));
     assert_eq!((after.ip(), after.marks.is_none(), after.absence.is_none()), (Some("10.0.0.9"), true, true));
-    assert!(after.unseen, "it is looked at, whatever its agent says");
+    assert!(after.unseen, "the node is examined whatever its agent reports");
     assert!(log.0.left.is_empty() && !log.0.is_out(node) && log.0.removed_names().next().is_none());
     assert_eq!(log.at(6, Command::Accept { spec: elsewhere, role: W }), Applied::Node(node), "its answer was lost");
-    assert_eq!(log.0.unrendered().map(|(_, moved)| moved), Some(log.0.moved), "peers are rendered anew");
+    assert_eq!(log.0.unrendered().map(|(_, moved)| moved), Some(log.0.moved), "peers are rendered again");
 }
 
 #[test]
-fn who_does_not_come_back_is_removed_when_its_time_is_over_or_at_once() {
+fn a_node_that_left_is_removed_after_its_timeout_or_by_order() {
     let mut log = Log::new();
     let node = log.id("w1");
     log.done(2, Command::Leave { node });
@@ -165,7 +166,7 @@ fn who_does_not_come_back_is_removed_when_its_time_is_over_or_at_once() {
         (None, Some(forget.clone()))
     );
     assert_eq!(log.code(1 + 7 * DAY, forget.clone()), "too-early");
-    // It came back, and left once more, while the leader asked.
+    // The node returned and left again while the leader proposed the entry.
     log.done(3, accept("w1", "w1", W));
     assert_eq!(log.code(3 + 7 * DAY, forget.clone()), "nothing-new");
     log.done(4, Command::Leave { node });
@@ -183,7 +184,7 @@ fn who_does_not_come_back_is_removed_when_its_time_is_over_or_at_once() {
 }
 
 #[test]
-fn nobody_is_called_as_a_group_is() {
+fn a_node_cannot_have_the_name_of_a_group() {
     let mut log = Log::new();
     let secret = Sha256([7; 32]);
     for command in [
@@ -196,7 +197,7 @@ fn nobody_is_called_as_a_group_is() {
 }
 
 #[test]
-fn nobody_leaves_while_something_is_run_on_it() {
+fn a_node_with_an_open_job_cannot_leave() {
     let mut log = Log::new();
     let node = log.id("w1");
     let want = Want { by: Some("admin".to_owned()), now: true, force: true, ..Want::new(Occasion::Live, Wall(2)) };

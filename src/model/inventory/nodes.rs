@@ -1,4 +1,4 @@
-//! Entries about a node's being there: joining, absences, conclusions.
+//! Entries about the presence of nodes: joining, absences, conclusions.
 
 use super::*;
 
@@ -9,13 +9,14 @@ impl Inventory {
         if let Some(id) = self.names.get(&spec.name).copied() {
             let known = self.change(id)?;
             if known.spec.public_key != spec.public_key {
-                let text = format!("the name {} belongs to node {id} with another key", spec.name);
+                let text = format!("the name {} belongs to node {id}, which has another key", spec.name);
                 return Err(Refusal::new("identity-conflict", text).next(pending::name_taken(&spec.name)));
             }
             let (api, gossip) = (known.spec.api.clone(), known.spec.gossip.clone());
             let zone = if spec.zone.is_empty() { known.spec.zone.clone() } else { spec.zone.clone() };
             known.spec = NodeSpec { api, gossip, zone, ..spec.clone() };
-            // Whoever joins has an empty directory, whose log may not vote under an id that voted before.
+            // A joining machine has an empty data directory. Its log must not vote under a Raft id
+            // that voted before.
             known.raft = None;
             self.move_to(at, id, &spec.api, &spec.gossip)?;
             self.lapsed.remove(&id);
@@ -25,8 +26,8 @@ impl Inventory {
             return self.come_back(at, id, spec, role);
         }
         if let Some(other) = self.nodes.values().find(|n| n.spec.public_key == spec.public_key) {
-            let text = format!("this key is node {}'s", other.name());
-            return Err(Refusal::new("identity-conflict", text).next("give the copy an identity of its own"));
+            let text = format!("this key belongs to node {}", other.name());
+            return Err(Refusal::new("identity-conflict", text).next("give the copy its own identity"));
         }
         self.may_join(spec)?;
         let id = NodeId(at.index);
@@ -64,7 +65,7 @@ impl Inventory {
             lost: false,
         };
         if self.removed.values().any(|r| r.name == spec.name) {
-            self.moved = at.index; // what is rendered with the address of that name is another thing now
+            self.moved = at.index; // configuration rendered with the address of that name is outdated now
         }
         self.names.insert(spec.name.clone(), id);
         self.nodes.insert(id, Arc::new(node));
@@ -98,7 +99,7 @@ impl Inventory {
                     after: returned.clone(),
                     planned,
                 });
-                // An undo is done now or not at all.
+                // An undo runs immediately or not at all.
                 let undo = node.want.take_if(|w| w.undo.is_some()).is_some();
                 let retrospect = returned.is_some();
                 let what = Happening::Away {
@@ -161,13 +162,19 @@ impl Inventory {
         }
     }
 
-    /// I11: an absence ends in exactly one verdict, since the verdict ends it.
+    /// Records the verdict and ends the absence, so that each absence has exactly one verdict
+    /// (invariant I11).
     fn conclude(&mut self, at: &At, id: NodeId, finding: &Finding) -> Decision {
         let node = self.change(id)?;
         match (&node.absence, finding.absence) {
             (Some(absence), Some(no)) if absence.no == no => {}
             (None, None) => {}
-            _ => return Err(Refusal::new("absence-closed", "this absence has its verdict, or another one is open")),
+            _ => {
+                return Err(Refusal::new(
+                    "absence-closed",
+                    "this absence has a verdict already, or another absence is open",
+                ));
+            }
         }
         if finding.basis < node.altered {
             return Err(Refusal::new("outlived", "the node changed after this examination had begun"));
@@ -204,7 +211,8 @@ impl Inventory {
             let (occasion, reasons, examined) = (finding.occasion, finding.reasons.clone(), Some(finding.at));
             node.want = Some(Want { reasons, services, examined, ..Want::new(occasion, at.entry.at) });
         } else if !matches!(finding.verdict, Verdict::Unknown(_)) && !matches!(finding.remedy, Remedy::Blocked(_)) {
-            // What remoor wanted rested on an older examination; a roll-out rests on none.
+            // An automatic request rested on an older examination and is dropped. A rollout request
+            // rests on none and stays.
             node.want = node.want.take().filter(|w| w.by.is_some() || w.examined.is_none());
         }
         if let Remedy::Held(why) = &finding.remedy {
@@ -220,7 +228,7 @@ impl Inventory {
     }
 }
 
-/// The services that grave reasons name.
+/// The services with an actionable reason.
 fn scope(reasons: &[Reason]) -> Vec<ServiceName> {
     let names: std::collections::BTreeSet<_> = reasons.iter().filter(|r| r.grave).map(|r| r.service.clone()).collect();
     names.into_iter().collect()

@@ -1,4 +1,4 @@
-//! Entries about the credentials of operators: that some were made, and that those of a name count no more.
+//! Entries about operator credentials: recording new ones, and revoking those of an operator.
 
 use super::*;
 
@@ -6,17 +6,18 @@ impl Inventory {
     pub(super) fn make_operator(&mut self, at: &At, name: &str, key: &str, ca: Sha256, until: Wall) -> Decision {
         if !is_operator_name(name) {
             let text = format!(
-                "{name:?} is no name for an operator: letters, digits, dots, dashes and _, up to 64, and not that of init's"
+                "{name:?} is not a valid operator name: use 1 to 64 letters, digits, dots, dashes and _, and not the name that init uses"
             );
             return Err(Refusal::new("bad-name", text));
         }
         let now = at.entry.at;
-        // By a clock that is wrong nobody is let in again: what was revoked is remembered as long as its CA counts.
+        // A wrong clock must not revive revoked credentials, so they are remembered as long as
+        // their CA is trusted.
         let roots: Vec<Sha256> = self.roots().into_iter().map(ca_id).collect();
         let counts = |operator: &OperatorKey| operator.revoked.is_some() && roots.contains(&operator.ca);
         let over = |operator: &OperatorKey| now.since(operator.until) > OPERATOR_KEPT_MS && !counts(operator);
         if self.operators.values().filter(|operator| !over(operator)).count() >= OPERATORS_MAX {
-            let text = format!("{OPERATORS_MAX} credentials of operators are remembered, and no more can be");
+            let text = format!("{OPERATORS_MAX} operator credentials are remembered, which is the maximum");
             return Err(Refusal::new("too-many-operators", text).next("wait until some have ended: remoor key status"));
         }
         self.operators.retain(|_, operator| !over(operator));
@@ -35,16 +36,16 @@ impl Inventory {
             count += 1;
         }
         if count == 0 {
-            let text = format!("no credentials were made for {name} that count, by remoor key operator");
+            let text = format!("{name} has no valid credentials from remoor key operator");
             return Err(Refusal::new("nothing-new", text).next(
-                "remoor key status lists them; what init left, and copies of it, end with its CA: remoor key rotate ca",
+                "remoor key status lists them; the credentials of init and their copies end with their CA: remoor key rotate ca",
             ));
         }
         self.note(at, None, Happening::Operator { text: format!("the credentials of operator {name} were revoked") });
         Ok(Applied::Done)
     }
 
-    /// Of these credentials, that they were revoked: when, and by whom. `key` in hex.
+    /// When and by whom these credentials were revoked; None: they were not. `key` is in hex.
     pub fn revoked(&self, key: &str) -> Option<&(Wall, String)> {
         self.operators.get(key).and_then(|operator| operator.revoked.as_ref())
     }
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_one_has_is_revoked_and_nothing_of_others() {
+    fn revoking_an_operator_revokes_all_its_credentials_and_no_others() {
         let mut i = Inventory::default();
         for (name, key) in [("zoe", "aa"), ("zoe", "bb"), ("max", "cc")] {
             assert_eq!(apply(&mut i, 1, make(name, key, 100)), None);
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_remembered_until_a_while_after_their_end_and_so_many_at_most() {
+    fn credentials_are_remembered_until_after_their_expiry_and_their_number_is_limited() {
         let mut i = Inventory::default();
         for n in 0..OPERATORS_MAX {
             assert_eq!(apply(&mut i, 1, make("zoe", &n.to_string(), 100)), None);
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_revoked_is_remembered_as_long_as_its_ca_counts() {
+    fn revoked_credentials_are_remembered_while_their_ca_is_trusted() {
         let mut i = Inventory { ca_pem: Arc::new("A".to_owned()), ..Inventory::default() };
         let made = |key: &str, ca: Sha256| Command::MakeOperator {
             name: "zoe".to_owned(),
@@ -104,14 +105,14 @@ mod tests {
         assert_eq!(apply(&mut i, 1, made("aa", ca_id("A"))), None);
         assert_eq!(apply(&mut i, 1, made("bb", ca_id("B"))), None);
         assert_eq!(apply(&mut i, 2, Command::RevokeOperator { name: "zoe".to_owned() }), None);
-        // A leader a year ahead.
+        // The clock of this leader is a year ahead.
         assert_eq!(apply(&mut i, 101 + OPERATOR_KEPT_MS, made("cc", ca_id("A"))), None);
         assert_eq!(["aa", "bb", "cc"].map(|key| i.operators.contains_key(key)), [true, false, true]);
         assert!(i.revoked("aa").is_some());
     }
 
     #[test]
-    fn nobody_is_called_as_root_of_a_manager_is() {
+    fn invalid_operator_names_are_refused() {
         let mut i = Inventory::default();
         for name in ["", "root@m1", "a b", "ü", INIT_OPERATOR, &"x".repeat(65)] {
             assert_eq!(apply(&mut i, 1, make(name, "aa", 100)).as_deref(), Some("bad-name"), "{name}");

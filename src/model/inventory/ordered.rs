@@ -1,5 +1,6 @@
-//! Orders that came by way of another manager, or of an operator whose credentials may be revoked: both are asked for again when
-//! the entry is applied, since they may have been taken out after it was proposed (SCENARIOS E29).
+//! Orders that another manager forwarded, or from an operator whose credentials can be revoked.
+//! Both are checked again when the entry is applied, because the manager may have been removed or
+//! the credentials revoked after the proposal (docs/design/scenarios.md, E29).
 
 use super::*;
 
@@ -7,15 +8,16 @@ impl Inventory {
     pub(super) fn ordered(&mut self, at: &At, via: Option<NodeId>, key: Option<&str>, command: &Command) -> Decision {
         if let Some(gone) = via.filter(|id| !self.nodes.contains_key(id)) {
             let refusal = remove::nobody(&self.left, &self.removed, gone);
-            let message = format!("{}: it passes no order on", refusal.message);
+            let message = format!("{}, so it cannot forward orders", refusal.message);
             return Err(Refusal { message, ..refusal });
         }
         if let Some((_, by)) = key.and_then(|key| self.revoked(key)) {
             let text = format!("the credentials of {} were revoked by {by}", at.entry.by);
-            return Err(Refusal::new("revoked", text).next("others: remoor key operator NAME, as root on a manager"));
+            return Err(Refusal::new("revoked", text)
+                .next("create new credentials as root on a manager: remoor key operator NAME"));
         }
         if matches!(command, Command::Ordered { .. }) {
-            return Err(Refusal::new("ordered-twice", "an order names those by whose way it came once"));
+            return Err(Refusal::new("ordered-twice", "an order contains another order with its own issuers"));
         }
         self.decide(&At { command, ..*at })
     }
@@ -37,7 +39,7 @@ mod tests {
         refused
     }
 
-    /// m1 to m3, which are nodes 1 to 3, and w1; zoe has two sets of credentials.
+    /// The managers m1 to m3 (nodes 1 to 3) and w1; zoe has two sets of credentials.
     fn cluster() -> Inventory {
         let mut i = Inventory::default();
         for (name, role) in ["m1", "m2", "m3"].map(|name| (name, ClusterRole::Manager)) {
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_by_way_of_who_was_taken_out_before_it_is_refused_and_others_are_decided_as_ever() {
+    fn an_order_forwarded_by_a_removed_manager_is_refused_and_others_are_decided_normally() {
         let mut i = cluster();
         let (m2, m3, key) = (id(&i, "m2"), id(&i, "m3"), || Some("aa".to_owned()));
         let order = pause(&i);
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_order_that_names_somebody_is_of_a_format_that_earlier_programs_refuse() {
+    fn only_an_order_with_issuers_has_a_format_that_earlier_programs_refuse() {
         let format = |command: Command| {
             let entry = Entry { at: Wall(1), by: "zoe".to_owned(), command };
             let written = serde_json::to_value(&entry).expect("JSON");
@@ -141,9 +143,10 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens between: who is none of the cluster has no effect on it, and who is has the effect of the bare order.
+        /// After any sequence of events, an order from an issuer outside the cluster has no effect,
+        /// and any other order has the effect of the bare order.
         #[test]
-        fn nothing_is_changed_by_way_of_who_is_none_of_the_cluster(steps in prop::collection::vec(step(), 1..40)) {
+        fn an_order_from_outside_the_cluster_changes_nothing(steps in prop::collection::vec(step(), 1..40)) {
             let mut i = cluster();
             let ids = ["m1", "m2", "m3", "w1"].map(|name| id(&i, name).expect("a node"));
             let keys = ["aa", "bb"].map(str::to_owned);

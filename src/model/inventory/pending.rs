@@ -1,9 +1,9 @@
-//! Entries about machines that ask to be let in without a secret, about nodes whose certificate ran out, and about join
-//! secrets. What an operator has to say yes to stands here until it is said.
+//! Entries about machines that ask to join without a secret, about nodes with an expired
+//! certificate, and about join secrets. Requests that need an operator's decision are kept here.
 
 use super::*;
 
-/// For who comes with the name of a node and another key.
+/// The hint for a machine that uses the name of a node with another key.
 pub(super) fn name_taken(name: &NodeName) -> String {
     format!(
         "if the machine that had it is gone for good, or lost its data directory: remoor remove {name} on a manager, then the same \
@@ -12,8 +12,8 @@ pub(super) fn name_taken(name: &NodeName) -> String {
 }
 
 impl Inventory {
-    /// Another machine than those that are known: two with one machine id are copies of one disk, unless they are one machine,
-    /// which runs under one boot id.
+    /// Refuses a machine whose disk is a copy of a known node's: same machine id, but another key
+    /// and another boot id. With the same boot id it is the same machine.
     pub(super) fn not_a_copy(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let known = self.nodes.values().any(|n| n.spec.public_key == spec.public_key);
         let told = !known && !spec.machine_id.is_empty() && !spec.boot.is_empty();
@@ -41,19 +41,19 @@ impl Inventory {
         }
     }
 
-    /// Whether name and key are free for each other.
+    /// Refuses the name of a node with another key, and the key of a node with another name.
     fn not_anothers(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         if let Some(id) = self.names.get(&spec.name)
             && self.node(*id).is_some_and(|known| known.spec.public_key != spec.public_key)
         {
-            let text = format!("the name {} belongs to node {id} with another key", spec.name);
+            let text = format!("the name {} belongs to node {id}, which has another key", spec.name);
             return Err(Refusal::new("identity-conflict", text).next(name_taken(&spec.name)));
         }
         self.left_as(spec)?;
         let holder = self.nodes.values().find(|n| n.spec.public_key == spec.public_key && *n.name() != spec.name);
         if let Some(other) = holder {
-            let text = format!("this key is node {}'s", other.name());
-            return Err(Refusal::new("identity-conflict", text).next("give the copy an identity of its own"));
+            let text = format!("this key belongs to node {}", other.name());
+            return Err(Refusal::new("identity-conflict", text).next("give the copy its own identity"));
         }
         Ok(())
     }
@@ -68,10 +68,10 @@ impl Inventory {
         let waits = self.pending.get(&spec.name).filter(open);
         match waits {
             Some(p) if p.spec.public_key == spec.public_key => {
-                return Err(Refusal::new("nothing-new", format!("{} waits already", spec.name)));
+                return Err(Refusal::new("nothing-new", format!("{} waits for permission to join already", spec.name)));
             }
             Some(p) if p.answer != Answer::Denied => {
-                let text = format!("another machine waits to be let in as {}, with another key", spec.name);
+                let text = format!("another machine with another key waits to join as {}", spec.name);
                 let next = format!("join under another name, or remoor accept --deny {}", spec.name);
                 return Err(Refusal::new("identity-conflict", text).next(next));
             }
@@ -79,12 +79,12 @@ impl Inventory {
         }
         let own = |p: &&Arc<Pending>| p.spec.public_key == spec.public_key && p.spec.name != spec.name;
         if let Some(other) = self.pending.values().filter(open).find(own) {
-            let text = format!("this machine waits already, as {}", other.spec.name);
+            let text = format!("this machine waits already under the name {}", other.spec.name);
             return Err(Refusal::new("identity-conflict", text).next("join under that name"));
         }
         let unanswered = self.pending.values().filter(open).filter(|p| p.answer == Answer::None).count();
         if unanswered >= PENDING_MAX {
-            let text = format!("{unanswered} machines wait to be let in, and no more may");
+            let text = format!("{unanswered} machines wait to join, which is the maximum");
             return Err(Refusal::new("too-many-pending", text).next("remoor nodes, then remoor accept or --deny"));
         }
         self.pending.retain(|_, p| p.expires >= now);
@@ -103,26 +103,26 @@ impl Inventory {
 
     fn waiting(&mut self, at: &At, name: &NodeName) -> Result<&mut Pending, Refusal> {
         let now = at.entry.at;
-        let unknown = || Refusal::new("not-pending", format!("no machine waits to be let in as {name}"));
+        let unknown = || Refusal::new("not-pending", format!("no machine waits to join as {name}"));
         let waits = self.pending.get_mut(name).filter(|p| p.expires >= now);
         waits.map(Arc::make_mut).ok_or_else(|| unknown().next("remoor nodes"))
     }
 
-    /// A key that an operator said no to comes in by nothing, until that is taken back.
+    /// Refuses a denied key, whichever way it joins, until the denial is revoked.
     pub(super) fn not_denied(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let Some(denied) = self.denied.get(&spec.public_key) else { return Ok(()) };
         let (name, by) = (&denied.spec.name, &denied.by);
-        let text = format!("{by} said no to {name}, which has this key");
-        Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, takes it back")))
+        let text = format!("{by} denied {name}, which has this key");
+        Err(Refusal::new("denied", text).next(format!("remoor accept {name}, on a manager, revokes the denial")))
     }
 
-    /// The key of this name that an operator said no to last.
+    /// The key of this name that was denied last.
     pub fn denied_named(&self, name: &str) -> Option<&Denied> {
         let of_name = self.denied.values().filter(|d| d.spec.name.as_str() == name);
         of_name.max_by_key(|d| d.at).map(Arc::as_ref)
     }
 
-    /// A no is taken back: the machine may ask again, or come with a secret.
+    /// Revokes a denial: the machine may ask again or join with a secret.
     fn take_back(&mut self, at: &At, key: &str) -> Option<Applied> {
         let denied = self.denied.remove(key)?;
         let text = format!("the no to {} is taken back", denied.spec.name);
@@ -130,7 +130,8 @@ impl Inventory {
         Some(Applied::Done)
     }
 
-    /// A yes to the key that the operator saw, if one was named. Not where it could not come in all the same.
+    /// Accepts the key that the operator saw. Refused if the machine could not join anyway. If the
+    /// key does not wait but is denied, revokes the denial.
     pub(super) fn admit(&mut self, at: &At, name: &NodeName, key: &str, role: ClusterRole) -> Decision {
         let waits = self.pending.get(name).filter(|p| p.expires >= at.entry.at).cloned();
         match waits.filter(|p| p.spec.public_key == key) {
@@ -147,11 +148,11 @@ impl Inventory {
         }
         let pending = self.waiting(at, name)?;
         if pending.spec.public_key != key {
-            let text = format!("another machine waits as {name} by now");
+            let text = format!("another machine waits as {name} now");
             return Err(Refusal::new("identity-conflict", text).next("remoor nodes, and compare its fingerprint"));
         }
         if pending.answer == Answer::Accepted(role) {
-            return Err(Refusal::new("nothing-new", format!("{name} is accepted already, and may come in")));
+            return Err(Refusal::new("nothing-new", format!("{name} is accepted already and may join")));
         }
         pending.answer = Answer::Accepted(role);
         self.denied.remove(key);
@@ -166,8 +167,10 @@ impl Inventory {
             return Err(Refusal::new("nothing-new", format!("{name} is denied already")));
         }
         if full {
-            let text = format!("{DENIED_MAX} machines are denied, and no more can be");
-            return Err(Refusal::new("too-many-denied", text).next("remoor nodes; remoor accept takes a no back"));
+            let text = format!("{DENIED_MAX} machines are denied, which is the maximum");
+            return Err(
+                Refusal::new("too-many-denied", text).next("remoor nodes lists them; remoor accept revokes a denial")
+            );
         }
         pending.answer = Answer::Denied;
         let spec = pending.spec.clone();
@@ -177,14 +180,14 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Who was accepted comes in. It may ask again, as its answer may have been lost.
+    /// An accepted machine joins. It may repeat the request, because its answer may have been lost.
     pub(super) fn accept_pending(&mut self, at: &At, spec: &NodeSpec) -> Decision {
         let pending = self.pending.get(&spec.name).cloned();
         let accepted = pending.filter(|p| p.expires >= at.entry.at && p.spec.public_key == spec.public_key);
         match accepted.map(|p| p.answer) {
             Some(Answer::Accepted(role)) => self.accept(at, spec, role),
             _ => {
-                let text = format!("nobody accepted {} with this key", spec.name);
+                let text = format!("{} with this key is not accepted", spec.name);
                 Err(Refusal::new("not-accepted", text).next(format!("remoor accept {}", spec.name)))
             }
         }
@@ -193,7 +196,7 @@ impl Inventory {
     pub(super) fn lapse(&mut self, at: &At, node: NodeId) -> Decision {
         let name = self.change(node)?.name().clone();
         if self.lapsed.get(&node).is_some_and(|l| l.accepted_until.is_none() || l.accepted(at.entry.at)) {
-            return Err(Refusal::new("nothing-new", format!("{name} waits already")));
+            return Err(Refusal::new("nothing-new", format!("{name} waits to be accepted already")));
         }
         self.lapsed.insert(node, Lapsed { since: at.entry.at, accepted_until: None });
         let text = "its certificate ran out, or its CA was replaced; it waits to be accepted again".to_owned();
@@ -215,11 +218,11 @@ impl Inventory {
         }
     }
 
-    /// The node has its new certificate.
+    /// The node uses its new certificate.
     pub(super) fn renewed(&mut self, node: NodeId) -> Decision {
         match self.lapsed.remove(&node) {
             Some(_) => Ok(Applied::Done),
-            None => Err(Refusal::new("nothing-new", format!("node {node} did not wait"))),
+            None => Err(Refusal::new("nothing-new", format!("node {node} was not waiting for a certificate"))),
         }
     }
 
@@ -229,7 +232,7 @@ impl Inventory {
             ClusterRole::Manager => (self.manager_secret, self.worker_secret),
         };
         if secret == current || secret == other {
-            return Err(Refusal::new("nothing-new", "this secret counts already"));
+            return Err(Refusal::new("nothing-new", "this secret is in use already"));
         }
         let old = Some(OldSecret { secret: current, until: at.entry.at.after(keep_ms) });
         let record = TokenRecord { since: at.entry.at, by: at.entry.by.clone(), old };
@@ -242,6 +245,7 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
+    /// The hash of the role's current join secret, and its record.
     pub fn token(&self, role: ClusterRole) -> (&Sha256, &TokenRecord) {
         match role {
             ClusterRole::Worker => (&self.worker_secret, &self.worker_token),

@@ -1,4 +1,4 @@
-//! What who waits may and may not, entry by entry.
+//! Join requests, entry by entry: what is allowed and what is refused.
 
 use super::*;
 
@@ -37,7 +37,7 @@ fn refused(applied: &Applied) -> &str {
 }
 
 #[test]
-fn nobody_comes_in_before_an_operator_said_yes_to_this_key() {
+fn a_machine_joins_only_after_an_operator_accepted_its_key() {
     let mut i = Inventory::default();
     assert_eq!(refused(&apply(&mut i, 1, come("w1", "a"))), "not-accepted", "never asked");
     assert_eq!(apply(&mut i, 1, pend("w1", "a")), Applied::Done);
@@ -46,14 +46,14 @@ fn nobody_comes_in_before_an_operator_said_yes_to_this_key() {
     assert_eq!(refused(&apply(&mut i, 3, admit("w2", "a", W))), "not-pending");
     assert_eq!(apply(&mut i, 3, admit("w1", "a", M)), Applied::Done);
     assert_eq!(refused(&apply(&mut i, 4, come("w1", "b"))), "not-accepted", "another key");
-    let Applied::Node(id) = apply(&mut i, 4, come("w1", "a")) else { panic!("not let in") };
+    let Applied::Node(id) = apply(&mut i, 4, come("w1", "a")) else { panic!("not accepted") };
     assert_eq!(i.nodes[&id].role, M, "what the operator said");
     assert_eq!(apply(&mut i, 5, come("w1", "a")), Applied::Node(id), "its answer was lost");
     assert_eq!(refused(&apply(&mut i, 6 + PENDING_MS, come("w1", "a"))), "not-accepted", "a yes counts for a day");
 }
 
 #[test]
-fn who_was_denied_stays_out_and_holds_no_name() {
+fn a_denied_machine_cannot_join_and_does_not_reserve_its_name() {
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     assert_eq!(refused(&apply(&mut i, 1, pend("w1", "b"))), "identity-conflict");
@@ -66,7 +66,7 @@ fn who_was_denied_stays_out_and_holds_no_name() {
 }
 
 #[test]
-fn a_no_stands_against_every_secret_until_it_is_taken_back() {
+fn a_denial_overrides_every_secret_until_it_is_revoked() {
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 2, Command::Deny { name: "w1".into() });
@@ -81,13 +81,13 @@ fn a_no_stands_against_every_secret_until_it_is_taken_back() {
     }
     let refusal = apply(&mut i, 4, by_token("w1")).refusal().cloned().expect("refused");
     assert!(refusal.next.is_some_and(|next| next.contains("remoor accept w1")));
-    // Another machine of the name is another machine, and waits; the no is taken back by the key.
+    // Another machine with the same name may wait. The denial is revoked by its key.
     apply(&mut i, 5 + 2 * PENDING_MS, pend("w1", "b"));
     assert_eq!(apply(&mut i, 6 + 2 * PENDING_MS, admit("w1", "a", W)), Applied::Done);
     assert!(i.denied.is_empty() && i.pending[&name].answer == Answer::None);
     assert!(matches!(apply(&mut i, 7 + 2 * PENDING_MS, by_token("w2")), Applied::Node(_)));
 
-    // A yes after a no, while it waits, takes the no back too.
+    // Accepting a denied machine that still waits also revokes the denial.
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 2, Command::Deny { name: "w1".into() });
@@ -96,7 +96,7 @@ fn a_no_stands_against_every_secret_until_it_is_taken_back() {
 }
 
 #[test]
-fn a_yes_to_a_name_or_a_disk_that_was_taken_meanwhile_is_none() {
+fn accepting_is_refused_if_name_or_disk_were_taken_meanwhile() {
     let taken = |spec: NodeSpec| {
         let mut i = Inventory::default();
         apply(&mut i, 1, pend("w1", "a"));
@@ -109,7 +109,7 @@ fn a_yes_to_a_name_or_a_disk_that_was_taken_meanwhile_is_none() {
 }
 
 #[test]
-fn so_many_wait_and_no_more() {
+fn the_number_of_waiting_machines_is_limited() {
     let mut i = Inventory::default();
     for n in 0..PENDING_MAX {
         assert_eq!(apply(&mut i, n as u64, pend(&format!("w{n}"), &format!("k{n}"))), Applied::Done);
@@ -119,11 +119,11 @@ fn so_many_wait_and_no_more() {
     assert_eq!(apply(&mut i, 99, pend("x", "x")), Applied::Done);
     assert!(i.pending.len() == PENDING_MAX && !i.pending.contains_key("w7"), "the answered one made room");
     assert_eq!(apply(&mut i, 100 + PENDING_MS, pend("y", "y")), Applied::Done);
-    assert_eq!(i.pending.len(), 1, "what nobody answered goes after a day");
+    assert_eq!(i.pending.len(), 1, "undecided requests expire after a day");
 }
 
 #[test]
-fn names_keys_and_copied_disks_are_refused_however_one_comes() {
+fn taken_names_taken_keys_and_copied_disks_are_refused_for_every_way_to_join() {
     let mut i = Inventory::default();
     let accept = |spec| Command::Accept { spec, role: W };
     assert!(matches!(apply(&mut i, 1, accept(machine("w1", "a", "id", "boot"))), Applied::Node(_)));
@@ -151,10 +151,10 @@ fn names_keys_and_copied_disks_are_refused_however_one_comes() {
 }
 
 #[test]
-fn a_node_whose_certificate_ran_out_waits_for_a_yes_and_stays_who_it_is() {
+fn a_node_with_an_expired_certificate_waits_for_acceptance_and_keeps_its_identity() {
     let mut i = Inventory::default();
     let Applied::Node(node) = apply(&mut i, 1, Command::Accept { spec: machine("w1", "a", "", ""), role: W }) else {
-        panic!("not let in")
+        panic!("not accepted")
     };
     assert_eq!(refused(&apply(&mut i, 2, Command::Lapse { node: NodeId(9) })), "unknown-node");
     assert_eq!(refused(&apply(&mut i, 2, Command::Readmit { node })), "not-pending");
@@ -170,7 +170,7 @@ fn a_node_whose_certificate_ran_out_waits_for_a_yes_and_stays_who_it_is() {
 }
 
 #[test]
-fn a_rotated_secret_counts_as_long_as_was_said() {
+fn a_rotated_secret_stays_valid_for_the_given_time() {
     let mut i = Inventory::default();
     let (first, second, third) = (Sha256([1; 32]), Sha256([2; 32]), Sha256([3; 32]));
     let (cluster, epoch, ca_pem) = ("c1".into(), Epoch(1), String::new());
@@ -187,11 +187,11 @@ fn a_rotated_secret_counts_as_long_as_was_said() {
 }
 
 #[test]
-fn a_key_that_was_removed_does_not_wait() {
+fn a_removed_key_cannot_wait() {
     let mut i = Inventory::default();
     apply(&mut i, 1, pend("w1", "a"));
     apply(&mut i, 1, admit("w1", "a", W));
-    let Applied::Node(node) = apply(&mut i, 2, come("w1", "a")) else { panic!("not let in") };
+    let Applied::Node(node) = apply(&mut i, 2, come("w1", "a")) else { panic!("not accepted") };
     apply(&mut i, 3, Command::Lapse { node });
     assert!(i.lapsed.contains_key(&node));
     assert_eq!(apply(&mut i, 4, Command::Remove { node, force: true }), Applied::Done);

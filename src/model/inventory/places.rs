@@ -1,8 +1,8 @@
-//! Entries about where nodes are, and what follows for what they are to be.
+//! Entries about the addresses of nodes, and the effect on the desired state.
 
 use super::*;
 
-/// The IP address of `ip:port`, without the brackets of IPv6. That it is one is known to whoever entered it.
+/// The IP address in `ip:port`, without the brackets of IPv6. The proposer has validated it.
 pub fn ip_of(gossip: &str) -> Option<&str> {
     let (host, port) = gossip.rsplit_once(':')?;
     let ip = host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host);
@@ -10,23 +10,25 @@ pub fn ip_of(gossip: &str) -> Option<&str> {
 }
 
 impl Inventory {
-    /// Another node that is entered at this address of gossip, those that are away last.
+    /// Another node with this recorded gossip address; nodes that are not away come first.
     pub fn holder(&self, node: NodeId, gossip: &str) -> Option<&Node> {
         let others = self.nodes.values().map(Arc::as_ref).filter(|n| n.id != node && n.spec.gossip == gossip);
         others.min_by_key(|n| n.away())
     }
 
-    /// IP addresses by name, as entered.
+    /// Recorded IP addresses by node name.
     pub fn addresses(&self) -> BTreeMap<String, String> {
         self.nodes.values().filter_map(|n| Some((n.name().to_string(), n.ip()?.to_string()))).collect()
     }
 
-    /// The current generation and the last move, where its hashes were not made with that yet.
+    /// The current generation and the index of the last address change, if the generation was not
+    /// rendered for that change yet.
     pub fn unrendered(&self) -> Option<(GenerationSeq, u64)> {
         self.generation().filter(|g| g.rendered_for < self.moved).map(|g| (g.seq, self.moved))
     }
 
-    /// What is desired of the node is not what it was set up with, and no generation is the reason: addresses changed.
+    /// The desired state differs from the provisioned one only because addresses changed, and not
+    /// because of a new generation.
     pub fn only_moved(&self, node: &Node) -> bool {
         let (Some(baseline), Some(generation)) = (&node.baseline, self.generation()) else { return false };
         let applied = generation.summary.hosts.get(node.name()).map(|h| h.desired);
@@ -34,9 +36,10 @@ impl Inventory {
             && (baseline.generation == generation.seq || applied == Some(baseline.desired))
     }
 
-    /// The node's own move, where it is not what it is to be there: set up for an address that is not its own is drift of the
-    /// world, and is made up for with the present generation, as drift is. A move without effect on it is forgotten
-    /// when that was rendered, and one that was adopted too, so that no later `apply` takes it for a reason.
+    /// The node's own address change, if it affects the node's desired state. Configuration for an
+    /// old address counts as drift and is repaired with the current generation. A change without
+    /// effect is dropped after rendering or adoption, so that a later `apply` is not attributed to
+    /// it.
     pub fn own_move<'a>(&self, node: &'a Node) -> Option<&'a Moved> {
         node.moved.as_ref().filter(|_| self.outdated(node))
     }
@@ -47,7 +50,7 @@ impl Inventory {
         }
         let known = self.node(id).ok_or_else(|| Refusal::new("unknown-node", format!("no node has the id {id}")))?;
         if (known.spec.api.as_str(), known.spec.gossip.as_str()) == (api, gossip) {
-            return Err(Refusal::new("nothing-new", "it is entered there already"));
+            return Err(Refusal::new("nothing-new", "the node has this address already"));
         }
         if let Some(other) = self.holder(id, gossip).filter(|n| !n.away() && Some(n.id) != over) {
             return Err(Refusal::new("address-held", format!("{gossip} is the address of {}", other.name())));
@@ -61,9 +64,9 @@ impl Inventory {
         changed.spec.api = api.to_owned();
         let (before, to) = (ip_of(&from), ip_of(gossip));
         if before == to {
-            return Ok(Applied::Done); // another port: nothing is rendered with it
+            return Ok(Applied::Done); // only the port differs; rendering does not use it
         }
-        // Whoever looked at the old address may have seen another machine.
+        // Findings at the old address may concern another machine.
         changed.altered = at.index;
         changed.key_changed = None;
         changed.moved = match (changed.moved.take(), before) {
@@ -88,12 +91,12 @@ impl Inventory {
         fault: Option<&str>,
     ) -> Decision {
         if seq != self.current || moved != self.moved {
-            return Err(Refusal::new("overtaken", "another generation or another move came in between"));
+            return Err(Refusal::new("overtaken", "a newer generation or address change was applied in between"));
         }
         let generation = self.generations.get_mut(&seq).map(Arc::make_mut);
         let generation = generation.ok_or_else(|| Refusal::new("no-generation", "no fleet was applied"))?;
         if generation.rendered_for >= moved {
-            return Err(Refusal::new("nothing-new", "it was rendered anew already"));
+            return Err(Refusal::new("nothing-new", "the generation was rendered for this change already"));
         }
         generation.rendered_for = moved;
         let mut changed = 0;
@@ -112,7 +115,8 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// Where nothing is rendered with the address that changed, what is there is right: there is nothing to make up for.
+    /// Drops address changes that do not affect the node's desired state, because nothing has to be
+    /// repaired.
     fn forget_moves(&mut self) {
         let over = self.nodes.values().filter(|n| n.moved.is_some() && !self.outdated(n)).map(|n| n.id);
         for id in over.collect::<Vec<NodeId>>() {
@@ -124,7 +128,7 @@ impl Inventory {
 }
 
 impl Generation {
-    /// Whether a fleet with this summary is this generation: as it was applied, or as it was rendered since.
+    /// A fleet with this summary equals this generation, as applied or as rendered since.
     pub(super) fn says(&self, summary: &FleetSummary) -> bool {
         let mut own = self.summary.clone();
         if own == *summary {
@@ -173,7 +177,7 @@ mod tests {
         }
     }
 
-    /// w1 is node 1 at .1, w2 node 2 at .2, both of generation 1 and adopted.
+    /// w1 is node 1 at .1, w2 is node 2 at .2; both adopted with generation 1.
     fn two() -> Log {
         let mut log = Log(Inventory::default());
         for (name, last) in [("w1", 1), ("w2", 2)] {
@@ -197,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_remembered_until_the_node_is_home_or_set_up_there() {
+    fn an_address_change_is_recorded_until_the_node_returns_to_its_old_address() {
         let mut log = two();
         assert_eq!(log.readdress(1, 1, None), Err("nothing-new".to_owned()));
         assert_eq!(log.readdress(1, 9, None), Ok(()));
         assert_eq!(log.readdress(1, 8, None), Ok(()));
         assert_eq!((log.from(1), log.node(1).spec.api.as_str()), (Some("10.0.0.1"), "10.0.0.8:7947"));
         assert_eq!(log.readdress(1, 1, None), Ok(()));
-        assert_eq!(log.from(1), None, "what is there was made for this address");
+        assert_eq!(log.from(1), None, "the configuration was made for this address");
         let command =
             Command::Readdress { node: NodeId(1), api: String::new(), gossip: "10.0.0.1".to_owned(), over: None };
         assert!(log.write(command).refusal().is_some(), "no port");
@@ -213,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_over_from_who_is_away_or_elsewhere_only() {
+    fn an_address_is_taken_over_only_from_a_node_that_is_away_or_elsewhere() {
         let mut log = two();
         assert_eq!(log.readdress(1, 2, None), Err("address-held".to_owned()));
-        assert_eq!(log.readdress(1, 2, Some(1)), Err("address-held".to_owned()), "over somebody else");
+        assert_eq!(log.readdress(1, 2, Some(1)), Err("address-held".to_owned()), "`over` names another node");
         let mut swapped = Log(log.0.clone());
         assert_eq!((swapped.readdress(1, 2, Some(2)), swapped.readdress(2, 1, None)), (Ok(()), Ok(())));
         log.write(Command::AbsenceOpened {
@@ -232,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_rendered_anew_is_of_the_last_move_and_no_new_generation() {
+    fn rendering_must_match_the_last_address_change_and_makes_no_new_generation() {
         let mut log = two();
         assert_eq!(log.0.unrendered(), None);
         log.readdress(1, 9, None).expect("moved");
@@ -245,14 +249,14 @@ mod tests {
         assert!(log.write(rendered(moved)).refusal().is_some(), "once");
         assert_eq!((log.0.unrendered(), log.0.desired(log.node(2))), (None, hosts.get(&NodeName::from("w2")).copied()));
         assert!(log.0.only_moved(log.node(2)) && log.0.only_moved(log.node(1)));
-        // The same fleet again, rendered by who applies it: nothing new.
+        // The same fleet, rendered again by the applying side, is not a new generation.
         let mut summary = Log::summary();
         for (name, host) in &mut summary.hosts {
             host.desired = hosts[name];
         }
         let again = Command::Generation { blob: Sha256::of(b"files"), summary: Box::new(summary) };
         assert_eq!(log.write(again), Applied::Generation(seq));
-        // Back home, nothing differs from what was applied.
+        // After the return to its first address, nothing differs from the applied generation.
         log.readdress(1, 1, None).expect("home");
         let (seq, moved) = log.0.unrendered().expect("due again");
         log.write(Command::Rendered { generation: seq, moved, hosts: BTreeMap::new(), fault: None });
@@ -261,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_changes_no_hash_or_was_adopted_is_over() {
+    fn an_address_change_without_effect_or_after_adoption_is_dropped() {
         let mut log = two();
         log.readdress(1, 9, None).expect("moved");
         let (generation, moved) = log.0.unrendered().expect("due");
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moved_is_not_set_up_for_that_before_it_stays_there() {
+    fn an_address_must_be_stable_before_an_automatic_re_setup() {
         let mut log = two();
         log.readdress(1, 9, None).expect("moved");
         log.readdress(1, 8, None).expect("moved on");

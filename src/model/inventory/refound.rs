@@ -1,43 +1,46 @@
-//! The first state of a new epoch: what a recovery, or a restore, makes of the state that it found.
+//! The first state of a new epoch: the result of a recovery or restore.
 //!
-//! Nodes, generations, verdicts, jobs and the journal stay. Who voted is forgotten: one manager founds the cluster anew, the
-//! others are lost until an operator says what they are to be.
+//! Nodes, generations, verdicts, jobs and the journal are kept. The Raft membership is reset: one
+//! manager starts the new cluster. The other managers wait until an operator decides their role.
 
 use super::*;
 
-/// The first place in the log of an epoch is so far behind the last one that was found. Node, job and Raft ids are places in
-/// the log, and the cluster of before may have given some that nobody who is left knows of.
+/// Distance between the last known log index and the first one of the new epoch. Node, job and Raft
+/// ids are log indices, and the old cluster may have granted ids that no surviving node knows.
 pub const EPOCH_GAP: u64 = 1_000_000;
 
-/// An epoch is so many times the second in which it began, and less than so much of chance: two that begin with one past in the
-/// same second differ too.
+/// An epoch number is the second of its start times this number, plus a smaller random part. Two
+/// epochs that start from the same past in the same second therefore differ.
 pub const EPOCHS_A_SECOND: u64 = 10_000;
 
-/// Of two epochs that begin with one past each has places of its own, unless the first one wrote more entries than this for each
-/// number that lies between them: a million a second, for as long as it lasted. Until the year 2255 JSON has such a place whole.
+/// Log indices that are reserved per epoch number. Two epochs that start from the same past have
+/// disjoint indices, unless the first one writes more entries than this per intermediate number: a
+/// million a second. Until the year 2255, JSON represents such an index exactly.
 const IDS_AN_EPOCH: u64 = 100;
 
-/// How a new epoch begins.
+/// Parameters of a new epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refounding {
-    /// Greater than that of the state.
+    /// Must be greater than the epoch of the state.
     pub epoch: Epoch,
     /// The only manager.
     pub founder: NodeId,
     pub at: Wall,
-    /// Who ordered it, for the journal.
+    /// The operator who ordered it, for the journal.
     pub by: String,
-    /// `recovered` or `restored from a backup of ...`: goes into the journal and into what open attempts ended by.
+    /// `recovered` or `restored from a backup of ...`. Used in the journal and as the end of open
+    /// attempts.
     pub how: String,
-    /// Nodes that are elsewhere from now on: API and gossip address.
+    /// Nodes with new addresses: API and gossip address.
     pub moved: BTreeMap<NodeId, (String, String)>,
-    /// The founder has the key of the CA that is on its way.
+    /// The founder has the key of the CA that is being distributed.
     pub next_ca: bool,
 }
 
 impl Inventory {
-    /// Makes this the state in which an epoch begins, and returns its only Raft id, which is the place in the log of this
-    /// change. Open attempts end, and their jobs go on with another one, which is fenced by the new epoch. A refusal changes nothing.
+    /// Turns this state into the first state of the new epoch. Returns the founder's Raft id, which
+    /// is the log index of this change. Open attempts end, and their jobs continue with further
+    /// attempts under the fence of the new epoch. A refusal changes nothing.
     pub fn refound(&mut self, with: &Refounding) -> Result<RaftId, Refusal> {
         if with.epoch <= self.epoch {
             let text = format!("epoch {} is not newer than {}", with.epoch, self.epoch);
@@ -50,14 +53,16 @@ impl Inventory {
         let index = (self.applied + EPOCH_GAP).max(with.epoch.0.saturating_mul(IDS_AN_EPOCH));
         let raft = RaftId(index);
         (self.epoch, self.applied) = (with.epoch, index);
-        // Nodes may hold later keys than this state knows of: all ask again, over TLS.
+        // Nodes may have later keys than this state contains, so all nodes ask for keys again over
+        // TLS.
         self.gossip.changed = index;
         let authority = Arc::make_mut(&mut self.authority);
         authority.changed = index;
         match &mut authority.next {
-            // Nodes may be further with it than this state: by its certificates those that know only one of both are reached.
+            // Nodes may be further in the rotation than this state. Certificates of the new CA are
+            // accepted by nodes that know only one of the two CAs.
             Some(next) if with.next_ca => next.step = CaStep::Issue,
-            // Its key is with those who are lost, and nothing hangs on it yet.
+            // The key of the new CA is on lost managers, and no certificate depends on it yet.
             Some(next) if next.step == CaStep::Trust => authority.next = None,
             _ => {}
         }
@@ -85,7 +90,7 @@ impl Inventory {
         Ok(raft)
     }
 
-    /// Whoever runs them is of another epoch: nothing that they report counts any more.
+    /// Open attempts belong to the old epoch, so their results are no longer accepted.
     fn end_attempts(&mut self, index: u64, with: &Refounding) {
         let open = self.jobs.values().filter_map(|job| Some((job.id, job.node, job.open_attempt()?.clone())));
         for (id, node, attempt) in open.collect::<Vec<_>>() {
@@ -134,7 +139,7 @@ mod tests {
         inventory.apply(index, &Entry { at: Wall(index), by: "m1".to_owned(), command })
     }
 
-    /// w1 to w3 (nodes 1 to 3) are managers, w3 is on its way out; w4 and w5 are workers.
+    /// w1 to w3 (nodes 1 to 3) are managers, w3 is being demoted; w4 and w5 are workers.
     fn three() -> Inventory {
         let mut inventory = sample::fleet(0, 5);
         for node in [1, 2, 3].map(NodeId) {
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn one_manager_founds_anew_and_the_others_are_lost_until_an_operator_says_what_they_are_to_be() {
+    fn a_rebuild_keeps_one_manager_and_the_others_wait_for_an_operators_decision() {
         let mut inventory = three();
         let before = inventory.clone();
         let raft = inventory.refound(&founding(2, 2)).expect("a new epoch");
@@ -157,7 +162,7 @@ mod tests {
         };
         use ClusterRole::{Manager, Worker};
         assert_eq!(is(&inventory, 2), (Manager, Some(raft), false));
-        assert_eq!(is(&inventory, 1), (Worker, None, true), "SCENARIOS E19");
+        assert_eq!(is(&inventory, 1), (Worker, None, true), "docs/design/scenarios.md, E19");
         assert_eq!(is(&inventory, 3), (Worker, None, false), "it was to go anyway");
         assert_eq!(is(&inventory, 4), (Worker, None, false));
         for old in before.nodes.values().filter_map(|n| n.raft) {
@@ -178,14 +183,14 @@ mod tests {
         };
         assert!(id > raft, "an id of this epoch");
 
-        // Whom the second recovery finds lost stays so.
+        // A node that waits for a role decision still waits after the second recovery.
         demoted.nodes.get_mut(&NodeId(1)).map(Arc::make_mut).expect("a node").lost = true;
         demoted.refound(&founding(3, 2)).expect("another epoch");
         assert!(is(&demoted, 1).2);
     }
 
     #[test]
-    fn of_two_that_begin_with_one_past_neither_gives_an_id_of_the_other() {
+    fn two_epochs_from_the_same_past_have_disjoint_ids() {
         let (mut first, mut second) = (three(), three());
         let epoch = 1_795_000_000 * EPOCHS_A_SECOND;
         let one = first.refound(&founding(epoch, 1)).expect("an epoch");
@@ -197,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_founder_that_was_to_be_removed_stays_and_all_ask_for_the_gossip_key_again() {
+    fn a_rebuild_cancels_the_founders_removal_and_renews_the_gossip_key_index() {
         let mut inventory = three();
         let node = NodeId(2);
         assert_eq!(write(&mut inventory, Command::Remove { node, force: true }), Applied::Done);
@@ -207,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_on_its_way_whose_key_is_lost_is_given_up_and_one_whose_key_is_there_issues() {
+    fn a_rebuild_drops_a_new_ca_without_its_key_and_issues_from_one_with_its_key() {
         let mut inventory = three();
         let new = Command::RotateCa { ca_pem: "B".to_owned(), cross_pem: "[B]".to_owned() };
         assert_eq!(write(&mut inventory, new), Applied::Done);
@@ -220,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_that_is_not_newer_and_a_node_that_is_none_change_nothing() {
+    fn a_rebuild_with_an_old_epoch_or_an_unknown_node_changes_nothing() {
         let mut inventory = three();
         let before = inventory.clone();
         let elsewhere = (NodeId(99), (String::new(), String::new()));
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn open_attempts_end_and_their_jobs_go_on() {
+    fn a_rebuild_ends_open_attempts_and_their_jobs_continue() {
         let mut inventory = sample::fleet(1, 3);
         let node = NodeId(2);
         let want = Want { by: Some("alice".to_owned()), now: true, ..Want::new(Occasion::Live, Wall(1)) };

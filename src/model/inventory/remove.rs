@@ -1,43 +1,43 @@
-//! The entry that takes a node out for good, and what is remembered of it.
+//! The entry that removes a node permanently, and the record that is kept of it.
 //!
-//! A member of Raft is never forgotten: with force it is demoted first, and the role manager of whoever leads asks again once
-//! its id is retired.
+//! A Raft member is never removed directly. With `force` it is demoted first, and the leader's role
+//! manager proposes the removal again after its Raft id is retired.
 
 use super::*;
 
 impl Inventory {
-    /// The name of a node, also of one that left or was removed.
+    /// The name of a node, including nodes that left or were removed.
     pub fn name_of(&self, id: NodeId) -> Option<&NodeName> {
         let left = || self.left.get(&id).map(|l| l.node.name());
         let removed = || self.removed.get(&id).map(|r| &r.name);
         self.node(id).map(Node::name).or_else(left).or_else(removed)
     }
 
-    /// The removed node of this key.
+    /// The removed node with this key.
     pub fn removed_key(&self, public_key: &str) -> Option<&Removed> {
         self.removed.values().map(Arc::as_ref).find(|r| r.public_key == public_key)
     }
 
-    /// The node of this name that was removed last.
+    /// The most recently removed node with this name.
     pub fn removed_named(&self, name: &str) -> Option<NodeId> {
         let of_name = self.removed.iter().filter(|(_, r)| r.name.as_str() == name);
         of_name.max_by_key(|(_, r)| r.at).map(|(id, _)| *id)
     }
 
-    /// Names that were those of nodes that left or were removed, and are no node's now.
+    /// Names of nodes that left or were removed, unless another node has the name now.
     pub fn removed_names(&self) -> impl Iterator<Item = &NodeName> {
         let left = self.left.values().map(|l| l.node.name());
         left.chain(self.removed.values().map(|r| &r.name)).filter(|name| !self.names.contains_key(*name))
     }
 
-    /// Whether this was a node, and is none any more by its own word or another's.
+    /// The id belonged to a node that left or was removed.
     pub fn is_out(&self, id: NodeId) -> bool {
         self.left.contains_key(&id) || self.removed.contains_key(&id)
     }
 
     pub(super) fn remove(&mut self, at: &At, id: NodeId, force: bool) -> Decision {
         if self.left.contains_key(&id) {
-            return self.take_out(at, id); // it is not there, and manages nothing
+            return self.take_out(at, id); // it is absent and is not a manager
         }
         let node = self.node(id).ok_or_else(|| nobody(&self.left, &self.removed, id))?;
         if !force {
@@ -52,8 +52,8 @@ impl Inventory {
         if self.removed.len() < REMOVED_MAX {
             return Ok(());
         }
-        let text = format!("{REMOVED_MAX} removed nodes are remembered, and no more can be");
-        Err(Refusal::new("too-many-removed", text).next("wait until some are forgotten: remoor nodes --removed"))
+        let text = format!("{REMOVED_MAX} removed nodes are remembered, which is the maximum");
+        Err(Refusal::new("too-many-removed", text).next("wait until entries expire: remoor nodes --removed"))
     }
 
     pub(super) fn no_open_job(&self, node: &Node) -> Result<(), Refusal> {
@@ -62,7 +62,7 @@ impl Inventory {
         Err(Refusal::new("job-open", text).next(format!("remoor job cancel {}", job.id)))
     }
 
-    /// Only who is no manager, and is down, goes without force.
+    /// Without force, only a worker that is down can be removed.
     fn may_go(&self, node: &Node, moment: Wall) -> Result<(), Refusal> {
         let name = node.name();
         if node.role == ClusterRole::Manager {
@@ -73,24 +73,25 @@ impl Inventory {
         }
         if let Some(raft) = node.raft {
             let text = format!("{name} has not left Raft yet, where its id is {raft}");
-            return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} says what it waits for")));
+            return Err(Refusal::new("raft-member", text).next(format!("remoor nodes {name} shows what it waits for")));
         }
         let up = Refusal::new("node-up", format!("node {name} is up; stop it or use --force"))
             .next(format!("systemctl stop remoor on {name}, or remoor remove {name} --force"));
         match &node.absence {
             Some(absence) if absence.returned.is_some() => Err(up),
             Some(absence) if absence.gone != Gone::Left && moment.since(absence.opened) < DOWN_MS => {
-                let text = format!("{name} is away for less than {} s", DOWN_MS / 1_000);
+                let text = format!("{name} has been away for less than {} s", DOWN_MS / 1_000);
                 Err(Refusal::new("just-gone", text).next(format!("remoor remove {name} again in a moment")))
             }
             Some(_) => Ok(()),
-            // Never seen, it never was away; gossip is asked before the order is proposed.
+            // A node that was never seen cannot be away. Gossip is checked before the order is
+            // proposed.
             None if node.marks.is_none() => Ok(()),
             None => Err(up),
         }
     }
 
-    /// It is demoted, and removed once it has left Raft.
+    /// Demotes the node. It is removed once it has left Raft.
     fn begin_removal(&mut self, at: &At, id: NodeId) -> Decision {
         let node = self.change(id)?;
         if node.role == ClusterRole::Worker && node.removing.is_some() {
@@ -113,14 +114,15 @@ impl Inventory {
         Ok(Applied::Done)
     }
 
-    /// It is no node any more, and nothing is done on it or about it (I8). Its open absence ends here, in one verdict (I11).
-    /// `why` in one word. On a refusal nothing was changed.
+    /// Takes the node out of the nodes, so that nothing runs on it or concerns it any more
+    /// (invariant I8). An open absence gets its single verdict here (invariant I11). `why` is one
+    /// word. A refusal changes nothing.
     pub(super) fn withdraw(&mut self, at: &At, id: NodeId, why: &str) -> Result<Arc<Node>, Refusal> {
         self.end_held(id, at.entry.at)?;
         let cancelled =
             |j: &Job| matches!(j.attempts.last(), Some(Attempt { closed: Some((_, Outcome::Cancelled(_))), .. }));
         for job in self.jobs.values_mut().filter(|j| j.node == id && !j.cut && cancelled(j)) {
-            Arc::make_mut(job).cut = true; // a task that was let finish is ended
+            Arc::make_mut(job).cut = true; // a task that was allowed to finish is ended now
         }
         let node = self.nodes.remove(&id).ok_or_else(|| nobody(&self.left, &self.removed, id))?;
         self.names.remove(node.name());
@@ -136,7 +138,7 @@ impl Inventory {
         Ok(node)
     }
 
-    /// What is left of a node that is none any more: its key is not let in again while this stands.
+    /// Stores the record of a removed node. Its key cannot join while the record exists.
     pub(super) fn remember(&mut self, at: &At, node: &Node, by: String) {
         let moment = at.entry.at;
         self.note(at, Some(node.id), Happening::Operator { text: format!("removed for good, as {by} ordered") });
@@ -151,29 +153,29 @@ impl Inventory {
         self.removed.insert(node.id, Arc::new(removed));
     }
 
-    /// Those whose certificates have ended for sure are forgotten.
+    /// Drops the records of nodes whose certificates have certainly expired.
     pub(super) fn forget_removed(&mut self, moment: Wall) {
         self.removed.retain(|_, removed| moment < removed.until);
     }
 
-    /// A key that was removed is not let in again: what has it may be a copy, or know nothing of the removal.
-    /// Nor is a machine let in under the name of a group: in every pattern it would stand for that.
+    /// A removed key cannot join, because it may be on a copy or on a machine that missed the
+    /// removal. A machine cannot join under the name of a group, because host patterns could not
+    /// distinguish them.
     pub(super) fn may_join(&self, spec: &NodeSpec) -> Result<(), Refusal> {
         let group = GroupName(spec.name.0.clone());
         let new = !self.names.contains_key(&spec.name);
         if new && self.generation().is_some_and(|g| g.summary.groups.contains_key(&group)) {
-            let text =
-                format!("the applied fleet has a group {group}, and a node of that name could not be told from it");
-            return Err(Refusal::new("reserved-name", text).next("--name as in your inventory"));
+            let text = format!("the applied fleet has a group {group}, and a node with that name would be ambiguous");
+            return Err(Refusal::new("reserved-name", text).next("use --name with the name from your inventory"));
         }
         let Some(removed) = self.removed_key(&spec.public_key) else { return Ok(()) };
-        let text = format!("this data directory is that of {}, which was removed for good", removed.name);
+        let text = format!("this data directory belongs to {}, which was permanently removed", removed.name);
         Err(Refusal::new("node-removed", text)
-            .next("move the data directory aside, and remoor join once more: a new one has a new key"))
+            .next("move the data directory away and run remoor join again; the new directory gets a new key"))
     }
 }
 
-/// That nobody has this id, or nobody any more.
+/// The refusal for an id without a node; names the node if it left or was removed.
 pub(super) fn nobody(
     left: &BTreeMap<NodeId, Arc<Left>>,
     removed: &BTreeMap<NodeId, Arc<Removed>>,
@@ -187,7 +189,7 @@ pub(super) fn nobody(
     refusal.next("remoor nodes")
 }
 
-/// What an absence ends in that nobody will examine any more.
+/// The finding that closes an absence that will not be examined any more.
 fn ended(absence: &Absence, at: &At, why: &str) -> Finding {
     let left = absence.gone == Gone::Left;
     Finding {

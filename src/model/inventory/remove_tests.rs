@@ -1,11 +1,11 @@
-//! Removal as entries make it: who is refused and why, what ends with a node, and what is remembered of it.
+//! Removal: which nodes are refused and why, what ends with a node, and what is remembered of it.
 
 use super::*;
 
 struct Log(Inventory);
 
 impl Log {
-    /// Managers m1, m2 and m3, which are nodes 1 to 3, and the adopted workers w1 and w2 of group web.
+    /// Managers m1, m2 and m3 (nodes 1 to 3), and the adopted workers w1 and w2 of group web.
     fn new() -> Self {
         let mut log = Self(Inventory::default());
         for (name, role) in [("m1", ClusterRole::Manager), ("m2", ClusterRole::Manager), ("m3", ClusterRole::Manager)] {
@@ -39,7 +39,8 @@ impl Log {
         assert_eq!(applied.refusal(), None);
     }
 
-    /// The code of the refusal, which changed nothing (I12) and says what to do; None: it was done.
+    /// The code of the refusal, which changed nothing (I12) and has a hint; None: the command was
+    /// applied.
     fn code(&mut self, at: u64, command: Command) -> Option<String> {
         let before = self.0.clone();
         let refusal = self.at(at, command).refusal().cloned()?;
@@ -49,7 +50,7 @@ impl Log {
     }
 
     fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
-        let Applied::Node(id) = self.at(1, accept(name, name, role)) else { panic!("{name} is not let in") };
+        let Applied::Node(id) = self.at(1, accept(name, name, role)) else { panic!("{name} was not accepted") };
         id
     }
 
@@ -92,9 +93,9 @@ fn accept(name: &str, key: &str, role: ClusterRole) -> Command {
 }
 
 #[test]
-fn who_is_up_or_manages_or_went_just_now_is_refused() {
+fn nodes_that_are_up_or_managers_or_away_too_briefly_are_not_removed() {
     let mut log = Log::new();
-    assert_eq!(log.remove(5, "w1", false).as_deref(), Some("node-up"), "SCENARIOS E23");
+    assert_eq!(log.remove(5, "w1", false).as_deref(), Some("node-up"), "docs/design/scenarios.md, E23");
     assert_eq!(log.remove(5, "m2", false).as_deref(), Some("manager"));
     log.away("w1", Gone::Away);
     assert_eq!(log.remove(DOWN_MS, "w1", false).as_deref(), Some("just-gone"), "E21");
@@ -110,7 +111,7 @@ fn who_is_up_or_manages_or_went_just_now_is_refused() {
 }
 
 #[test]
-fn a_member_of_raft_is_never_forgotten_and_leaves_first_with_force() {
+fn a_raft_member_is_removed_only_after_it_left_raft() {
     let mut log = Log::new();
     let (m2, raft) = (log.id("m2"), log.0.by_name("m2").and_then(|n| n.raft).expect("an id"));
     log.done(Command::Role { node: m2, role: ClusterRole::Worker });
@@ -123,7 +124,7 @@ fn a_member_of_raft_is_never_forgotten_and_leaves_first_with_force() {
     assert!(log.0.node(m2).is_none() && log.0.is_retired(raft));
     assert_eq!(log.0.removed[&m2].by, "root@m1", "who ordered it");
 
-    // In one order, and taken back on the way.
+    // The same with one order, and revoked before it is complete.
     let m3 = log.id("m3");
     assert_eq!(log.remove(8, "m3", true), None);
     assert_eq!(log.0.node(m3).map(|n| (n.role, n.removing.is_some())), Some((ClusterRole::Worker, true)));
@@ -133,7 +134,7 @@ fn a_member_of_raft_is_never_forgotten_and_leaves_first_with_force() {
 }
 
 #[test]
-fn of_several_all_are_removed_or_none() {
+fn a_batch_removes_all_nodes_or_none() {
     let mut log = Log::new();
     let all = |log: &Log, names: &[&str]| {
         Command::Batch(names.iter().map(|name| Command::Remove { node: log.id(name), force: true }).collect())
@@ -147,7 +148,7 @@ fn of_several_all_are_removed_or_none() {
 }
 
 #[test]
-fn with_a_node_end_its_absence_in_one_verdict_and_what_was_wanted_of_it() {
+fn a_removal_concludes_the_absence_and_drops_the_request() {
     let mut log = Log::new();
     log.away("w1", Gone::Away);
     let (w1, want) = (log.id("w1"), log.want("w1"));
@@ -175,7 +176,7 @@ fn with_a_node_end_its_absence_in_one_verdict_and_what_was_wanted_of_it() {
 }
 
 #[test]
-fn an_open_job_is_cancelled_first_and_then_ended_at_once() {
+fn an_open_job_must_be_cancelled_and_a_removal_then_ends_its_task() {
     let mut log = Log::new();
     let (w1, want) = (log.id("w1"), log.want("w1"));
     log.done(want);
@@ -188,7 +189,7 @@ fn an_open_job_is_cancelled_first_and_then_ended_at_once() {
 }
 
 #[test]
-fn nothing_is_begun_on_a_node_that_is_being_removed() {
+fn nothing_begins_on_a_node_that_is_being_removed() {
     let mut log = Log::new();
     let (m2, want) =
         (log.id("m2"), Want { by: Some("admin".to_owned()), now: true, ..Want::new(Occasion::Live, Wall(1)) });
@@ -199,7 +200,7 @@ fn nothing_is_begun_on_a_node_that_is_being_removed() {
 }
 
 #[test]
-fn the_name_is_free_at_once_and_the_key_only_when_no_certificate_of_it_can_live() {
+fn a_removed_name_is_free_at_once_and_the_key_only_after_its_certificates_expired() {
     let mut log = Log::new();
     let w1 = log.id("w1");
     assert_eq!(log.remove(5, "w1", true), None);
@@ -211,9 +212,9 @@ fn the_name_is_free_at_once_and_the_key_only_when_no_certificate_of_it_can_live(
         Some("node-removed"),
         "by another name"
     );
-    let Applied::Node(newer) = log.at(7, again("another")) else { panic!("not let in") };
+    let Applied::Node(newer) = log.at(7, again("another")) else { panic!("not accepted") };
     assert!(newer > w1, "an id is never given again");
-    assert_eq!(log.0.removed_names().count(), 0, "the name is somebody's");
+    assert_eq!(log.0.removed_names().count(), 0, "another node has the name");
     assert!(log.0.unrendered().is_some(), "what is rendered with its address is another thing");
 
     assert!(log.at(5 + REMOVED_MS, Command::Resume).refusal().is_some());
@@ -225,10 +226,10 @@ fn the_name_is_free_at_once_and_the_key_only_when_no_certificate_of_it_can_live(
     assert!(log.0.removed.is_empty());
 }
 
-/// Whatever is ordered in whatever order: no key is of a node and of a removed one, no id is either, names agree, a manager
-/// stays, and whatever is refused changes nothing.
+/// After any sequence of orders: a key or an id never belongs to both a node and a removed one,
+/// names are consistent, one manager remains, and refused commands change nothing.
 #[test]
-fn a_removed_node_is_no_node_whatever_is_ordered() {
+fn a_removed_node_stays_removed_after_any_sequence_of_orders() {
     let mut removals = 0;
     for seed in 0..200u64 {
         let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -1,22 +1,23 @@
-//! Entries about cluster roles: what is desired, and the Raft ids that follow from it.
+//! Entries about cluster roles: the desired roles, and the Raft ids that follow from them.
 //!
-//! Raft's own membership is no part of this state; the role manager (`engine/roles.rs`) brings the two together.
+//! The Raft membership is not part of this state. The role manager (`engine/roles.rs`) reconciles
+//! the two.
 
 use super::*;
 
 impl Inventory {
-    /// Nodes that are to be managers, whether they are yet or not.
+    /// Nodes that are to be managers, including those that are not yet.
     pub fn managers(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values().map(Arc::as_ref).filter(|n| n.role == ClusterRole::Manager)
     }
 
-    /// Whose Raft id this is.
+    /// The node that has this Raft id.
     pub fn holds(&self, raft: RaftId) -> Option<&Node> {
         self.nodes.values().map(Arc::as_ref).find(|n| n.raft == Some(raft))
     }
 
-    /// The id was somebody's, and is nobody's any more: ids are places in the log, so one that this state has passed and
-    /// that nobody has will never be anybody's again.
+    /// The id is no longer in use. Ids are log indices, so an id that the log has passed and that
+    /// no node has is never granted again.
     pub fn is_retired(&self, raft: RaftId) -> bool {
         raft.0 <= self.applied && self.holds(raft).is_none()
     }
@@ -27,15 +28,16 @@ impl Inventory {
         }
         let changed = self.change(node)?;
         if changed.role != ClusterRole::Manager {
-            let text = format!("{} is to be no manager", changed.name());
+            let text = format!("{} is not to be a manager", changed.name());
             return Err(Refusal::new("no-manager", text).next(format!("remoor promote {}", changed.name())));
         }
         let id = *changed.raft.get_or_insert(if founder { RaftId(1) } else { RaftId(at.index) });
         Ok(Applied::Raft(id))
     }
 
-    /// Judged by what is desired, not by who votes yet: of demotions at once the last one is refused, whatever else is under
-    /// way (swarmkit counts present voters, and three demotions at once leave a manager that nobody wants).
+    /// Counts desired managers, not current voters, so the demotion of the last one is always
+    /// refused. swarmkit counts current voters, and three simultaneous demotions leave a manager
+    /// whose desired role is worker.
     pub(super) fn role(&mut self, at: &At, id: NodeId, role: ClusterRole) -> Decision {
         let managers = self.managers().count();
         let changed = self.change(id)?;
@@ -90,7 +92,9 @@ mod tests {
 
         fn join(&mut self, name: &str, role: ClusterRole) -> NodeId {
             let spec = NodeSpec { name: name.into(), public_key: name.to_owned(), ..NodeSpec::default() };
-            let Applied::Node(id) = self.write(Command::Accept { spec, role }) else { panic!("{name} is not let in") };
+            let Applied::Node(id) = self.write(Command::Accept { spec, role }) else {
+                panic!("{name} was not accepted")
+            };
             id
         }
 
@@ -113,10 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn of_all_managers_demoted_at_once_one_stays() {
+    fn demoting_all_managers_at_once_is_refused_for_the_last() {
         let (mut log, [a, b, c]) = three();
         assert_eq!((log.role(a, ClusterRole::Worker), log.role(b, ClusterRole::Worker)), (None, None));
-        assert_eq!(log.role(c, ClusterRole::Worker).as_deref(), Some("last-manager"), "SCENARIOS E9, E17");
+        assert_eq!(
+            log.role(c, ClusterRole::Worker).as_deref(),
+            Some("last-manager"),
+            "docs/design/scenarios.md, E9, E17"
+        );
         let (mut log, ids) = three();
         let before = log.0.nodes.clone();
         let all = ids.map(|node| Command::Role { node, role: ClusterRole::Worker });
@@ -125,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_that_is_called_off_and_given_again_keeps_the_id_until_it_is_retired() {
+    fn a_revoked_and_repeated_promotion_keeps_the_raft_id_until_it_is_retired() {
         let (mut log, _) = three();
         let w1 = log.join("w1", ClusterRole::Worker);
         assert_eq!(log.code(Command::Grant { node: w1, founder: false }).as_deref(), Some("no-manager"), "E8");
@@ -133,11 +141,11 @@ mod tests {
         assert_eq!(log.role(w1, ClusterRole::Manager).as_deref(), Some("nothing-new"));
         let Applied::Raft(first) = log.write(Command::Grant { node: w1, founder: false }) else { panic!("no id") };
         assert_eq!(log.write(Command::Grant { node: w1, founder: false }), Applied::Raft(first), "asked twice");
-        // SCENARIOS E3: back before it was out.
+        // docs/design/scenarios.md, E3: promoted again before its id was retired.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.role(w1, ClusterRole::Manager)), (None, None));
         let retire = Command::Retire { node: w1, raft: first };
         assert_eq!(log.code(retire.clone()).as_deref(), Some("overtaken"));
-        // SCENARIOS E4: out before it was back.
+        // docs/design/scenarios.md, E4: retired before it was promoted again.
         assert_eq!((log.role(w1, ClusterRole::Worker), log.code(retire.clone())), (None, None));
         assert!(log.0.is_retired(first) && !log.0.is_retired(RaftId(1)));
         assert!(!log.0.is_retired(RaftId(log.0.applied + 1)), "not granted yet is not retired");
@@ -148,11 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_again_with_an_empty_directory_votes_under_another_id() {
+    fn a_node_that_joins_again_with_an_empty_directory_gets_a_new_raft_id() {
         let (mut log, [_, b, _]) = three();
         let before = log.0.nodes[&b].raft.expect("an id");
         assert_eq!(log.join("m2", ClusterRole::Manager), b, "the same key is the same node");
-        assert!(log.0.is_retired(before), "SCENARIOS E12");
+        assert!(log.0.is_retired(before), "docs/design/scenarios.md, E12");
         let Applied::Raft(after) = log.write(Command::Grant { node: b, founder: false }) else { panic!("no id") };
         assert!(after > before);
     }
